@@ -286,7 +286,7 @@ pub(crate) struct EvalArgs {
     /// Run folder, or the folder of a model or checkpoint, also s3://bucket/….
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Score every row of these files instead of the job's test part.
+    /// Score every row of these files instead of the job's test part. Their format is found by their content.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     pub(crate) data: Vec<PathBuf>,
     /// Also say how important each feature is: what the measures lose when its values are exchanged between rows, N times each.

@@ -15,6 +15,7 @@ mod plan;
 mod report;
 mod resume;
 mod saved;
+mod scored_rows;
 mod scores;
 mod slices;
 mod steps;

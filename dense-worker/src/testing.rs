@@ -139,6 +139,7 @@ fn data() -> Data {
         shuffle_rows: 0,
         order: DataOrder::Shuffled,
         drop_last: false,
+        written: Default::default(),
     }
 }
 

@@ -44,6 +44,7 @@ const EFFECTS: [(&str, ChangeEffect); 96] = [
     ("data.comment", Meaning),
     ("data.trim", Meaning),
     ("data.quoted_breaks", Meaning),
+    ("data.decimal", Meaning),
     ("data.missing", Meaning),
     ("data.max_bad_rows", Operational),
     ("data.max_bad_share", Operational),

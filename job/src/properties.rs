@@ -240,7 +240,7 @@ fn any_train(train: Json) -> Json {
 /// Job files with random sections, except for keys that must fit together.
 fn any_job() -> impl Strategy<Value = String> {
     let fixed_data = json!({
-        "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "test_fraction": null,
+        "format": "delimited", "columns": ["y", "user", "item", "tag", "age"], "delimiter": ";", "decimal": null, "test_fraction": null,
         "train": ["a b.txt", "/é"], "test": "t", "validation": "v", "validation_share": null,
         "test_from": null, "validation_from": null, "time_column": null,
     });

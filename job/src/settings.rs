@@ -30,10 +30,13 @@ mod table;
 mod targets;
 mod train;
 mod vocabulary;
+mod writing;
 
 pub use categorical::{Buckets, Categorical, DatePart, IdRange, PoolAt, Pooling, Reading, Source, Values};
 pub use cluster::{Cluster, Collective, Durability, Wire};
-pub use data::{Columnar, Data, DataOrder, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart};
+pub use data::{
+    Columnar, Data, DataOrder, DecimalMark, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart,
+};
 pub use dense::DENSE_TABLE;
 pub use encoding::{EncodeBy, Encoding, EncodingTable};
 pub use features::Features;
@@ -56,6 +59,7 @@ pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, Tar
 pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, Train};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
+pub use writing::{Writing, WrittenKind};
 pub use zagros_table::{
     AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, Initializer, LearningRateSchedule,
     NonFinitePolicy, WeightType,

@@ -2,9 +2,8 @@
 //! And the importance of features.
 
 use serde_json::Value;
-use zagros_eval::Scores;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, measured};
 
 const VALIDATION: [&str; 2] = ["--set", "data.validation_share=0.2"];
 const ISOTONIC: [&str; 2] = ["--set", "eval.calibration=isotonic"];
@@ -20,16 +19,6 @@ fn trained(command: &[&str], more: &[&str]) -> (Fixture, String) {
     fixture.zagros(arguments).expect(0);
     let run = fixture.run_folder().display().to_string();
     (fixture, run)
-}
-
-/// The measures of predicted logits with the labels of their rows.
-fn measured(predictions: &str) -> Value {
-    let mut scores = Scores::new();
-    for row in predictions.lines().skip(1) {
-        let (label, logit) = row.split_once(',').expect("two fields");
-        scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
-    }
-    serde_json::to_value(scores.report()).expect("JSON")
 }
 
 fn predict(fixture: &Fixture, run: &str, to: &str, more: &[&str]) -> String {

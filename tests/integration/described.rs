@@ -1,7 +1,6 @@
 //! Features of every description from training to predictions: measured once, saved with the model, applied to every row.
 
 use serde_json::Value;
-use zagros_eval::Scores;
 
 use crate::fixture::Fixture;
 
@@ -28,20 +27,6 @@ fn fixture() -> Fixture {
     fixture
 }
 
-/// AUC and loss that `zagros eval` prints, and those of what `zagros predict` writes: the same to the last bit.
-fn measures(fixture: &Fixture) -> Value {
-    let run = fixture.run_folder().display().to_string();
-    let eval: Value = serde_json::from_str(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout).expect("JSON");
-    fixture.zagros(["predict", &run, "test.txt", "-o", "z.csv", "--keys", "label", "--logits"]).expect(0);
-    let mut scores = Scores::new();
-    for line in fixture.read("z.csv").lines().skip(1) {
-        let (label, logit) = line.split_once(',').expect("two fields");
-        scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
-    }
-    assert_eq!(serde_json::to_value(scores.report()).expect("JSON"), eval);
-    eval
-}
-
 #[test]
 fn measured_features_are_saved_and_applied_again() {
     let fixture = fixture();
@@ -50,7 +35,7 @@ fn measured_features_are_saved_and_applied_again() {
     for known in ["quantiles = 8", "edges = [", "ids = \"", "mean = ", "min = 0.0"] {
         assert!(resolved.contains(known), "{known} in {resolved}");
     }
-    let found = measures(&fixture);
+    let found = fixture.measures("test.txt", "label");
     assert_eq!(found["samples"], 800, "{found}");
     // A run that starts from the model measures nothing.
     let run = fixture.run_folder().display().to_string();
@@ -62,7 +47,7 @@ fn measured_features_are_saved_and_applied_again() {
 fn several_workers_share_what_the_first_has_measured() {
     let fixture = fixture();
     fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"]).expect(0);
-    let found = measures(&fixture);
+    let found = fixture.measures("test.txt", "label");
     assert_eq!(found["samples"], 800, "{found}");
 }
 
@@ -76,7 +61,7 @@ fn a_column_has_two_tables_with_dims_and_optimisers_of_their_own() {
     let job = job.replace("kind = \"dlrm\"\nbottom = [16]\ntop = [16]", "kind = \"wide_deep\"\nhidden = [16]");
     fixture.write("job.toml", job);
     fixture.zagros(["train", "job.toml", "--set", "cluster.servers=2"]).expect(0);
-    assert_eq!(measures(&fixture)["samples"], 800);
+    assert_eq!(fixture.measures("test.txt", "label")["samples"], 800);
     let text = fixture.read("train.txt");
     let value = text.lines().filter_map(|line| line.split('\t').nth(14)).find(|value| !value.is_empty());
     let run = fixture.run_folder().display().to_string();

@@ -5,8 +5,7 @@ use std::fmt::Write as _;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
-use crate::predict::measured;
+use crate::fixture::{Fixture, measured};
 use crate::resume::{end, losses};
 
 const HEAD: &str = r#"

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tempfile::TempDir;
+use zagros_eval::Scores;
 use zagros_tests::{FinishedCommand, Program, RunningCommand};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
@@ -109,11 +111,32 @@ impl Fixture {
         lines.filter_map(|line| line.get("loss")?.as_f64()).collect()
     }
 
+    /// The measures that `zagros eval` prints of the newest run, which are those of what `zagros predict` writes of the test file, to the
+    /// last bit.
+    pub(crate) fn measures(&self, test: &str, label: &str) -> Value {
+        let run = self.run_folder().display().to_string();
+        let eval = self.zagros(["eval", &run, "--json"]).expect(0).stdout;
+        let eval: Value = serde_json::from_str(&eval).expect("JSON");
+        self.zagros(["predict", &run, test, "-o", "z.csv", "--keys", label, "--logits", "--force"]).expect(0);
+        assert_eq!(measured(&self.read("z.csv")), eval);
+        eval
+    }
+
     /// The newest run's `summary.json`.
     pub(crate) fn summary(&self) -> serde_json::Value {
         let text = std::fs::read_to_string(self.run_folder().join("summary.json")).expect("summary.json");
         serde_json::from_str(&text).expect("summary.json is JSON")
     }
+}
+
+/// The measures of predicted logits with the labels of their rows, as `zagros eval --json` prints them.
+pub(crate) fn measured(predictions: &str) -> Value {
+    let mut scores = Scores::new();
+    for line in predictions.lines().skip(1) {
+        let (label, logit) = line.split_once(',').expect("two fields");
+        scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
+    }
+    serde_json::to_value(scores.report()).expect("JSON")
 }
 
 /// The answer of an admin port of this machine.

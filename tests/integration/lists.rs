@@ -2,9 +2,6 @@
 
 use std::fmt::Write;
 
-use serde_json::Value;
-use zagros_eval::Scores;
-
 use crate::fixture::Fixture;
 
 const JOB: &str = r#"
@@ -74,25 +71,11 @@ fn fixture() -> Fixture {
     fixture
 }
 
-/// What `zagros eval` prints, which is what `zagros predict` writes, to the last bit.
-fn measures(fixture: &Fixture) -> Value {
-    let run = fixture.run_folder().display().to_string();
-    let eval: Value = serde_json::from_str(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout).expect("JSON");
-    fixture.zagros(["predict", &run, "test.csv", "-o", "z.csv", "--keys", "click", "--logits", "--force"]).expect(0);
-    let mut scores = Scores::new();
-    for line in fixture.read("z.csv").lines().skip(1) {
-        let (label, logit) = line.split_once(',').expect("two fields");
-        scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
-    }
-    assert_eq!(serde_json::to_value(scores.report()).expect("JSON"), eval);
-    eval
-}
-
 #[test]
 fn weights_and_vectors_are_learned_saved_and_scored() {
     let fixture = fixture();
     fixture.zagros(["train", "job.toml"]).expect(0).says(&["measuring"]);
-    let found = measures(&fixture);
+    let found = fixture.measures("test.csv", "click");
     assert!(found["auc"].as_f64() > Some(0.75), "{found}");
     let resolved = fixture.read(&format!("{}/job.toml", fixture.run_folder().display()));
     for known in ["weights = \"tfidf\"", "width = 3", "mean = [", "missing_indicator = true"] {
@@ -105,7 +88,7 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     let plain = JOB.replace(", weights = \"tfidf\"", "");
     fixture.write("plain.toml", plain);
     fixture.zagros(["train", "plain.toml"]).expect(0);
-    let without = measures(&fixture);
+    let without = fixture.measures("test.csv", "click");
     assert!(without["auc"].as_f64() < found["auc"].as_f64(), "{without} {found}");
 }
 
@@ -115,20 +98,20 @@ fn numbers_become_learned_vectors() {
     let fixture = fixture();
     let set = ["--set", "features.numeric_embedding={ dim = 4 }"];
     fixture.zagros([&["train", "job.toml", "--set", "train.epochs=2"][..], &set].concat()).expect(0);
-    let found = measures(&fixture);
+    let found = fixture.measures("test.csv", "click");
     assert!(found["auc"].as_f64() > Some(0.75), "{found}");
     assert_eq!(fixture.summary()["evaluation"]["auc"], found["auc"]);
     let refused = fixture.zagros(["train", "job.toml", "--set", "features.numeric_embedding={ dims = 4 }"]).expect(2);
     assert!(refused.stderr.contains("dim"), "{}", refused.stderr);
     fixture.zagros([&["up", "job.toml", "--servers", "2", "--workers", "2"][..], &set].concat()).expect(0);
-    assert!(measures(&fixture)["auc"].as_f64() > Some(0.7));
+    assert!(fixture.measures("test.csv", "click")["auc"].as_f64() > Some(0.7));
 }
 
 #[test]
 fn several_workers_and_servers_learn_them_too() {
     let fixture = fixture();
     fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"]).expect(0);
-    let found = measures(&fixture);
+    let found = fixture.measures("test.csv", "click");
     assert!(found["auc"].as_f64() > Some(0.75), "{found}");
 }
 

@@ -26,6 +26,7 @@ mod faults;
 mod fixture;
 mod forget;
 mod forget_live;
+mod formats;
 mod help;
 mod init;
 mod inspect;

@@ -3,12 +3,11 @@
 use std::process::Command;
 
 use serde_json::Value;
-use zagros_eval::Scores;
 use zagros_eval::measure::sigmoid;
 use zagros_tests::Program;
 use zagros_zip::ZipEq;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, measured};
 
 /// A trained model on generated data: its run folder, `test.txt`, and `new.txt`, the same rows without labels.
 fn trained() -> (Fixture, String) {
@@ -31,15 +30,6 @@ fn lines(text: &str) -> Vec<Vec<String>> {
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
-}
-
-/// The measures of predicted logits with the labels of their rows, as `zagros eval --json` prints them.
-pub(crate) fn measured(predictions: &str) -> Value {
-    let mut scores = Scores::new();
-    for row in lines(predictions) {
-        scores.push(row[0].parse().expect("a label"), row[1].parse().expect("a logit"));
-    }
-    serde_json::to_value(scores.report()).expect("JSON")
 }
 
 #[test]

@@ -3,9 +3,8 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, measured};
 use crate::parquet::twins;
-use crate::predict::measured;
 use crate::resume::{end, losses};
 
 /// `csv.toml`, `parquet.toml` and `jsonl.toml` read the same rows with the network DIN. Cells have up to three values, sequences

@@ -86,6 +86,11 @@ const MOST_ROWS: usize = 10_000_000;
 /// Values that classes of a label may have.
 pub(crate) const MOST_CLASSES: usize = 50;
 
+/// Whether a text means that there is no value.
+pub(crate) fn is_missing(text: &str) -> bool {
+    text.is_empty() || MISSING.contains(&text)
+}
+
 impl Column {
     /// Looks at the values of a column, one a row.
     pub(crate) fn of(name: &str, values: &[&str], known: Known) -> Self {

@@ -29,6 +29,8 @@ pub struct Dialect {
     pub has_comments: bool,
     /// Whether quoted fields hold line breaks.
     pub quoted_breaks: bool,
+    /// Whether numbers have a decimal comma.
+    pub decimal_comma: bool,
     /// Rows of the sample with another number of fields.
     pub ragged: usize,
 }
@@ -43,6 +45,7 @@ impl Dialect {
             header: false,
             has_comments: false,
             quoted_breaks: false,
+            decimal_comma: false,
             ragged: 0,
         }
     }
@@ -69,8 +72,9 @@ impl Divided {
             .collect();
         let first = rows.first().copied().unwrap_or_default();
         let records = Records::of(&rows);
-        let Records { separator, fields, quoted_breaks, mut lines } =
-            records.ok_or_else(|| InitError::NoSeparator { line: first.chars().take(80).collect() })?;
+        let Records { separator, fields, quoted_breaks, mut lines } = records.ok_or_else(|| {
+            InitError::NoSeparator { line: first.chars().take(80).collect(), files: Default::default() }
+        })?;
         let mut has_comments = starts_with_comment;
         if !has_comments && has_comments_between(&lines, separator, fields) {
             has_comments = true;
@@ -82,7 +86,8 @@ impl Divided {
             && ragged as f64 > MAX_RAGGED * rows.len() as f64
         {
             let found = rows[line].len();
-            return Err(InitError::Ragged { bad: ragged, rows: rows.len(), fields, line: line + 1, found, separator });
+            let (rows, files) = (rows.len(), Default::default());
+            return Err(InitError::Ragged { bad: ragged, rows, fields, line: line + 1, found, separator, files });
         }
         rows.retain(|row| row.len() == fields);
         let padded = rows.iter().filter(|row| row.iter().any(|field| field.trim() != field)).count();
@@ -92,7 +97,8 @@ impl Divided {
         }
         let header = has_header(&rows);
         let names = if header { rows.remove(0) } else { (1..=fields).map(|column| format!("c{column}")).collect() };
-        let dialect = Dialect { separator, fields, trim, header, has_comments, quoted_breaks, ragged };
+        let decimal_comma = false;
+        let dialect = Dialect { separator, fields, trim, header, has_comments, quoted_breaks, decimal_comma, ragged };
         Ok(Self { dialect, names, rows })
     }
 }
@@ -148,6 +154,13 @@ fn joined(lines: &[&str], separator: char) -> Option<Vec<String>> {
         rest = &others[taken..];
     }
     is_joined.then_some(records)
+}
+
+/// Fields of the first line; `None` if it is not whole, or there is none.
+pub(crate) fn first_fields(lines: &[String], separator: char) -> Option<usize> {
+    let comments = lines.first()?.starts_with(COMMENT);
+    let (fields, is_open) = divide(lines.iter().find(|line| !(comments && line.starts_with(COMMENT)))?, separator);
+    (!is_open).then_some(fields.len())
 }
 
 /// How many lines have the most frequent number of fields, and that number.

@@ -1,8 +1,28 @@
 //! Why no job could be made of the data.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use zagros_ingest::IngestError;
+
+/// Files whose lines were put together, if there are several.
+#[derive(Clone, Debug, Default)]
+pub struct LookedAt(Vec<PathBuf>);
+
+impl fmt::Display for LookedAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(files) = self;
+        if files.len() < 2 {
+            return Ok(());
+        }
+        let names: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
+        write!(
+            f,
+            "of the files {}, which should all have the same columns (name those that do, by a pattern such as 'FOLDER/*.csv'): ",
+            names.join(", ")
+        )
+    }
+}
 
 /// Why no job could be made of the data.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +35,16 @@ pub enum InitError {
         /// What failed, where, and what to do.
         source: Box<IngestError>,
     },
+    /// Text whose columns nobody names.
+    #[error(
+        "{}: its first line looks like values, so its columns have no names; write a line of names first, or name them by \
+         --set data.format=delimited --set data.header=false --set 'data.columns=[\"…\", …]' (and data.delimiter, if it is no comma)",
+        path.display()
+    )]
+    NoNames {
+        /// The file.
+        path: PathBuf,
+    },
     /// There are too few rows to learn anything from.
     #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]
     TooFewRows {
@@ -25,15 +55,17 @@ pub enum InitError {
     },
     /// No separator divides the lines into columns.
     #[error(
-        "no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
+        "{files}no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
     )]
     NoSeparator {
         /// The start of the first line.
         line: String,
+        /// The files, if there are several.
+        files: LookedAt,
     },
     /// Too many rows have another number of fields.
     #[error(
-        "{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
+        "{files}{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
     )]
     Ragged {
         /// Rows with another number of fields.
@@ -48,6 +80,25 @@ pub enum InitError {
         found: usize,
         /// The separator.
         separator: char,
+        /// The files, if there are several.
+        files: LookedAt,
+    },
+    /// Text files that are no table together.
+    #[error(
+        "the files have different columns: {others} {} not have the {fields} fields of {}, separated by {separator:?}; name the files that belong \
+         together, by a pattern such as 'FOLDER/*.csv'",
+        if others.contains(", ") { "do" } else { "does" },
+        like.display()
+    )]
+    OtherColumns {
+        /// The files that differ.
+        others: String,
+        /// One of most files.
+        like: PathBuf,
+        /// What separates its fields.
+        separator: char,
+        /// How many fields it has.
+        fields: usize,
     },
     /// No column looks like a label.
     #[error(
@@ -76,9 +127,21 @@ pub enum InitError {
         values: usize,
     },
     /// Nothing but the label is of use.
-    #[error("no column but the label {label:?} can be a feature: every other one is constant or differs in each row")]
+    #[error(
+        "no column but the label {label:?} can be a feature: every other one is constant, differs in each row, or tells the label by itself"
+    )]
     NoFeature {
         /// The label.
         label: String,
     },
+}
+
+impl InitError {
+    /// The error with the names of the files that were looked at.
+    pub(crate) fn of_files(mut self, names: &[PathBuf]) -> Self {
+        if let Self::NoSeparator { files, .. } | Self::Ragged { files, .. } = &mut self {
+            *files = LookedAt(names.to_vec());
+        }
+        self
+    }
 }

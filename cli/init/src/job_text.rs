@@ -183,6 +183,9 @@ fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &Dialect) -> fmt::
     if dialect.quoted_breaks {
         text.push_str("quoted_breaks = true           # quoted fields hold line breaks\n");
     }
+    if dialect.decimal_comma {
+        text.push_str("decimal = \",\"                  # 3,14 is a number\n");
+    }
     if dialect.trim {
         text.push_str("trim = true                    # blanks surround the fields\n");
     }

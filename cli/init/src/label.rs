@@ -85,9 +85,10 @@ impl Label {
             InitError::NoLabel { columns: seen.collect::<Vec<_>>().join(", ") }
         };
         let (&column, others) = candidates.split_first().ok_or_else(seen)?;
-        let is_known = NAMES.contains(&columns[column].name.to_ascii_lowercase().as_str());
-        let others = if is_known { &[] } else { others };
-        let other_candidates = others.iter().map(|&at| columns[at].name.clone()).collect();
+        // Beside a column with the name of a label, those are candidates that are written as labels.
+        let is_other =
+            |at: &&usize| !is_known(&columns[column]) || is_known(&columns[**at]) || is_zero_one(&columns[**at]);
+        let other_candidates = others.iter().filter(is_other).map(|&at| columns[at].name.clone()).collect();
         Ok(Self { column, kind: LabelForm::of(&columns[column]).ok_or_else(seen)?, other_candidates })
     }
 }
@@ -115,13 +116,19 @@ impl LabelForm {
     fn click([more, fewer]: &[(String, usize); 2]) -> Self {
         let is_positive = |text: &str| POSITIVE.contains(&text.to_ascii_lowercase().as_str());
         let (is_more, is_fewer) = (is_positive(&more.0), is_positive(&fewer.0));
-        // Of two texts that say nothing, the rarer one is the event.
-        let (positive, negative) = if is_more && !is_fewer { (more, fewer) } else { (fewer, more) };
+        let numbers = [more, fewer].map(|(text, _)| text.parse::<f64>().ok());
+        let (is_swapped, is_value_guessed) = match numbers {
+            // 1 and 2, -1 and 1, 0.0 and 1.0: the larger one. That 0 or -1 is negative is no guess.
+            [Some(more), Some(fewer)] => (more > fewer, more.min(fewer) > 0.0),
+            // Of two texts that say nothing, the rarer one is the event.
+            _ => (is_more && !is_fewer, is_more == is_fewer),
+        };
+        let (positive, negative) = if is_swapped { (more, fewer) } else { (fewer, more) };
         Self::Click {
             positive: positive.0.clone(),
             negative: negative.0.clone(),
             positive_rows: positive.1,
-            is_value_guessed: is_more == is_fewer,
+            is_value_guessed,
         }
     }
 }
@@ -130,8 +137,16 @@ impl LabelForm {
 fn likelihood(columns: &[Column], at: usize) -> (usize, bool, bool, bool, usize) {
     let name = columns[at].name.to_ascii_lowercase();
     let known = NAMES.iter().position(|known| *known == name).unwrap_or(NAMES.len());
-    let is_binary = columns[at].pair().is_some_and(|pair| pair.iter().all(|(text, _)| text == "0" || text == "1"));
-    (known, !is_binary, at + 1 != columns.len(), at != 0, at)
+    (known, !is_zero_one(&columns[at]), at + 1 != columns.len(), at != 0, at)
+}
+
+/// Whether a column has the name of a label.
+fn is_known(column: &Column) -> bool {
+    NAMES.contains(&column.name.to_ascii_lowercase().as_str())
+}
+
+fn is_zero_one(column: &Column) -> bool {
+    column.pair().is_some_and(|pair| pair.iter().all(|(text, _)| text == "0" || text == "1"))
 }
 
 #[cfg(test)]
@@ -154,11 +169,29 @@ mod tests {
     }
 
     #[test]
-    fn a_known_name_wins_and_is_no_guess() {
-        let columns = columns(&[("sex", &["0", "1", "1"]), ("clicked", &["1", "0", "0"]), ("z", &["a", "b", "a"])]);
+    fn a_known_name_wins_and_others_that_are_written_as_labels_are_named() {
+        let columns = columns(&[
+            ("sex", &["0", "1", "1"]),
+            ("clicked", &["1", "0", "0"]),
+            ("z", &["a", "b", "a"]),
+            ("outcome", &["x", "y", "x"]),
+        ]);
         let label = Label::choose(&columns, None).unwrap();
         assert_eq!((label.column, positive(&label)), (1, ("1", 1, false)));
-        assert!(label.other_candidates.is_empty());
+        assert_eq!(label.other_candidates, ["outcome", "sex"]);
+    }
+
+    #[test]
+    fn of_two_numbers_the_larger_one_is_positive() {
+        for (values, expected) in [
+            (["1", "2", "2"], ("2", 2, true)),
+            (["-1", "1", "-1"], ("1", 1, false)),
+            (["1.0", "0.0", "1.0"], ("1.0", 2, false)),
+            (["1", "0", "1"], ("1", 2, false)),
+        ] {
+            let label = Label::choose(&columns(&[("click", &values)]), None).unwrap();
+            assert_eq!(positive(&label), expected, "{values:?}");
+        }
     }
 
     #[test]

@@ -4,17 +4,20 @@
 //! data ──► sample (bounded rows and bytes) ──► table: columns of texts ──► columns: kinds ──► Sketch ──► job text
 //! ```
 //!
-//! Only [`read_sample`] touches files. What follows is a function of the sample, of the data's name and of the label that the
+//! Only [`read_sample`] and [`rows_format`] touch files. What follows is a function of the sample, of the data's name and of the label that the
 //! user names.
 
 mod column;
+mod decimals;
 mod dialect;
 mod error;
 mod history;
 mod ids;
 mod job_text;
 mod label;
+mod leaks;
 mod newest;
+mod rows_format;
 mod sample;
 mod sketch;
 mod table;
@@ -26,6 +29,7 @@ pub use error::InitError;
 pub use job_text::job_text;
 pub use label::{Label, LabelForm};
 pub use newest::{Bound, NewestParts};
+pub use rows_format::{describe_format, rows_format};
 pub use sample::read_sample;
 pub use sketch::{Sketch, sketch};
 pub use table::Layout;

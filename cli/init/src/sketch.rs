@@ -2,8 +2,10 @@
 
 use zagros_ingest::RowSample;
 
-use crate::column::Known;
+use crate::column::{Known, is_missing};
+use crate::decimals::with_points;
 use crate::history::histories;
+use crate::leaks::leaks;
 use crate::table::{Table, TableColumn};
 use crate::{Column, ColumnKind, Dialect, InitError, Label, Layout, NewestParts};
 
@@ -21,6 +23,10 @@ pub struct Sketch {
     pub unusable: Vec<(String, String)>,
     /// The column that is learned.
     pub label: Label,
+    /// Places of columns that tell the label of each row of the sample by themselves.
+    pub leaks: Vec<usize>,
+    /// Whether these columns are features, because there would be none without them.
+    pub keeps_leaks: bool,
     /// Places of columns of several values, and of the column of one value whose values they hold.
     pub histories: Vec<(usize, usize)>,
     /// The newest rows, where a column says when each row was.
@@ -40,13 +46,18 @@ pub struct Sketch {
 /// # Errors
 /// When the sample is no table, or nothing in it can be learned.
 pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitError> {
-    let RowSample { files, is_whole, is_spread, .. } = sample;
-    let Table { mut layout, columns: texts, rows, unusable } = Table::of(sample)?;
+    let RowSample { files, is_whole, is_spread, names, .. } = &sample;
+    let (files, is_whole, is_spread, names) = (*files, *is_whole, *is_spread, names.clone());
+    let Table { mut layout, columns: mut texts, rows, unusable } =
+        Table::of(sample).map_err(|error| error.of_files(&names))?;
     if rows < MIN_ROWS {
         return Err(InitError::TooFewRows { rows, needed: MIN_ROWS });
     }
     if layout == Layout::Criteo && label.is_some() {
         layout = Layout::Delimited(Dialect::of_criteo());
+    }
+    if let Layout::Delimited(dialect) = &mut layout {
+        dialect.decimal_comma = dialect.separator != ',' && with_points(&mut texts, is_missing);
     }
     let separator = if let Layout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
     let column = |column: &TableColumn| {
@@ -59,7 +70,24 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
     // A part of the data that is its start says nothing of what is new.
     let newest = NewestParts::of(&columns, &texts, label.column).filter(|_| is_spread && layout != Layout::Criteo);
     let histories = histories(&columns, &texts, label.column);
-    let sketch = Sketch { layout, columns, unusable, label, histories, newest, rows, files, is_whole, is_spread };
+    let leaks = if layout == Layout::Criteo { Vec::new() } else { leaks(&columns, &texts, &label) };
+    let keeps_leaks = false;
+    let mut sketch = Sketch {
+        layout,
+        columns,
+        unusable,
+        label,
+        leaks,
+        keeps_leaks,
+        histories,
+        newest,
+        rows,
+        files,
+        is_whole,
+        is_spread,
+    };
+    let has_others = sketch.categories().next().is_some();
+    sketch.keeps_leaks = !has_others;
     if sketch.categories().next().is_none() && sketch.layout != Layout::Criteo {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }
@@ -67,9 +95,29 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
 }
 
 impl Sketch {
-    /// Columns other than the label.
+    /// What the user should hear besides the job: what may be wrong in the data.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let label = &self.columns[self.label.column].name;
+        let what = if self.keeps_leaks { "without it there is no feature" } else { "it is no feature of this job" };
+        let warning = |column: &Column| {
+            let name = &column.name;
+            format!(
+                "column {name:?} alone tells {label:?} in each row of the sample, as a column does that is written after it; {what}"
+            )
+        };
+        self.leaking().map(warning).collect()
+    }
+
+    /// Columns that may be features: neither the label nor one that tells it.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Column> {
-        self.columns.iter().enumerate().filter(|(at, _)| *at != self.label.column).map(|(_, column)| column)
+        let is_input = |at: &usize| *at != self.label.column && (self.keeps_leaks || !self.leaks.contains(at));
+        self.columns.iter().enumerate().filter(move |(at, _)| is_input(at)).map(|(_, column)| column)
+    }
+
+    /// Columns that tell the label.
+    pub(crate) fn leaking(&self) -> impl Iterator<Item = &Column> {
+        self.leaks.iter().map(|at| &self.columns[*at])
     }
 
     /// Columns that become categorical features.

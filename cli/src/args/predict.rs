@@ -13,7 +13,7 @@ pub(crate) struct PredictArgs {
     /// averaged.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Files with the rows, in the format of the model's job, with or without the label; `-` is standard input.
+    /// Files with the rows, with or without the label, in any format: it is found by their content. `-` is standard input.
     #[arg(value_name = "DATA", required = true)]
     pub(crate) data: Vec<PathBuf>,
     /// File for the scores, in the order of the rows: .csv, .jsonl or .parquet; `-` is standard output.

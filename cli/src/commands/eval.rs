@@ -12,6 +12,7 @@ use crate::importance;
 use crate::measures;
 use crate::report;
 use crate::saved::{SavedModel, check_trust};
+use crate::scored_rows::job_for;
 use crate::slices;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
@@ -19,7 +20,10 @@ use zagros_launch::EmbeddedCluster;
 /// Loads, scores, prints.
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
-    let job = saved.job(&args.sets)?;
+    let job = match args.data.as_slice() {
+        [] => saved.job(&args.sets)?,
+        files => job_for(&saved, &args.sets, files, None)?,
+    };
     check_trust(&job, args.trust_module.as_deref())?;
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;

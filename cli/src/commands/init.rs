@@ -124,8 +124,9 @@ fn seen_from(job: &Path, data: &Path) -> Result<PathBuf, Failure> {
 
 fn text(data: &Path, named: &Path, label: Option<&str>) -> Result<String, Failure> {
     not_stdin(data)?;
-    let sketch = read_sample(data).and_then(|sample| sketch(sample, label));
-    Ok(job_text(&sketch.map_err(failed)?, named))
+    let sketch = read_sample(data).and_then(|sample| sketch(sample, label)).map_err(failed)?;
+    sketch.warnings().iter().for_each(|warning| err!("UNSURE: {warning}"));
+    Ok(job_text(&sketch, named))
 }
 
 /// Refuses standard input: it is read once.

@@ -25,6 +25,7 @@ use crate::averaged::{self, ModelScoresReader, ModelScoresWriter};
 use crate::report;
 use crate::resume::failed;
 use crate::saved::{SavedModel, check_trust};
+use crate::scored_rows::job_for;
 use crate::scores::ScoreForm;
 
 /// Bytes that standard output is given at once.
@@ -84,6 +85,10 @@ impl Model {
     /// The models of the arguments, which predict the same.
     fn all(args: &PredictArgs) -> Result<Vec<Self>, Failure> {
         let named = averaged::models_of(&args.run);
+        if named.len() > 1 && args.data.iter().any(|file| file == Path::new(STDIN)) {
+            let help = "write the rows to a file first: each model reads them from the start";
+            return Err(Failure::with_help(Exit::Usage, "standard input can be read by one model only", help));
+        }
         let models = named.iter().map(|path| Self::of(path, args, named.len())).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = models.first() else {
             return Err(Failure::with_help(
@@ -103,20 +108,16 @@ impl Model {
             );
             return Err(Failure::with_help(Exit::Usage, what, "name models whose features.label is the same"));
         }
-        if models.len() > 1 && args.data.iter().any(|file| file == Path::new(STDIN)) {
-            let help = "write the rows to a file first: each model reads them from the start";
-            return Err(Failure::with_help(Exit::Usage, "standard input can be read by one model only", help));
-        }
         Ok(models)
     }
 
     fn of(path: &Path, args: &PredictArgs, count: usize) -> Result<Self, Failure> {
         let saved = SavedModel::find(path, Duration::from_secs(args.timeout))?;
-        let mut job = saved.job(&args.sets)?;
-        check_trust(&job, args.trust_module.as_deref())?;
         // By its malformed rows one model's rows are compared with those of another.
         let keep_bad = args.bad_rows == BadRowsChoice::Empty || count > 1;
-        job.eval.predict = Some(PredictRows { keys: args.keys.clone(), keep_bad });
+        let read = PredictRows { keys: args.keys.clone(), keep_bad };
+        let mut job = job_for(&saved, &args.sets, &args.data, Some(read))?;
+        check_trust(&job, args.trust_module.as_deref())?;
         if args.bad_rows != BadRowsChoice::Refuse {
             job.data.max_bad_rows = u64::MAX;
         }

@@ -47,6 +47,14 @@ pub enum IngestError {
         /// Why.
         reason: String,
     },
+    /// Files that one format cannot read.
+    #[error(
+        "the files have several formats: {found}; name the files of one format, by a pattern such as 'FOLDER/*.csv' or one by one"
+    )]
+    SeveralFormats {
+        /// How many files of each, and the first of them.
+        found: String,
+    },
     /// No data files, although some are needed.
     #[error("no data files given; name at least one in data.{key}")]
     NoFiles {
@@ -168,6 +176,22 @@ pub enum IngestError {
         expected: String,
         /// The other file.
         first: PathBuf,
+    },
+    /// A column writes the values of its categories otherwise than the files that a model was trained on.
+    #[error(
+        "{}: column \"{column}\" holds {found}, and the model was trained on {expected}: equal values would be other categories; write this \
+         column as the training files do",
+        path.display()
+    )]
+    OtherWriting {
+        /// The file.
+        path: PathBuf,
+        /// Name of the column.
+        column: String,
+        /// How it is written.
+        found: String,
+        /// How the training files write it.
+        expected: String,
     },
     /// A compressed file ends early.
     #[error(

@@ -41,6 +41,7 @@ pub(crate) fn delimited(change: impl FnOnce(&mut Delimited)) -> Job {
         comment: None,
         trim: false,
         quoted_breaks: false,
+        decimal: zagros_job::DecimalMark::Point,
         missing: vec!["?".into()],
     };
     change(&mut format);
@@ -118,6 +119,7 @@ fn job(format: Format, features: Features) -> Job {
         shuffle_rows: 0,
         order: DataOrder::Shuffled,
         drop_last: false,
+        written: Default::default(),
     };
     Job {
         name: "test".into(),

@@ -14,10 +14,12 @@ pub mod split;
 pub mod stream;
 pub mod synthetic;
 pub mod validate;
+pub mod writing;
 
 mod assemble;
 mod category;
 mod columnar;
+mod content;
 mod contradictions;
 mod count;
 mod cursor;
@@ -36,6 +38,7 @@ mod stdin;
 mod transform;
 
 pub use batch::{Batch, Ids, SplitEnd};
+pub use content::{DataContent, FileStart, file_start, file_starts, fits};
 pub use contradictions::ContradictoryRows;
 pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
@@ -54,3 +57,4 @@ pub use sample::{
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
 pub use validate::{Validation, validate};
+pub use writing::{check_writings, writings};

@@ -14,7 +14,7 @@ mod objects;
 use std::path::{Path, PathBuf};
 
 use crate::IngestError;
-use crate::columnar::magic;
+use crate::content::{DataContent, same_content, spread};
 use crate::find::find;
 
 /// Separates the values of a list in its text: the ASCII character for this purpose.
@@ -42,6 +42,8 @@ pub struct SampleLimits {
 pub struct RowSample {
     /// Files that the paths stand for.
     pub files: usize,
+    /// Those that were looked at.
+    pub names: Vec<PathBuf>,
     /// Whether these are all rows.
     pub is_whole: bool,
     /// Whether the rows come from all parts of the data, not from its start alone.
@@ -118,24 +120,16 @@ pub fn sample(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, Inge
         bytes: (limits.bytes / chosen.len()).max(64 << 10),
         files: 1,
     };
-    let mut sample = if lines::starts_with(first, magic::PARQUET)? {
-        columns::sample(&chosen, ColumnFormat::Parquet, each)?
-    } else if lines::starts_with(first, magic::ARROW)? || lines::starts_with(first, &magic::ARROW_STREAM)? {
-        columns::sample(&chosen, ColumnFormat::Arrow, each)?
-    } else {
-        let text = lines::sample(&chosen, each)?;
-        if objects::is_object(&text) { objects::sample(first, text)? } else { text }
+    let mut sample = match same_content(&found)?[0].content {
+        DataContent::Parquet => columns::sample(&chosen, ColumnFormat::Parquet, each)?,
+        DataContent::Arrow => columns::sample(&chosen, ColumnFormat::Arrow, each)?,
+        DataContent::Jsonl => objects::sample(first, lines::sample(&chosen, each)?)?,
+        DataContent::Lines => lines::sample(&chosen, each)?,
     };
     sample.files = found.len();
+    sample.names = chosen.iter().map(|path| path.to_path_buf()).collect();
     sample.is_whole &= found.len() == chosen.len();
     Ok(sample)
-}
-
-/// At most `most` of `0..count`, evenly spaced, with both ends.
-fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
-    let taken = count.min(most);
-    let gaps = taken.saturating_sub(1).max(1);
-    (0..taken).map(move |index| if taken == count { index } else { index * (count - 1) / gaps })
 }
 
 /// The start of a text, at most [`MOST_TEXT`] bytes of it.
@@ -158,14 +152,6 @@ mod tests {
     const LIMITS: SampleLimits = SampleLimits { rows: 1_000, bytes: 1 << 20, files: 4 };
 
     #[test]
-    fn chosen_files_are_spread_over_the_list() {
-        assert_eq!(spread(3, 8).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!(spread(100, 4).collect::<Vec<_>>(), [0, 33, 66, 99]);
-        assert_eq!(spread(5, 1).collect::<Vec<_>>(), [0]);
-        assert_eq!(spread(0, 4).count(), 0);
-    }
-
-    #[test]
     fn files_of_a_folder_are_one_sample_with_one_header() {
         let folder = TempDir::new().unwrap();
         for part in 0..9 {
@@ -183,7 +169,7 @@ mod tests {
         fs::write(folder.path().join("a.jsonl"), "{\"y\":1}\n").unwrap();
         fs::write(folder.path().join("b.csv"), "y,a\n1,2\n").unwrap();
         let error = sample(&[folder.path().into()], LIMITS).unwrap_err().to_string();
-        assert!(error.contains("is no JSON object"), "{error}");
+        assert!(error.contains("1 JSON lines (") && error.contains("1 text with separators ("), "{error}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -11,12 +12,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use zagros_store::{ObjectInput, ObjectUrl, Objects, StoreError, StoredObject};
+use zagros_zip::ZipEq;
 
 use crate::IngestError;
 use crate::stdin::{StandardInput, UNKNOWN_BYTES, is_stdin};
 
 /// Longest time of a request to a store, with its retries (invariant WT-1).
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Unused bytes between two parts of an object that are fetched rather than asked for twice.
+const GAP: u64 = 64 << 10;
+/// Bytes of parts that are fetched together.
+const MOST_MERGED: u64 = 4 << 20;
 
 /// One connection for each bucket, which the threads of all streams share.
 static BUCKETS: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
@@ -72,6 +79,27 @@ impl RandomAccess {
         }
     }
 
+    /// Several small parts, in their order. Those of a store that are near each other come by one request, and others at once.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_all(&self, path: &Path, parts: &[Range<u64>]) -> Result<Vec<Bytes>, IngestError> {
+        let Self::Object(objects, object) = self else {
+            return parts.iter().map(|part| self.read(path, part.start, (part.end - part.start) as usize)).collect();
+        };
+        let (merged, places) = merged(parts);
+        let fetched = objects.read_all(object, merged.clone())?;
+        let part = |(part, place): (&Range<u64>, &usize)| {
+            let from = (part.start - merged[*place].start) as usize;
+            let part = from..from + (part.end - part.start) as usize;
+            // A store may answer with less.
+            let is_there = part.end <= fetched[*place].len();
+            let source = || io::Error::from(io::ErrorKind::UnexpectedEof);
+            is_there.then(|| fetched[*place].slice(part)).ok_or_else(|| unreadable(path, source()))
+        };
+        parts.iter().zip_eq(&places).map(part).collect()
+    }
+
     /// The bytes at an offset, as many as `out` has. Those of a store come in pieces, the next one ahead.
     ///
     /// # Errors
@@ -98,6 +126,26 @@ impl RandomAccess {
         }
         Ok(())
     }
+}
+
+/// Parts that are near each other as one, and in which of these each part is.
+fn merged(parts: &[Range<u64>]) -> (Vec<Range<u64>>, Vec<usize>) {
+    let mut whole: Vec<Range<u64>> = Vec::new();
+    let mut places = Vec::with_capacity(parts.len());
+    for part in parts {
+        match whole.last_mut() {
+            Some(last)
+                if part.start >= last.start
+                    && part.start <= last.end.saturating_add(GAP)
+                    && part.end - last.start <= MOST_MERGED =>
+            {
+                last.end = last.end.max(part.end);
+            }
+            _ => whole.push(part.clone()),
+        }
+        places.push(whole.len() - 1);
+    }
+    (whole, places)
 }
 
 /// The store and the key of a path that names an object or a prefix of a store.
@@ -194,4 +242,20 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
 pub(crate) fn use_store(root: &str, store: &zagros_fake_s3::FakeS3) {
     let objects = Objects::open_in(&store.environment(), root, Duration::from_secs(5)).unwrap();
     BUCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(root.to_owned(), objects);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_parts_are_fetched_together() {
+        let far = 10 << 20;
+        let parts = [0..10, 10..20, GAP + 20..GAP + 30, far..far + 5, far + MOST_MERGED..far + MOST_MERGED + 1, 3..4];
+        let (whole, places) = merged(&parts);
+        assert_eq!(places, [0, 0, 0, 1, 2, 3]);
+        assert_eq!(whole[0], 0..GAP + 30);
+        assert_eq!(whole[3], 3..4);
+        assert_eq!(merged(&[]), (Vec::new(), Vec::new()));
+    }
 }

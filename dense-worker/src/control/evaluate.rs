@@ -8,7 +8,7 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow};
 use zagros_ingest::{
     Batch, BatchStream, DataPart, FileInfo, IngestError, StreamOptions, StreamStart, WholeFiles, check_first_rows,
-    check_same_types, files,
+    check_same_types, check_writings, files,
 };
 use zagros_job::{Job, TestPart, ValidationPart};
 use zagros_plumbing::Shutdown;
@@ -69,7 +69,7 @@ impl Evaluate {
         };
         let job = Arc::new(job);
         let held_out = match self.files {
-            Some(files) => Some(whole_files(Arc::clone(&job), files).await?),
+            Some(files) => Some(rows_to_score(Arc::clone(&job), files, &self.model).await?),
             None => find_test(Arc::clone(&job)).await?,
         };
         let held_out = held_out.ok_or(IngestError::NoFiles { key: "test" })?;
@@ -157,9 +157,18 @@ async fn find_test(job: Arc<Job>) -> Result<Option<HeldOut>, WorkerError> {
 }
 
 /// All rows of these files.
-pub(super) async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
+async fn whole_files(job: Arc<Job>, paths: Vec<PathBuf>) -> Result<HeldOut, WorkerError> {
     let files = look_at_files(job, paths, DataPart::All).await?;
     Ok(HeldOut { files, part: DataPart::All, name: HeldOutPart::Test })
+}
+
+/// All rows of these files, which write the columns of categories as those did that the model was trained on.
+pub(super) async fn rows_to_score(job: Arc<Job>, paths: Vec<PathBuf>, model: &Folder) -> Result<HeldOut, WorkerError> {
+    let written = SavedModel::open(model).await?.manifest().written.clone();
+    let rows = whole_files(Arc::clone(&job), paths).await?;
+    let files = rows.files.clone();
+    blocking("writings", move || check_writings(&job, &files, &written)).await??;
+    Ok(rows)
 }
 
 /// Every file is there, and its first rows are well-formed.

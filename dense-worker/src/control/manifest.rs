@@ -8,10 +8,11 @@
 //! A folder without it holds nothing: it is written last and deleted first (invariant CK-1). A file that was damaged, or
 //! is whole and of another save, has another SHA-256 (invariant CK-4).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
+use zagros_job::Writing;
 use zagros_protocol::control::FileDigest;
 use zagros_store::{ContentDigest, FileName, Folder, StoreError, hexadecimal};
 
@@ -69,6 +70,9 @@ pub struct Manifest {
     /// Evaluation of the validation part.
     #[serde(default)]
     pub validation: Option<Evaluation>,
+    /// How the training rows write the columns of categories; not known of models of earlier releases.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub written: BTreeMap<String, BTreeSet<Writing>>,
 }
 
 /// A file by what it is known.
@@ -345,6 +349,7 @@ mod tests {
             samples: 40,
             rows: 1,
             validation: None,
+            written: BTreeMap::new(),
         };
         let (manifest, text) = manifest.sealed();
         disk.write(MANIFEST, &text).unwrap();

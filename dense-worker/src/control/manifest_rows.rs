@@ -53,6 +53,7 @@ mod tests {
             files: files.to_vec(),
             evaluation: None,
             validation: None,
+            written: BTreeMap::new(),
         };
         let copy = FileRecord::of("c.zrows", b"copy");
         let replaced = BTreeMap::from([("b.zrows".to_owned(), copy.clone())]);

@@ -12,7 +12,7 @@ use zagros_plumbing::Shutdown;
 use zagros_store::Folder;
 
 use super::calibrators::Calibrators;
-use super::evaluate::{HeldOut, Scorer, ScoringParts, whole_files};
+use super::evaluate::{HeldOut, Scorer, ScoringParts, rows_to_score};
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::error::WorkerError;
@@ -77,7 +77,7 @@ impl Predict {
     /// When the model or the data cannot be read or do not fit the job.
     pub async fn run<O: ScoredRows>(self, output: O) -> Result<Result<O, O::Error>, WorkerError> {
         let job = Arc::new(self.job);
-        let rows = whole_files(Arc::clone(&job), self.files).await?;
+        let rows = rows_to_score(Arc::clone(&job), self.files, &self.model).await?;
         let scoring = ScoringParts {
             control: self.control,
             connect: self.connect,

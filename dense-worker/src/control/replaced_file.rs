@@ -77,6 +77,7 @@ mod tests {
             files,
             evaluation: None,
             validation: None,
+            written: Default::default(),
         };
         manifest.sealed().0
     }

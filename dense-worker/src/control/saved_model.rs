@@ -139,6 +139,7 @@ pub(crate) async fn conclude(
         files,
         evaluation: trained.evaluation,
         validation: trained.validation,
+        written: trained.job.data.written.clone(),
     };
     let ((manifest, text), target) = (manifest.sealed(), folder.clone());
     blocking("model files", move || target.write(MANIFEST, &text)).await??;

@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
-use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints};
+use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints, writings};
 use zagros_job::{Job, Statistic};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
@@ -185,6 +185,11 @@ impl Worker {
         compare_types(Arc::clone(&job), &files, &held_out).await?;
         let looked_at = files.clone();
         let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
+        if self.folder.is_some() {
+            let (job, files) = (Arc::clone(&job), files.clone());
+            // What is wrong with the rows is said when they are trained on.
+            self.job.data.written = blocking("writings", move || writings(&job, &files)).await?.unwrap_or_default();
+        }
         let measured = self.job.features.unmeasured();
         if let Some(point) = &self.resume {
             point.prepare(&mut self.job, &sizes(&files, &fingerprints))?;

@@ -123,8 +123,10 @@ impl Transformer {
             true => padding.f_logical_or(&later_positions(x.size()[1], x.device())?)?,
             false => padding,
         };
+        // Added to the scores. Not −∞: with left padding, a position of a causal transformer may attend to nothing.
+        let mask = hidden.f_to_kind(Kind::Float)?.f_mul_scalar(NEVER)?;
         for block in &self.blocks {
-            x = block.forward(&x, &hidden)?;
+            x = block.forward(&x, &mask)?;
         }
         Ok(x.f_mul(&real.f_to_kind(Kind::Float)?.f_unsqueeze(2)?)?.f_flatten(1, 2)?)
     }
@@ -157,26 +159,34 @@ impl Block {
         })
     }
 
-    /// `[batch, T, D]` to the same shape. `hidden` says to which positions a position does not attend: `[batch, 1, T or 1, T]`.
-    fn forward(&self, x: &Tensor, hidden: &Tensor) -> Result<Tensor, ModelError> {
-        let s = self.attention_norm.forward(&x.f_add(&self.attend(x, hidden)?)?)?;
+    /// `[batch, T, D]` to the same shape. `mask` is added to the scores of each position for each: `[batch, 1, T or 1, T]`.
+    fn forward(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor, ModelError> {
+        let s = self.attention_norm.forward(&x.f_add(&self.attend(x, mask)?)?)?;
         let size = s.size();
         let ffn = self.ffn.forward_by(&s.f_flatten(0, 1)?, |_, x| Ok(x.f_leaky_relu()?))?;
         self.ffn_norm.forward(&s.f_add(&ffn.f_reshape(size)?)?)
     }
 
-    /// MH(x): each position takes up values of the positions that are not hidden, by how well its query fits their keys.
-    fn attend(&self, x: &Tensor, hidden: &Tensor) -> Result<Tensor, ModelError> {
-        let size = x.size();
-        let width = size[2] / int(self.heads);
-        let heads = |matrix: &Tensor| {
-            let all = x.f_linear(matrix, None::<&Tensor>)?;
-            all.f_reshape([size[0], size[1], int(self.heads), width])?.f_transpose(1, 2)
+    /// MH(x): each position takes up values of others, by how well its query fits their keys. One product makes all three, and libtorch's
+    /// fused attention keeps no `[batch, heads, T, T]`.
+    fn attend(&self, x: &Tensor, mask: &Tensor) -> Result<Tensor, ModelError> {
+        let (size, heads) = (x.size(), int(self.heads));
+        let matrices = Tensor::f_cat(&[&self.query, &self.key, &self.value], 0)?;
+        let all = x.f_linear(&matrices, None::<&Tensor>)?;
+        let part = |index: i64| {
+            let part = all.f_narrow(2, index * size[2], size[2])?;
+            part.f_reshape([size[0], size[1], heads, size[2] / heads])?.f_transpose(1, 2)
         };
-        let (query, key, value) = (heads(&self.query)?, heads(&self.key)?, heads(&self.value)?);
-        let scores = query.f_matmul(&key.f_transpose(2, 3)?)?.f_mul_scalar(1.0 / (width as f64).sqrt())?;
-        let shares = scores.f_masked_fill(hidden, NEVER)?.f_softmax(3, Kind::Float)?;
-        let all = shares.f_matmul(&value)?.f_transpose(1, 2)?.f_reshape(&size[..])?;
-        Ok(all.f_linear(&self.mix, None::<&Tensor>)?)
+        let attended = Tensor::f_scaled_dot_product_attention(
+            &part(0)?,
+            &part(1)?,
+            &part(2)?,
+            Some(mask),
+            0.0,
+            false,
+            None,
+            false,
+        )?;
+        Ok(attended.f_transpose(1, 2)?.f_reshape(&size[..])?.f_linear(&self.mix, None::<&Tensor>)?)
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Data, DataOrder, Format, NewestRows, TestPart, TimeBound, ValidationPart};
+use crate::settings::{Data, DataOrder, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
 
 /// Where samples come from.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +55,8 @@ pub(crate) struct DataFile {
     /// Whether quoted fields may hold line breaks. Each worker then scans a file for quotes up to where its parts start, and a file
     /// with a quote that is never closed loses its rows up to the next quote. Default: false; `delimited` only.
     pub(crate) quoted_breaks: Option<bool>,
+    /// What is before the fraction of a number. Texts of categories stay as they are. Default: `"."`; `delimited` only.
+    pub(crate) decimal: Option<DecimalMark>,
     /// Field texts that mean "missing"; an empty field always does, and null. Default: none; not for `criteo`.
     pub(crate) missing: Option<Vec<String>>,
     /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
@@ -177,6 +179,7 @@ impl DataFile {
             comment: delimited.and_then(|layout| layout.comment.clone()),
             trim: delimited.map(|layout| layout.trim),
             quoted_breaks: delimited.map(|layout| layout.quoted_breaks),
+            decimal: delimited.map(|layout| layout.decimal),
             missing: missing.cloned(),
             max_bad_rows: data.max_bad_rows,
             max_bad_share: data.max_bad_share,

@@ -6,7 +6,7 @@ use std::path::{Path as FilePath, PathBuf};
 use super::Resolver;
 use crate::document::Path;
 use crate::file::{DataFile, Layout, Paths};
-use crate::settings::{Columnar, Data, DataOrder, Delimited, Features, Format, STDIN, Values};
+use crate::settings::{Columnar, Data, DataOrder, DecimalMark, Delimited, Features, Format, STDIN, Values};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -47,6 +47,7 @@ fn shuffle_rows(features: &Features) -> usize {
 impl Resolver<'_> {
     pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> Data {
         self.times_fit(file, columns);
+        self.commas_fit(file, features);
         Data {
             format: self.format(file),
             train: self.paths("data.train", &file.train),
@@ -59,6 +60,7 @@ impl Resolver<'_> {
             shuffle_rows: self.window(file, features),
             order: file.order,
             drop_last: file.drop_last,
+            written: Default::default(),
         }
     }
 
@@ -152,11 +154,32 @@ impl Resolver<'_> {
             ("comment", file.comment.is_some()),
             ("trim", file.trim.is_some()),
             ("quoted_breaks", file.quoted_breaks.is_some()),
+            ("decimal", file.decimal.is_some()),
             ("missing", missing),
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             let message = format!("`data.{key}` has no meaning with format \"{format}\"");
             self.problem(Path::from("data").key(key), message, "only for \"delimited\"", help);
+        }
+    }
+
+    /// A comma cannot separate numbers and be inside them.
+    fn commas_fit(&mut self, file: &DataFile, features: &Features) {
+        let vectors = features.numeric.iter().map(|feature| (&feature.column, feature.separator.as_deref()));
+        let bags = features.categorical.iter().filter(|feature| feature.values.weights().is_some());
+        let bags = bags.map(|feature| (&feature.name, feature.values.separator()));
+        let has_comma = |separator: Option<&str>| separator.is_some_and(|text| text.contains(','));
+        let divided = vectors.chain(bags).find(|(_, separator)| has_comma(*separator));
+        if let (Some((name, _)), Some(DecimalMark::Comma)) = (divided, file.decimal) {
+            let message = format!(
+                "the numbers of \"{name}\" are separated by the comma that `data.decimal` has before a fraction"
+            );
+            self.problem(
+                "data.decimal",
+                message,
+                "also a separator",
+                "remove the key, or write the numbers with another separator",
+            );
         }
     }
 
@@ -179,6 +202,7 @@ impl Resolver<'_> {
             comment: file.comment.clone(),
             trim: file.trim.unwrap_or(false),
             quoted_breaks: file.quoted_breaks.unwrap_or(false),
+            decimal: file.decimal.unwrap_or_default(),
             missing: file.missing.clone().unwrap_or_default(),
         }
     }
@@ -239,6 +263,22 @@ mod tests {
     fn without_a_test_part_nothing_is_held_out() {
         assert_eq!(job(CRITEO, "").data.test, TestPart::None);
         assert_eq!(job(CRITEO, "test_fraction = 0.25\n").data.test, TestPart::Fraction(0.25));
+    }
+
+    #[test]
+    fn a_decimal_comma_is_no_separator_of_numbers() {
+        let base = DELIMITED.replace("columns", "decimal = ','\ncolumns");
+        let features = |separator: &str| {
+            let vector = format!("{{ column = 'n', width = 2, separator = '{separator}' }}");
+            format!("{FEATURES}numeric = [{vector}]\n")
+        };
+        let Format::Delimited(format) = job(&base, &features(" ")).data.format else { panic!("no text") };
+        assert_eq!(format.decimal, DecimalMark::Comma);
+        let found = problems(&base, &features(","));
+        assert_eq!(
+            found,
+            ["the numbers of \"n\" are separated by the comma that `data.decimal` has before a fraction"]
+        );
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Where samples come from.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::writing::Writing;
 
 /// Where samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,6 +33,9 @@ pub struct Data {
     pub order: DataOrder,
     /// Whether batches with fewer samples than the others are dropped.
     pub drop_last: bool,
+    /// How the first training rows write the columns of categories. It is measured, and no job file has it.
+    #[serde(skip)]
+    pub written: BTreeMap<String, BTreeSet<Writing>>,
 }
 
 /// The path that names standard input.
@@ -142,11 +148,35 @@ pub enum Format {
     Jsonl(Columnar),
 }
 
+impl Format {
+    /// Texts that mean "missing", besides the empty one.
+    #[must_use]
+    pub fn missing(&self) -> &[String] {
+        match self {
+            Self::Criteo => &[],
+            Self::Delimited(delimited) => &delimited.missing,
+            Self::Parquet(columnar) | Self::Arrow(columnar) | Self::Jsonl(columnar) => &columnar.missing,
+        }
+    }
+}
+
 /// Rows whose values have names and types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Columnar {
     /// Texts that mean "missing", besides the empty one and null.
     pub missing: Vec<String>,
+}
+
+/// What is before the fraction of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DecimalMark {
+    /// A point, as in `3.14`.
+    #[default]
+    #[serde(rename = ".")]
+    Point,
+    /// A comma, as in `3,14`. Numbers with a point are read as well.
+    #[serde(rename = ",")]
+    Comma,
 }
 
 /// A generic CSV or TSV.
@@ -164,6 +194,8 @@ pub struct Delimited {
     pub trim: bool,
     /// Whether quoted fields may hold line breaks.
     pub quoted_breaks: bool,
+    /// What is before the fraction of a number.
+    pub decimal: DecimalMark,
     /// Field texts that mean "missing", besides the empty one.
     pub missing: Vec<String>,
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 
@@ -15,6 +15,9 @@ use crate::bucket::{ObjectBucket, environment};
 use crate::download::{ObjectDownload, Pieces};
 use crate::range::ObjectRange;
 use crate::stores::{Environment, StoreKind};
+
+/// Requests of one call that are under way at once.
+const AT_ONCE: usize = 16;
 
 /// The objects of a bucket. All calls block. Clones share one connection.
 #[derive(Clone, Debug)]
@@ -111,6 +114,20 @@ impl Objects {
         let key = self.key(&object.key)?;
         let (store, object) = (self.bucket.store.clone(), key.clone());
         self.bucket.call("read", &key, async move { store.get_range(&object, part).await })
+    }
+
+    /// Several parts of an object, in their order: a request for each, many at once.
+    ///
+    /// # Errors
+    /// If one cannot be read.
+    pub fn read_all(&self, object: &StoredObject, parts: Vec<Range<u64>>) -> Result<Vec<Bytes>, StoreError> {
+        let key = self.key(&object.key)?;
+        let (store, object) = (self.bucket.store.clone(), key.clone());
+        let read = async move {
+            let part = |part| store.get_range(&object, part);
+            futures::stream::iter(parts).map(part).buffered(AT_ONCE).try_collect().await
+        };
+        self.bucket.call("read", &key, read)
     }
 
     fn key(&self, key: &str) -> Result<Key, StoreError> {

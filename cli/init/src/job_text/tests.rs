@@ -7,12 +7,17 @@ use super::*;
 use crate::sketch;
 
 fn checked(rows: SampledRows, is_spread: bool, label: Option<&str>) -> String {
-    let sample = RowSample { files: 1, is_whole: is_spread, is_spread, rows };
+    let sample = RowSample { files: 1, names: Vec::new(), is_whole: is_spread, is_spread, rows };
     let text = job_text(&sketch(sample, label).unwrap(), Path::new("rows.csv"));
     if let Err(errors) = Job::parse(&text, Path::new("job.toml"), &Overrides::default()) {
         panic!("{errors:?}\n{text}");
     }
     text
+}
+
+/// 0 or 1, whatever the columns of the row are.
+fn chance(row: usize) -> usize {
+    row * 7_919 / 64 % 2
 }
 
 fn job(data: &str, label: Option<&str>) -> String {
@@ -97,7 +102,7 @@ fn columns_with_types_become_a_valid_job() {
 
 #[test]
 fn integers_that_may_be_ids_are_in_both_lists() {
-    let rows = (0..2_000).map(|row| format!("{},{},{}.5,{}\n", row % 2, 1_000 + row % 200, row, row % 150));
+    let rows = (0..2_000).map(|row| format!("{},{},{}.5,{}\n", chance(row), 1_000 + row % 200, row, row % 150));
     let text = job(&format!("clicked,C14,price,item\n{}", rows.collect::<String>()), None);
     for part in [
         "{ column = \"C14\", standardise = true },\n",
@@ -141,8 +146,13 @@ fn parts_of_dates_are_features_and_what_is_unsure_is_a_comment() {
     let mut data = String::from("click,at,item,seen,weight\n");
     for row in 0..400 {
         let (item, seen) = (row * 7 % 40, format!("m{}|m{}|m{}", row % 40, row * 3 % 40, row * 11 % 40));
-        data +=
-            &format!("{},2026-11-{:02} {:02}:30:00,m{item},{seen},{}.5\n", row % 2, 1 + row % 28, row % 24, row % 9);
+        data += &format!(
+            "{},2026-11-{:02} {:02}:30:00,m{item},{seen},{}.5\n",
+            chance(row),
+            1 + row % 28,
+            row % 24,
+            row % 9
+        );
     }
     let text = job(&data, None);
     for part in [
@@ -173,7 +183,7 @@ fn for_many_categories_another_network_is_named() {
 
 #[test]
 fn quoted_line_breaks_are_a_key_of_the_job() {
-    let row = |row: usize| format!("{},\"a\nline {row}\",c{}\n", row % 2, row % 4);
+    let row = |row: usize| format!("{},\"a\nline {row}\",c{}\n", chance(row), row % 4);
     let text = job(&("y,text,city\n".to_owned() + &(0..40).map(row).collect::<String>()), None);
     assert!(text.contains("quoted_breaks = true"), "{text}");
     assert!(text.contains("# Not a feature: text, because it differs"), "{text}");
@@ -186,4 +196,41 @@ fn a_table_of_very_many_values_is_bounded() {
         ("y,user\n".to_owned() + &(0..10_000).map(row).collect::<String>()).lines().map(str::to_owned).collect();
     let text = checked(SampledRows::Lines(lines), false, None);
     assert!(text.contains("hash_size = 10000000"), "{text}");
+}
+
+#[test]
+fn a_column_that_tells_the_label_is_no_feature_and_a_comment_says_so() {
+    let row = |row: usize| format!("{},{},c{}\n", chance(row), 1 - chance(row), row % 4);
+    let rows: String = (0..60).map(row).collect();
+    let text = job(&format!("y,refunded,city\n{rows}"), None);
+    assert!(text.contains("# UNSURE: refunded alone tells the label"), "{text}");
+    assert!(text.contains("UNSURE: these columns could be the label as well: refunded."), "{text}");
+    assert!(!text.contains("\n    { column = \"refunded\""), "{text}");
+    let alone = job(
+        &format!(
+            "y,refunded\n{}",
+            (0..60).map(|row| format!("{},{}\n", chance(row), 1 - chance(row))).collect::<String>()
+        ),
+        None,
+    );
+    assert!(
+        alone.contains("Without it there would be no feature") && alone.contains("\n    { column = \"refunded\""),
+        "{alone}"
+    );
+}
+
+#[test]
+fn decimal_commas_are_numbers_and_a_key_of_the_job() {
+    let row = |row: usize| format!("{};{},{};c{}\n", 1 + chance(row), row % 13, row % 10, row % 4);
+    let text = job(&("y;price;city\n".to_owned() + &(0..60).map(row).collect::<String>()), None);
+    assert!(text.contains("decimal = \",\"") && text.contains("{ column = \"price\", standardise = true }"), "{text}");
+    assert!(text.contains("positive = [\"2\"], negative = [\"1\"]"), "{text}");
+    assert!(text.contains("UNSURE: the larger number is taken as positive."), "{text}");
+}
+
+#[test]
+fn a_long_tail_of_values_is_named() {
+    let row = |row: usize| format!("{},u{}\n", chance(row), if row < 2_000 { row } else { row % 100 });
+    let text = job(&("y,user\n".to_owned() + &(0..4_000).map(row).collect::<String>()), None);
+    assert!(text.contains("most values of these columns came once: user.") && text.contains("min_count = 2"), "{text}");
 }

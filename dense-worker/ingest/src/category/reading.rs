@@ -46,6 +46,11 @@ impl CellReading {
         }
     }
 
+    /// Whether a cell is a number.
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self, Self::Buckets(_))
+    }
+
     /// What a message expects of a cell.
     pub(crate) fn expected(&self, column: &str) -> String {
         match self {

@@ -4,6 +4,8 @@
 //! quoted line break is part of the field where the job says that there are some (`data.quoted_breaks`); elsewhere lines are
 //! divided first, and the row is refused, not misread. Quotes inside an unquoted field are ordinary characters.
 
+use zagros_job::{DecimalMark, Format};
+
 /// Fields of the newest line. The memory is used again for each line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
@@ -11,6 +13,8 @@ pub(crate) struct Fields {
     bounds: Vec<(u32, u32)>,
     unquoted: Vec<u8>,
     from_unquoted: bool,
+    /// Where numbers have a decimal comma, the same bytes with points in place of commas.
+    pointed: Option<Vec<u8>>,
 }
 
 /// How fields are written.
@@ -34,21 +38,44 @@ pub(crate) enum QuoteError {
 }
 
 impl Fields {
+    /// Of lines of a format.
+    pub(crate) fn of(format: &Format) -> Self {
+        let comma = matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma);
+        Self { pointed: comma.then(Vec::new), ..Self::default() }
+    }
+
     /// Divides a line, which is given without its line end.
     #[inline]
     pub(crate) fn tokenize(&mut self, line: &[u8], syntax: Syntax) -> Result<(), QuoteError> {
         self.bounds.clear();
         self.from_unquoted = syntax.quotes && memchr::memchr(b'"', line).is_some();
         if self.from_unquoted {
-            return self.cut_quoted(line, syntax);
+            self.cut_quoted(line, syntax)?;
+        } else {
+            let mut start = 0;
+            for end in memchr::memchr_iter(syntax.delimiter, line) {
+                self.push(line, start, end, syntax.trim);
+                start = end + 1;
+            }
+            self.push(line, start, line.len(), syntax.trim);
         }
-        let mut start = 0;
-        for end in memchr::memchr_iter(syntax.delimiter, line) {
-            self.push(line, start, end, syntax.trim);
-            start = end + 1;
+        if let Some(pointed) = &mut self.pointed {
+            let text = if self.from_unquoted { &self.unquoted } else { line };
+            pointed.clear();
+            pointed.extend(text.iter().map(|byte| if *byte == b',' { b'.' } else { *byte }));
         }
-        self.push(line, start, line.len(), syntax.trim);
         Ok(())
+    }
+
+    /// A field of the newest line that holds a number, or several: with a point in place of a decimal comma.
+    ///
+    /// # Panics
+    /// When there is no such field.
+    #[inline]
+    pub(crate) fn number<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
+        let Some(pointed) = &self.pointed else { return self.get(line, field) };
+        let (start, end) = self.bounds[field];
+        &pointed[start as usize..end as usize]
     }
 
     /// Number of fields.
@@ -66,6 +93,12 @@ impl Fields {
         let (start, end) = self.bounds[field];
         let text = if self.from_unquoted { &self.unquoted } else { line };
         &text[start as usize..end as usize]
+    }
+
+    /// A field of the newest line, as a number or as a text.
+    #[inline]
+    pub(crate) fn cell<'a>(&'a self, line: &'a [u8], field: usize, is_number: bool) -> &'a [u8] {
+        if is_number { self.number(line, field) } else { self.get(line, field) }
     }
 
     #[inline]

@@ -128,8 +128,27 @@ fn fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
     // The line is always the first one.
     let reason = error.to_string();
     let reason = reason.split(" at line ").next().unwrap_or_default();
-    let found = format!("{reason} in {}", shown(line));
+    let found = format!("{reason} in {}{}", shown(line), hint(line, error.column()));
     Box::new(FieldFault { column: error.column().max(1), expected: OBJECT.into(), found })
+}
+
+/// What to do about a line that other programs write. `column` is where it stops being JSON, from 1.
+fn hint(line: &[u8], column: usize) -> &'static str {
+    let starts = |names: &[&[u8]]| {
+        // The error is at the first letter, or behind it.
+        (column.saturating_sub(2)..=column)
+            .filter_map(|at| line.get(at..))
+            .any(|rest| names.iter().any(|name| rest.starts_with(name)))
+    };
+    if starts(&[b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf"]) {
+        " (JSON has no NaN and no Infinity: write null)"
+    } else if starts(&[b"None", b"True", b"False"]) {
+        " (JSON has null, true and false: write it with json.dumps)"
+    } else if line.first() == Some(&b'[') {
+        " (write an object on each line: `jq -c '.[]' FILE`)"
+    } else {
+        ""
+    }
 }
 
 impl Node {
@@ -316,8 +335,14 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_described() {
-        let bad = |line| read(&["a"], line).unwrap_err();
-        assert_eq!(bad("[1]"), "1: found invalid type: sequence, expected a JSON object in \"[1]\"");
+        let bad = |line: &str| read(&["a"], line).unwrap_err();
+        let array = "1: found invalid type: sequence, expected a JSON object in \"[1]\" (write an object on each line: `jq -c '.[]' FILE`)";
+        assert_eq!(bad("[1]"), array);
+        for none in ["NaN", "Infinity", "-Infinity"] {
+            let text = bad(&format!("{{\"b\":1,\"a\":{none}}}"));
+            assert!(text.contains("JSON has no NaN and no Infinity: write null"), "{text}");
+        }
+        assert!(bad(r#"{"a": True}"#).contains("json.dumps"), "{}", bad(r#"{"a": True}"#));
         assert!(bad(r#"{"a":1"#).starts_with("6: found EOF while parsing an object"), "{}", bad(r#"{"a":1"#));
         assert!(bad(r#"{"a":1} x"#).contains("trailing characters"), "{}", bad(r#"{"a":1} x"#));
         assert!(bad(r#"{"a":{"b":1}}"#).contains("column \"a\" is an object"), "{}", bad(r#"{"a":{"b":1}}"#));

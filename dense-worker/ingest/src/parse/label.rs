@@ -54,11 +54,14 @@ impl LabelTexts {
             return Some(f32::NAN);
         }
         match &self.values {
-            LabelValues::Texts(texts) => {
-                texts.binary_search_by(|(known, _)| known.as_slice().cmp(text)).ok().map(|place| texts[place].1)
-            }
+            LabelValues::Texts(texts) => find(texts, text).or_else(|| find(texts, without_fraction(text)?)),
             LabelValues::Number(_) => parse_number(text).and_then(|number| self.number(number)),
         }
+    }
+
+    /// Whether labels are numbers.
+    pub(crate) fn are_numbers(&self) -> bool {
+        matches!(self.values, LabelValues::Number(_))
     }
 
     /// The value of a number; `None` if it is too small, or the values are texts.
@@ -90,6 +93,20 @@ impl LabelTexts {
     pub(crate) fn expected(&self) -> String {
         self.expected.clone()
     }
+}
+
+#[inline]
+fn find(texts: &[(Vec<u8>, f32)], text: &[u8]) -> Option<f32> {
+    texts.binary_search_by(|(known, _)| known.as_slice().cmp(text)).ok().map(|place| texts[place].1)
+}
+
+/// `1` of `1.0`, as tools write a column of whole numbers with missing ones; `None` of any other text.
+#[cold]
+fn without_fraction(text: &[u8]) -> Option<&[u8]> {
+    let point = memchr::memchr(b'.', text)?;
+    let (whole, zeros) = (&text[..point], &text[point + 1..]);
+    let is_whole = whole.strip_prefix(b"-").unwrap_or(whole).iter().all(u8::is_ascii_digit);
+    (is_whole && !zeros.is_empty() && zeros.iter().all(|digit| *digit == b'0')).then_some(whole)
 }
 
 /// The weight of a sample; `None` if the text is none.
@@ -156,6 +173,20 @@ mod tests {
         assert_eq!((fault.column, fault.found.as_str()), (15, "\"50K\""));
         assert_eq!(fault.expected, r#"">50K" or ">50K." (positive) or "<=50K" (negative) in label column "income""#);
         assert!(labels.read(b"", 14).is_err() && labels.read(b"?", 14).is_err() && labels.none().is_none());
+    }
+
+    #[test]
+    fn a_whole_number_may_have_a_fraction_of_zero() {
+        let labels = LabelTexts::new(&Target::from("y"), &[]);
+        for (text, value) in
+            [("1.0", Some(1.0)), ("0.00", Some(0.0)), ("1", Some(1.0)), ("1.5", None), ("2.0", None), ("1.", None)]
+        {
+            assert_eq!(labels.value(text.as_bytes()), value, "{text}");
+        }
+        let texts = |text: &str| vec![text.to_owned()];
+        let exact = TargetKind::Click { positive: texts("1.0"), negative: texts("1"), given: None };
+        let labels = LabelTexts::new(&target(exact), &[]);
+        assert_eq!(["1.0", "1"].map(|text| labels.value(text.as_bytes())), [Some(1.0), Some(0.0)]);
     }
 
     #[test]

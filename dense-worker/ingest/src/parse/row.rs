@@ -106,7 +106,7 @@ impl RowParser {
             numeric: job.features.numbers().map(NumberCell::new).collect(),
             categorical: categories.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: Fields::default(),
+            fields: Fields::of(&job.data.format),
             records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
         }
@@ -276,7 +276,8 @@ impl RowParser {
             sink.key(self.fields.get(line, *field));
         }
         for (target, field) in positions.labels.iter().enumerate() {
-            labels[target] = self.targets[target].read(self.fields.get(line, *field), *field)?;
+            let reader = &self.targets[target];
+            labels[target] = reader.read(self.fields.cell(line, *field, reader.are_numbers()), *field)?;
         }
         let weight = self.read_weight(line, positions)?;
         self.read_numbers(line, positions, sink)?;
@@ -289,7 +290,7 @@ impl RowParser {
     #[inline]
     fn read_weight(&self, line: &[u8], positions: &ColumnPositions) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
-        let text = self.fields.get(line, field);
+        let text = self.fields.number(line, field);
         let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: shown(text) };
         sample_weight(text).map(Some).ok_or_else(|| Box::new(bad()))
     }
@@ -303,7 +304,7 @@ impl RowParser {
     ) -> Result<(), Box<FieldFault>> {
         let mut number = 0;
         for (cell, field) in self.numeric.iter().zip_eq(&positions.numeric) {
-            let text = self.fields.get(line, *field);
+            let text = self.fields.number(line, *field);
             let at_field = |mut fault: Box<FieldFault>| {
                 fault.column = field + 1;
                 fault
@@ -349,8 +350,8 @@ impl RowParser {
                 }
                 Cell::Weighted(separator, weights) => {
                     let (of_ids, of_weights) = (next(), next());
-                    let [ids, values] = [of_ids, of_weights].map(|field| {
-                        let text = self.fields.get(line, field);
+                    let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
+                    let [ids, values] = texts.map(|text| {
                         pieces(if self.is_missing(text) { b"" } else { text }, separator, self.syntax.trim)
                     });
                     let pairs = weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
@@ -367,7 +368,8 @@ impl RowParser {
 
     #[inline]
     fn part_id(&self, part: &PartReader, line: &[u8], field: usize) -> Result<u64, Box<FieldFault>> {
-        self.id_of(part, self.fields.get(line, field)).map_err(|mut fault| {
+        let text = self.fields.cell(line, field, part.reading.is_number());
+        self.id_of(part, text).map_err(|mut fault| {
             fault.column = field + 1;
             fault
         })

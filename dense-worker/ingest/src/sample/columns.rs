@@ -29,7 +29,7 @@ pub(super) fn sample(files: &[&Path], format: ColumnFormat, each: SampleLimits) 
         }
     }
     let rows = SampledRows::Columns { format, columns, unusable };
-    Ok(RowSample { files: files.len(), is_whole, is_spread: true, rows })
+    Ok(RowSample { files: files.len(), names: Vec::new(), is_whole, is_spread: true, rows })
 }
 
 /// The columns that the trainer can read, without rows, and the others with the reason.

@@ -10,12 +10,6 @@ use crate::read::text::{Reach, Text};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Whether the content of a file starts so.
-pub(super) fn starts_with(path: &Path, magic: &[u8]) -> Result<bool, IngestError> {
-    let text = Text::open(path, Reach::Start, &Arc::default())?;
-    Ok(read(text, magic.len())?.0 == magic)
-}
-
 /// Lines of all files.
 pub(super) fn sample(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut lines, mut is_whole, mut is_spread) = (Vec::new(), true, true);
@@ -28,7 +22,7 @@ pub(super) fn sample(files: &[&Path], each: SampleLimits) -> Result<RowSample, I
         is_whole &= part.is_whole;
         is_spread &= part.is_spread;
     }
-    Ok(RowSample { files: files.len(), is_whole, is_spread, rows: SampledRows::Lines(lines) })
+    Ok(RowSample { files: files.len(), names: Vec::new(), is_whole, is_spread, rows: SampledRows::Lines(lines) })
 }
 
 struct FileLines {

@@ -10,15 +10,6 @@ use super::{ColumnFormat, LIST_SEPARATOR, RowSample, SampledColumn, SampledRows,
 use crate::IngestError;
 use crate::parse::bad::shown;
 
-/// Whether the first line of a sample is an object, or the start of an array of objects.
-pub(super) fn is_object(sample: &RowSample) -> bool {
-    let SampledRows::Lines(lines) = &sample.rows else { return false };
-    lines.first().is_some_and(|line| {
-        let line = line.trim_start();
-        line.starts_with('{') || line.starts_with("[{") || line.trim_end() == "["
-    })
-}
-
 /// The columns of the objects of a sample. `path` is named in errors.
 pub(super) fn sample(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
     let SampledRows::Lines(lines) = &sample.rows else { return Ok(sample) };
@@ -149,7 +140,10 @@ mod tests {
 
     fn columns(lines: &[&str]) -> Result<RowSample, IngestError> {
         let rows = SampledRows::Lines(lines.iter().map(|line| (*line).to_owned()).collect());
-        sample(Path::new("rows.jsonl"), RowSample { files: 1, is_whole: true, is_spread: true, rows })
+        sample(
+            Path::new("rows.jsonl"),
+            RowSample { files: 1, names: Vec::new(), is_whole: true, is_spread: true, rows },
+        )
     }
 
     #[test]

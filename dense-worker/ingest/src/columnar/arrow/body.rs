@@ -41,6 +41,33 @@ pub(crate) struct StoredMessage {
 impl StoredMessage {
     /// The message that a block of a footer names.
     pub(super) fn read(path: &Path, file: &RandomAccess, bytes: u64, block: &Block) -> Placed<Self> {
+        let (at, body) = Self::place(bytes, block)?;
+        let metadata = file.read(path, at, (body.start - at) as usize).map_err(Box::new)?;
+        Ok(Self { metadata, body })
+    }
+
+    /// The messages that blocks of a footer name. Of a store, many are fetched at once.
+    ///
+    /// # Errors
+    /// If the file cannot be read; inside, what is wrong in a block.
+    pub(super) fn read_all(
+        path: &Path,
+        file: &RandomAccess,
+        bytes: u64,
+        blocks: &[Block],
+    ) -> std::result::Result<Vec<Result<Self>>, IngestError> {
+        let places: Vec<Result<(u64, Range<u64>)>> = blocks.iter().map(|block| Self::place(bytes, block)).collect();
+        let wanted: Vec<Range<u64>> = places.iter().flatten().map(|(at, body)| *at..body.start).collect();
+        let mut fetched = file.read_all(path, &wanted)?.into_iter();
+        let message = |place: Result<(u64, Range<u64>)>| {
+            let (_, body) = place?;
+            Ok(Self { metadata: fetched.next().unwrap_or_default(), body })
+        };
+        Ok(places.into_iter().map(message).collect())
+    }
+
+    /// Where the metadata of a block starts, and where its body is.
+    fn place(bytes: u64, block: &Block) -> Result<(u64, Range<u64>)> {
         let (at, metadata, body) = (block.offset(), block.metaDataLength(), block.bodyLength());
         let metadata = Some(metadata).filter(|length| (8..=MOST_METADATA).contains(length));
         let place = metadata.and_then(|metadata| {
@@ -49,11 +76,7 @@ impl StoredMessage {
             let end = start.checked_add(u64::try_from(body).ok()?)?;
             (end <= bytes).then_some((at, start..end))
         });
-        let Some((at, body)) = place else {
-            return Err(Fault::new("it names a place outside of the file").into());
-        };
-        let metadata = file.read(path, at, (body.start - at) as usize).map_err(Box::new)?;
-        Ok(Self { metadata, body })
+        place.ok_or_else(|| Fault::new("it names a place outside of the file"))
     }
 
     /// What the message says of itself.

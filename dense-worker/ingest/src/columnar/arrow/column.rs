@@ -12,7 +12,7 @@ use ::arrow_buffer::{NullBuffer, ScalarBuffer};
 use ::arrow_schema::DataType;
 
 use super::schema::Leaf;
-use super::values::{ArrayValues, EntryKeys, StoredValues};
+use super::values::{ArrayValues, StoredValues, WholeNumbers};
 use crate::columnar::fault::{Result, caught, fail};
 use crate::columnar::output::Output;
 
@@ -156,7 +156,7 @@ impl ArrayNode {
                 return Ok(());
             }
             Self::Values(ArrayValues { stored: StoredValues::Entries(keys, _), .. }) if place.remembered => {
-                return out.entry(keys.get(index)).or_else(fail);
+                return out.entry(keys.place(index)).or_else(fail);
             }
             Self::Values(values) => {
                 values.with(index, |value| out.value(value));
@@ -216,7 +216,7 @@ fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: 
         if values.is_null(row) {
             out.null();
         } else {
-            out.entry(keys.get(row)).or_else(fail)?;
+            out.entry(keys.place(row)).or_else(fail)?;
         }
         out.end_row();
     }
@@ -224,13 +224,13 @@ fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: 
 }
 
 /// Gives rows that all have an entry.
-fn give_full<O: Output>(keys: &EntryKeys, start: usize, end: usize, out: &mut O) -> Result<()> {
+fn give_full<O: Output>(keys: &WholeNumbers, start: usize, end: usize, out: &mut O) -> Result<()> {
     let mut places = [0_i32; PORTION];
     let mut at = start;
     while at < end {
         let here = (end - at).min(PORTION);
         // A dictionary that is remembered has no more entries than its record batch has rows.
-        (0..here).for_each(|index| places[index] = keys.get(at + index) as i32);
+        (0..here).for_each(|index| places[index] = keys.place(at + index) as i32);
         out.entries(&places[..here]).or_else(fail)?;
         at += here;
     }

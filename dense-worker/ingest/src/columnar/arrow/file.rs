@@ -9,7 +9,7 @@ use ::arrow_ipc::{Block, Footer, MetadataVersion, root_as_footer};
 use ::arrow_schema::SchemaRef;
 
 use super::batches::RecordBatches;
-use super::body::{BatchFailure, Placed, StoredMessage};
+use super::body::StoredMessage;
 use super::content::FileContent;
 use super::schema::{Leaf, leaves};
 use super::stream;
@@ -18,6 +18,7 @@ use crate::columnar::fault::{Fault, Result, caught, fail};
 use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::magic::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
+use zagros_zip::ZipEq;
 
 /// The first bytes of a file of Feather's first version.
 const OLD_FEATHER: &[u8; 4] = b"FEA1";
@@ -94,14 +95,14 @@ impl ArrowFooter {
         let fields: BTreeSet<usize> = columns.iter().map(|column| self.leaves[column.position].field).collect();
         let dictionaries = self.used_dictionaries(path, &fields)?;
         let (mut groups, mut batches, mut first_row, mut last_middle) = (Vec::new(), Vec::new(), 0_u64, 0);
-        for (number, block) in self.batches.iter().enumerate() {
-            let read = StoredMessage::read(path, &self.source, self.bytes, block);
+        let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.batches)?;
+        for (number, (block, read)) in self.batches.iter().zip_eq(messages).enumerate() {
             let stored = read.and_then(|stored| Ok((rows(&stored)?, stored)));
-            let (rows, stored) = stored.map_err(|failure| match failure {
-                BatchFailure::Fault(Fault(reason)) => {
-                    IngestError::DamagedGroup { path: path.into(), unit: "record batch", number, reason }
-                }
-                BatchFailure::Unreadable(error) => *error,
+            let (rows, stored) = stored.map_err(|Fault(reason)| IngestError::DamagedGroup {
+                path: path.into(),
+                unit: "record batch",
+                number,
+                reason,
             })?;
             let middle = (block.offset().unsigned_abs() + stored.body.end) / 2;
             last_middle = middle.max(last_middle);
@@ -126,13 +127,11 @@ impl ArrowFooter {
             return Ok(Vec::new());
         }
         let mut used = Vec::new();
-        for block in &self.dictionaries {
-            let read = StoredMessage::read(path, &self.source, self.bytes, block);
+        for read in StoredMessage::read_all(path, &self.source, self.bytes, &self.dictionaries)? {
             match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
                 Ok((id, stored)) if named.contains(&id) => used.push(stored),
                 Ok(_) => {}
-                Err(BatchFailure::Unreadable(error)) => return Err(*error),
-                Err(BatchFailure::Fault(Fault(reason))) => {
+                Err(Fault(reason)) => {
                     let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
                     return Err(IngestError::DamagedFooter { path: path.into(), reason });
                 }
@@ -157,16 +156,16 @@ fn described(footer: &[u8]) -> Result<FileContent> {
 }
 
 /// Rows of a record batch.
-fn rows(stored: &StoredMessage) -> Placed<u64> {
+fn rows(stored: &StoredMessage) -> Result<u64> {
     let message = stored.message()?;
     let rows = message.header_as_record_batch().and_then(|batch| u64::try_from(batch.length()).ok());
-    rows.ok_or_else(|| Fault::new("it is no record batch").into())
+    rows.ok_or_else(|| Fault::new("it is no record batch"))
 }
 
-fn dictionary_id(stored: &StoredMessage) -> Placed<i64> {
+fn dictionary_id(stored: &StoredMessage) -> Result<i64> {
     let message = stored.message()?;
     let id = message.header_as_dictionary_batch().map(|dictionary| dictionary.id());
-    id.ok_or_else(|| Fault::new("its message is none").into())
+    id.ok_or_else(|| Fault::new("its message is none"))
 }
 
 /// Bytes of the footer of a file whose last bytes these are.

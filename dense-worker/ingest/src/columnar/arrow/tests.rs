@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ::arrow_array::builder::{Float32Builder, ListBuilder, StringBuilder};
 use ::arrow_array::types::Int8Type;
 use ::arrow_array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
 use ::arrow_ipc::writer::{FileWriter, StreamWriter};
 use ::arrow_schema::Schema;
 use zagros_fake_s3::{FakeS3, S3Fault};
-use zagros_job::{Columnar, Format, Job};
+use zagros_job::{Columnar, Format, Job, PoolAt, Pooling, Values};
 
 use crate::fixture::{self, Dealt};
 use crate::source::use_store;
@@ -160,6 +161,46 @@ fn a_stream_that_replaces_a_dictionary_is_refused() {
     writer.write(&second).unwrap();
     let text = refused(&job, &writer.into_inner().unwrap());
     assert!(text.contains("it replaces a dictionary") && text.contains("write an Arrow file"), "{text}");
+}
+
+/// A null in a list is no value, and has no weight.
+#[test]
+fn nulls_in_lists_beside_weights_are_skipped_with_their_weights() {
+    let (mut words, mut weights) = (ListBuilder::new(StringBuilder::new()), ListBuilder::new(Float32Builder::new()));
+    words.append_value([Some("a"), None, Some("b")]);
+    weights.append_value([Some(1.0), Some(2.0), Some(3.0)]);
+    words.append_null();
+    weights.append_null();
+    words.append_value([Some("c"), Some("d")]);
+    weights.append_value([Some(4.0), None]);
+    words.append_value([None::<&str>]);
+    weights.append_value([Some(5.0)]);
+    let click: ArrayRef = Arc::new(Int32Array::from(vec![1; 4]));
+    let columns = [
+        ("click", Arc::clone(&click)),
+        ("age", click),
+        ("tags", Arc::new(words.finish()) as ArrayRef),
+        ("tfidf", Arc::new(weights.finish())),
+    ];
+    let batch = RecordBatch::try_from_iter(columns.map(|(name, column)| (name, column))).unwrap();
+    let mut writer = FileWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    let mut job = job();
+    job.features.categorical.remove(0);
+    let (pooling, pool_at) = (Pooling::Mean, PoolAt::Worker);
+    job.features.categorical[0].values =
+        Values::Many { separator: String::new(), pooling, pool_at, weights: Some("tfidf".into()) };
+    let (_folder, path) = fixture::file(writer.into_inner().unwrap());
+    let path = path.to_str().unwrap();
+    let error = read(&job, path).unwrap_err().to_string();
+    assert!(error.contains("record batch 0, row 3") && error.contains("column \"tfidf\""), "{error}");
+    job.data.max_bad_rows = 1;
+    let batches = read(&job, path).unwrap();
+    let bag = &batches[0].categorical[0];
+    assert_eq!(batches[0].size, 3, "the row whose weight is null is malformed");
+    assert_eq!(bag.of(0), [b"a", b"b"].map(|text| crate::hash_value(text)));
+    assert_eq!(bag.weights, [0.25, 0.75], "of the mean");
+    assert!(bag.of(1).is_empty() && bag.of(2).is_empty());
 }
 
 #[test]

@@ -28,14 +28,7 @@ pub(super) struct ArrayValues {
 pub(super) enum StoredValues {
     Null,
     Bool(BooleanBuffer),
-    I8(ScalarBuffer<i8>),
-    I16(ScalarBuffer<i16>),
-    I32(ScalarBuffer<i32>),
-    I64(ScalarBuffer<i64>),
-    U8(ScalarBuffer<u8>),
-    U16(ScalarBuffer<u16>),
-    U32(ScalarBuffer<u32>),
-    U64(ScalarBuffer<u64>),
+    Whole(WholeNumbers),
     /// The bits of a number.
     F16(ScalarBuffer<u16>),
     F32(ScalarBuffer<f32>),
@@ -50,12 +43,12 @@ pub(super) enum StoredValues {
     /// Each of so many bytes.
     Fixed(usize, Buffer),
     /// Where each value is among the values of a dictionary.
-    Entries(EntryKeys, Box<ArrayValues>),
+    Entries(WholeNumbers, Box<ArrayValues>),
 }
 
-/// The places of entries in a dictionary.
+/// Whole numbers of any width.
 #[derive(Debug)]
-pub(super) enum EntryKeys {
+pub(super) enum WholeNumbers {
     I8(ScalarBuffer<i8>),
     I16(ScalarBuffer<i16>),
     I32(ScalarBuffer<i32>),
@@ -68,24 +61,25 @@ pub(super) enum EntryKeys {
 
 impl ArrayValues {
     pub(super) fn new(array: &ArrayRef) -> Result<Self> {
+        let whole = StoredValues::Whole;
         let stored = match array.data_type() {
             DataType::Null => StoredValues::Null,
             DataType::Boolean => StoredValues::Bool(array.as_boolean().values().clone()),
-            DataType::Int8 => StoredValues::I8(numbers(array)),
-            DataType::Int16 => StoredValues::I16(numbers(array)),
+            DataType::Int8 => whole(WholeNumbers::I8(numbers(array))),
+            DataType::Int16 => whole(WholeNumbers::I16(numbers(array))),
             DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(..) => {
-                StoredValues::I32(numbers(array))
+                whole(WholeNumbers::I32(numbers(array)))
             }
             DataType::Int64
             | DataType::Time64(_)
             | DataType::Timestamp(..)
             | DataType::Duration(_)
-            | DataType::Decimal64(..) => StoredValues::I64(numbers(array)),
+            | DataType::Decimal64(..) => whole(WholeNumbers::I64(numbers(array))),
             DataType::Date64 => StoredValues::Days(numbers(array)),
-            DataType::UInt8 => StoredValues::U8(numbers(array)),
-            DataType::UInt16 => StoredValues::U16(numbers(array)),
-            DataType::UInt32 => StoredValues::U32(numbers(array)),
-            DataType::UInt64 => StoredValues::U64(numbers(array)),
+            DataType::UInt8 => whole(WholeNumbers::U8(numbers(array))),
+            DataType::UInt16 => whole(WholeNumbers::U16(numbers(array))),
+            DataType::UInt32 => whole(WholeNumbers::U32(numbers(array))),
+            DataType::UInt64 => whole(WholeNumbers::U64(numbers(array))),
             DataType::Float16 => StoredValues::F16(numbers(array)),
             DataType::Float32 => StoredValues::F32(numbers(array)),
             DataType::Float64 => StoredValues::F64(numbers(array)),
@@ -118,7 +112,7 @@ impl ArrayValues {
         match (&self.nulls, &self.stored) {
             (Some(nulls), _) if nulls.is_null(index) => true,
             (_, StoredValues::Null) => true,
-            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.get(index)),
+            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.place(index)),
             _ => false,
         }
     }
@@ -140,14 +134,7 @@ impl ArrayValues {
         match &self.stored {
             StoredValues::Null => take(Value::Bytes(b"")),
             StoredValues::Bool(values) => take(int(i64::from(values.value(index)))),
-            StoredValues::I8(values) => take(int(i64::from(values[index]))),
-            StoredValues::I16(values) => take(int(i64::from(values[index]))),
-            StoredValues::I32(values) => take(int(i64::from(values[index]))),
-            StoredValues::I64(values) => take(int(values[index])),
-            StoredValues::U8(values) => take(int(i64::from(values[index]))),
-            StoredValues::U16(values) => take(int(i64::from(values[index]))),
-            StoredValues::U32(values) => take(int(i64::from(values[index]))),
-            StoredValues::U64(values) => take(int(values[index].cast_signed())),
+            StoredValues::Whole(values) => take(int(values.get(index))),
             StoredValues::F16(values) => take(Value::Bytes(&values[index].to_le_bytes())),
             StoredValues::F32(values) => take(Value::Float(f64::from(values[index]))),
             StoredValues::F64(values) => take(Value::Float(values[index])),
@@ -162,25 +149,31 @@ impl ArrayValues {
             }
             StoredValues::Views(values) => take(Value::Bytes(values.value(index))),
             StoredValues::Fixed(width, bytes) => take(Value::Bytes(&bytes[index * width..(index + 1) * width])),
-            StoredValues::Entries(keys, entries) => entries.with(keys.get(index), take),
+            StoredValues::Entries(keys, entries) => entries.with(keys.place(index), take),
         }
     }
 }
 
-impl EntryKeys {
-    /// The place of a value that is there.
+impl WholeNumbers {
+    /// A number that is there; one of 64 bits without sign by its bits.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> usize {
+    pub(super) fn get(&self, index: usize) -> i64 {
         match self {
-            Self::I8(keys) => keys[index] as usize,
-            Self::I16(keys) => keys[index] as usize,
-            Self::I32(keys) => keys[index] as usize,
-            Self::I64(keys) => keys[index] as usize,
-            Self::U8(keys) => keys[index] as usize,
-            Self::U16(keys) => keys[index] as usize,
-            Self::U32(keys) => keys[index] as usize,
-            Self::U64(keys) => keys[index] as usize,
+            Self::I8(numbers) => i64::from(numbers[index]),
+            Self::I16(numbers) => i64::from(numbers[index]),
+            Self::I32(numbers) => i64::from(numbers[index]),
+            Self::I64(numbers) => numbers[index],
+            Self::U8(numbers) => i64::from(numbers[index]),
+            Self::U16(numbers) => i64::from(numbers[index]),
+            Self::U32(numbers) => i64::from(numbers[index]),
+            Self::U64(numbers) => numbers[index].cast_signed(),
         }
+    }
+
+    /// A number that is the place of an entry in a dictionary.
+    #[inline]
+    pub(super) fn place(&self, index: usize) -> usize {
+        self.get(index) as usize
     }
 }
 
@@ -197,16 +190,16 @@ fn texts<T: ByteArrayType>(
     stored(array.offsets().inner().clone(), array.values().clone())
 }
 
-fn keys(array: &ArrayRef, key: &DataType) -> Result<EntryKeys> {
+fn keys(array: &ArrayRef, key: &DataType) -> Result<WholeNumbers> {
     Ok(match key {
-        DataType::Int8 => EntryKeys::I8(numbers(array)),
-        DataType::Int16 => EntryKeys::I16(numbers(array)),
-        DataType::Int32 => EntryKeys::I32(numbers(array)),
-        DataType::Int64 => EntryKeys::I64(numbers(array)),
-        DataType::UInt8 => EntryKeys::U8(numbers(array)),
-        DataType::UInt16 => EntryKeys::U16(numbers(array)),
-        DataType::UInt32 => EntryKeys::U32(numbers(array)),
-        DataType::UInt64 => EntryKeys::U64(numbers(array)),
+        DataType::Int8 => WholeNumbers::I8(numbers(array)),
+        DataType::Int16 => WholeNumbers::I16(numbers(array)),
+        DataType::Int32 => WholeNumbers::I32(numbers(array)),
+        DataType::Int64 => WholeNumbers::I64(numbers(array)),
+        DataType::UInt8 => WholeNumbers::U8(numbers(array)),
+        DataType::UInt16 => WholeNumbers::U16(numbers(array)),
+        DataType::UInt32 => WholeNumbers::U32(numbers(array)),
+        DataType::UInt64 => WholeNumbers::U64(numbers(array)),
         other => return fail(format!("a dictionary whose places are of the type {other}")),
     })
 }

@@ -1,7 +1,7 @@
 //! Lines of every format become rows, malformed rows, or rows of another part.
 
 use proptest::prelude::*;
-use zagros_job::{NewestRows, TestPart, TimeBound, ValidationPart};
+use zagros_job::{DecimalMark, NewestRows, TestPart, TimeBound, ValidationPart};
 
 use super::*;
 use crate::parse::sink::BatchSink;
@@ -46,6 +46,16 @@ fn a_criteo_row_in_full() {
     assert_eq!(rows.categorical[0].ids, [hash_value(b"68fd1e64")]);
     assert_eq!(rows.categorical[1].ids, [hash_value(b"")]);
     assert_eq!(rows.categorical[25].ids, [hash_value(b"ffffffff")]);
+}
+
+#[test]
+fn numbers_with_a_decimal_comma_and_texts_with_any() {
+    let job = fixture::delimited(|format| (format.delimiter, format.decimal) = (b';', DecimalMark::Comma));
+    let (rows, _) = parse(&job, DataPart::All, b"0;-3,25;\"a,b\";c\n1;2.5;a,b;c\n0;\"1,5\";x;c\n");
+    assert_eq!(rows.numeric, [-3.25, 2.5, 1.5]);
+    assert_eq!(rows.categorical[0].ids, [b"a,b".as_slice(), b"a,b", b"x"].map(hash_value));
+    let point = fixture::delimited(|format| format.delimiter = b';');
+    assert!(fault(&point, b"0;3,25;x;c\n").contains("found \"3,25\""));
 }
 
 #[test]

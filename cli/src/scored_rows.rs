@@ -1,0 +1,133 @@
+//! The job of a saved model for rows that may be in another format than those that it was trained on.
+//!
+//! `--set data.format` and the keys that go with it decide, otherwise the content of the files does.
+
+use std::path::{Path, PathBuf};
+
+use zagros_init::{InitError, describe_format, rows_format};
+use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, PredictRows};
+use zagros_shell::{Exit, Failure, note, parse_job};
+
+use crate::saved::SavedModel;
+
+/// Keys that say how rows are written.
+const FORMAT: &str = "data.format";
+const FORMAT_KEYS: [&str; 8] = [
+    FORMAT,
+    "data.delimiter",
+    "data.header",
+    "data.columns",
+    "data.comment",
+    "data.trim",
+    "data.decimal",
+    "data.quoted_breaks",
+];
+
+/// The model's job, which reads these files. `predict` is what `zagros predict` reads of them.
+///
+/// # Errors
+/// As [`SavedModel::job`]; when a file cannot be read, or does not say what its columns are.
+pub(crate) fn job_for(
+    saved: &SavedModel,
+    sets: &[String],
+    files: &[PathBuf],
+    predict: Option<PredictRows>,
+) -> Result<Job, Failure> {
+    let (of_format, others): (Vec<_>, Vec<_>) = sets.iter().cloned().partition(|set| FORMAT_KEYS.contains(&key(set)));
+    let mut job = saved.job(if of_format.is_empty() { sets } else { &others })?;
+    if of_format.is_empty() {
+        job.eval.predict = predict;
+        return in_found_format(job, files);
+    }
+    let named = of_format.iter().rev().find(|set| key(set) == FORMAT).map_or("delimited", |set| value(set));
+    job = match default_of(named) {
+        Some(format) if name(&format) != name(&job.data.format) => {
+            job.data.format = format;
+            checked(&job, &of_format)?
+        }
+        // The keys that are not set stay, and a name that is none is refused.
+        _ => saved.job(sets)?,
+    };
+    job.eval.predict = predict;
+    Ok(job)
+}
+
+/// The job with the format of the files, and a line that says which if it is another one.
+fn in_found_format(job: Job, files: &[PathBuf]) -> Result<Job, Failure> {
+    let Some(mut found) = rows_format(&job, files).map_err(refused)? else { return Ok(job) };
+    let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
+    let [of_rows, own] = [&found, &job].map(|job| describe_format(&job.data.format));
+    note!("{first} is read as {of_rows}; the model was trained on {own}");
+    let predict = found.eval.predict.take();
+    let mut job = checked(&found, &[])?;
+    job.eval.predict = predict;
+    Ok(job)
+}
+
+/// The job as it loads again: a feature may not fit another format.
+fn checked(job: &Job, sets: &[String]) -> Result<Job, Failure> {
+    parse_job(&job.to_toml(), Path::new("the model's job.toml, in the format of the rows"), sets)
+}
+
+/// A format without any of its keys.
+fn default_of(name: &str) -> Option<Format> {
+    let columnar = Columnar::default;
+    Some(match name {
+        "criteo" => Format::Criteo,
+        "parquet" => Format::Parquet(columnar()),
+        "arrow" => Format::Arrow(columnar()),
+        "jsonl" => Format::Jsonl(columnar()),
+        "delimited" => Format::Delimited(Delimited {
+            delimiter: b',',
+            header: true,
+            columns: Vec::new(),
+            comment: None,
+            trim: false,
+            quoted_breaks: false,
+            decimal: DecimalMark::Point,
+            missing: Vec::new(),
+        }),
+        _ => return None,
+    })
+}
+
+fn name(format: &Format) -> &'static str {
+    match format {
+        Format::Criteo => "criteo",
+        Format::Delimited(_) => "delimited",
+        Format::Parquet(_) => "parquet",
+        Format::Arrow(_) => "arrow",
+        Format::Jsonl(_) => "jsonl",
+    }
+}
+
+fn key(set: &str) -> &str {
+    set.split_once('=').map_or(set, |(key, _)| key).trim()
+}
+
+fn value(set: &str) -> &str {
+    set.split_once('=').map_or("", |(_, value)| value).trim().trim_matches(['"', '\''])
+}
+
+fn refused(error: InitError) -> Failure {
+    Failure::from_error(Exit::Data, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_divided_into_its_key_and_its_text() {
+        assert_eq!((key(" data.format = 'jsonl' "), value("data.format='jsonl'")), ("data.format", "jsonl"));
+        assert_eq!((key("data.format"), value("data.format")), ("data.format", ""));
+    }
+
+    #[test]
+    fn each_format_has_a_default() {
+        for format in ["criteo", "delimited", "parquet", "arrow", "jsonl"] {
+            assert_eq!(default_of(format).map(|found| name(&found)), Some(format));
+        }
+        assert_eq!(default_of("csv"), None);
+    }
+}

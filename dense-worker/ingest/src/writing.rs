@@ -1,0 +1,249 @@
+//! How the categories of a column are written, by its first rows.
+//!
+//! A category is its text, so the same value is another category where it is written otherwise: `7` and `7.0`, `true` and `True`.
+//! A model knows how its training files write them, and rows that write them otherwise are refused rather than scored as unseen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use zagros_job::{Job, PredictRows, Reading, Values, Writing};
+
+use crate::stdin::is_stdin;
+use crate::stream::{BatchStream, StreamOptions};
+use crate::{DataPart, FileInfo, IngestError, StreamStart, WholeFiles};
+
+/// Rows that are looked at.
+const ROWS: usize = 1_000;
+
+/// Ways to write one value, of which a column has one.
+const ALTERNATIVES: [&[Writing]; 3] = [
+    &[Writing::Whole, Writing::PointZero],
+    &[Writing::ZeroOne, Writing::Lower, Writing::Capital, Writing::Upper],
+    &[Writing::Date, Writing::DateBlankTime, Writing::DateTTime],
+];
+
+/// How the first rows of the first file write the columns whose texts are categories. Nothing is known of rows that come by standard
+/// input, which can be read once.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<Writing>>, IngestError> {
+    let columns = text_columns(job);
+    let Some(first) = files.first().filter(|first| !columns.is_empty() && !is_stdin(&first.path)) else {
+        return Ok(BTreeMap::new());
+    };
+    let mut texts = job.clone();
+    texts.eval.predict = Some(PredictRows { keys: columns.clone(), keep_bad: false });
+    texts.features.numeric.clear();
+    texts.features.categorical.clear();
+    (texts.train.batch_size, texts.data.threads, texts.data.max_bad_rows) = (ROWS, 1, u64::MAX);
+    let (part, start, cancel) = (DataPart::All, StreamStart::default(), Arc::default());
+    let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
+    let files = Box::new(WholeFiles::new(std::slice::from_ref(first)));
+    let mut found: BTreeMap<String, BTreeSet<Writing>> = BTreeMap::new();
+    let missing = job.data.format.missing();
+    for batch in BatchStream::open(&texts, options, files)?.take(1) {
+        let input = batch?.input.unwrap_or_default();
+        let rows: Vec<_> = input.iter().collect();
+        for (at, column) in columns.iter().enumerate() {
+            let present = rows.iter().map(|row| row.key(at)).filter(|text| !text.is_empty());
+            let present = present.filter(|text| !missing.iter().any(|mark| mark.as_bytes() == *text));
+            found.insert(column.clone(), of_texts(present));
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses a file that writes the values of a column otherwise than the training files did.
+///
+/// # Errors
+/// The first such column, or a file that cannot be read.
+pub fn check_writings(
+    job: &Job,
+    files: &[FileInfo],
+    known: &BTreeMap<String, BTreeSet<Writing>>,
+) -> Result<(), IngestError> {
+    if known.is_empty() {
+        return Ok(());
+    }
+    for file in files {
+        for (column, found) in writings(job, std::slice::from_ref(file))? {
+            let Some((expected, found)) = known.get(&column).and_then(|known| conflict(known, &found)) else {
+                continue;
+            };
+            return Err(IngestError::OtherWriting {
+                path: file.path.clone(),
+                column,
+                found: found.to_string(),
+                expected: expected.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The columns that give categories by their texts, each once. Lists have no text of their own.
+fn text_columns(job: &Job) -> Vec<String> {
+    let categories = job.features.categories();
+    let features = categories.iter().filter(|feature| feature.values == Values::One);
+    let parts = features.flat_map(|feature| job.features.parts(feature));
+    let columns = parts.filter(|part| *part.reading == Reading::Text).map(|part| part.column.to_owned());
+    columns.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// How texts are written.
+fn of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Writing> {
+    let (mut found, mut is_zero_one) = (BTreeSet::new(), true);
+    for text in texts {
+        is_zero_one &= text == b"0" || text == b"1";
+        found.insert(of(text));
+    }
+    if is_zero_one && !found.is_empty() {
+        found.insert(Writing::ZeroOne);
+    }
+    found
+}
+
+fn of(text: &[u8]) -> Writing {
+    let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let number = text.strip_prefix(b"-").unwrap_or(text);
+    let point = memchr::memchr(b'.', number);
+    match (text, point) {
+        (b"true" | b"false", _) => Writing::Lower,
+        (b"True" | b"False", _) => Writing::Capital,
+        (b"TRUE" | b"FALSE", _) => Writing::Upper,
+        (_, None) if digits(number) => Writing::Whole,
+        (_, Some(at)) if digits(&number[..at]) && digits(&number[at + 1..]) => {
+            let fraction = &number[at + 1..];
+            match fraction.last() {
+                _ if fraction.iter().all(|digit| *digit == b'0') => Writing::PointZero,
+                Some(b'0') => Writing::Padded,
+                _ => Writing::Fraction,
+            }
+        }
+        _ => of_date(text),
+    }
+}
+
+fn of_date(text: &[u8]) -> Writing {
+    let is_date = |date: &[u8]| {
+        date.len() == 10
+            && date.iter().enumerate().all(|(at, byte)| match at {
+                4 | 7 => *byte == b'-',
+                _ => byte.is_ascii_digit(),
+            })
+    };
+    match text.split_at_checked(10) {
+        Some((date, [])) if is_date(date) => Writing::Date,
+        Some((date, [b' ', ..])) if is_date(date) => Writing::DateBlankTime,
+        Some((date, [b'T', ..])) if is_date(date) => Writing::DateTTime,
+        _ => Writing::Other,
+    }
+}
+
+/// Two ways to write one value, of which the model knows the first and the rows have the second.
+fn conflict(known: &BTreeSet<Writing>, found: &BTreeSet<Writing>) -> Option<(Writing, Writing)> {
+    let only = |one: &BTreeSet<Writing>, other: &BTreeSet<Writing>, among: &[Writing]| {
+        among.iter().copied().find(|way| one.contains(way) && !other.contains(way))
+    };
+    for among in ALTERNATIVES {
+        let has_common = among.iter().any(|way| known.contains(way) && found.contains(way));
+        if let (Some(expected), Some(other), false) = (only(known, found, among), only(found, known, among), has_common)
+        {
+            return Some((expected, other));
+        }
+    }
+    // A number of decimals is written in full, or as short as it can be.
+    if known.contains(&Writing::Fraction) && found.contains(&Writing::Padded) && !known.contains(&Writing::Padded) {
+        return Some((Writing::Fraction, Writing::Padded));
+    }
+    // Values of different kinds are never the same.
+    let kinds = |set: &BTreeSet<Writing>| set.iter().map(|way| way.kind()).collect::<BTreeSet<_>>();
+    let (of_known, of_found) = (kinds(known), kinds(found));
+    let has_texts = known.contains(&Writing::Other) || found.contains(&Writing::Other);
+    let differ = !has_texts && of_known.is_disjoint(&of_found);
+    if differ { known.first().copied().zip(found.first().copied()) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{files, fixture};
+
+    fn set(texts: &[&str]) -> BTreeSet<Writing> {
+        of_texts(texts.iter().map(|text| text.as_bytes()))
+    }
+
+    #[test]
+    fn texts_say_how_they_are_written() {
+        use Writing::*;
+        for (text, way) in [
+            ("7", Whole),
+            ("-12", Whole),
+            ("7.0", PointZero),
+            ("0.25", Fraction),
+            ("12.50", Padded),
+            ("true", Lower),
+            ("False", Capital),
+            ("2026-11-23", Date),
+            ("2026-11-23 18:45:00", DateBlankTime),
+            ("2026-11-23T18:45", DateTTime),
+            ("7a", Other),
+            ("1.2.3", Other),
+            (".5", Other),
+            ("-", Other),
+            ("2026-11-2x", Other),
+        ] {
+            assert_eq!(of(text.as_bytes()), way, "{text}");
+        }
+        assert_eq!(set(&["0", "1"]), BTreeSet::from([Whole, ZeroOne]));
+        assert_eq!(set(&["0", "2"]), BTreeSet::from([Whole]));
+        assert_eq!(set(&[]), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_value_that_is_written_otherwise_is_a_conflict() {
+        use Writing::*;
+        for (known, found, expected) in [
+            (&["7", "8"][..], &["7.0", "9.0"][..], Some((Whole, PointZero))),
+            (&["7.0", "8.5"], &["7", "8.5"], Some((PointZero, Whole))),
+            (&["1", "0"], &["true"], Some((ZeroOne, Lower))),
+            (&["True", "False"], &["true"], Some((Capital, Lower))),
+            (&["2026-11-23"], &["2026-11-24 00:00:00"], Some((Date, DateBlankTime))),
+            (&["12.5", "0.25"], &["12.50", "0.25"], Some((Fraction, Padded))),
+            (&["2026-11-23"], &["20780"], Some((Date, Whole))),
+            // Nothing says that one of them would be written otherwise.
+            (&["7", "8"], &["7", "9"], None),
+            (&["7", "8.0"], &["7.0"], None),
+            (&["0.25"], &["1", "0.5"], None),
+            (&["7", "x"], &["7"], None),
+            (&["x"], &["7"], None),
+            (&["12.50", "0.25"], &["0.25"], None),
+            (&["3", "4"], &["0", "1"], None),
+            (&[], &["1"], None),
+            (&["1"], &[], None),
+        ] {
+            assert_eq!(conflict(&set(known), &set(found)), expected, "{known:?} {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_columns_of_categories_are_looked_at_and_a_conflict_names_the_file() {
+        let job = fixture::delimited(|_| ());
+        let of = |text: &str| {
+            let (folder, path) = fixture::file(text);
+            let files = files(&job, &[path]).unwrap();
+            (folder, files)
+        };
+        let (_folder, train) = of("click,age,city,tags\n1,2,7,x\n0,many,?,x\n1,3,,x\n");
+        let known = writings(&job, &train).unwrap();
+        assert_eq!(known, BTreeMap::from([("city".to_owned(), BTreeSet::from([Writing::Whole]))]));
+        let (_folder, other) = of("click,age,city,tags\n1,2,7.0,x\n");
+        let error = check_writings(&job, &other, &known).unwrap_err().to_string();
+        for part in ["data.txt", "column \"city\"", "7.0", "such as 7"] {
+            assert!(error.contains(part), "{part} in {error}");
+        }
+        check_writings(&job, &train, &known).unwrap();
+        check_writings(&job, &other, &BTreeMap::new()).unwrap();
+    }
+}

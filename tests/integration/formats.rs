@@ -1,0 +1,273 @@
+//! A model that was trained on one format scores the same rows in any other: equal to the last bit, or refused.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use ::parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
+use ::parquet::file::properties::WriterProperties;
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::parser::parse_message_type;
+use arrow_array::builder::{ListBuilder, StringBuilder, StringDictionaryBuilder};
+use arrow_array::types::Int32Type as ArrowInt32;
+use arrow_array::{ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow_ipc::writer::FileWriter;
+use serde_json::{Value, json};
+use zagros_zip::ZipEq;
+
+use crate::fixture::Fixture;
+
+const JOB: &str = r#"
+[data]
+format = "delimited"
+train = "rows.csv"
+missing = ["?"]
+threads = 1
+[features]
+label = "click"
+numeric = ["n"]
+categorical = ["user", "city", "paid", "day", "rate", { column = "tags", separator = "|", pooling = "mean" }]
+[embedding]
+dim = 4
+[model]
+kind = "ffnn"
+hidden = [8]
+[train]
+batch_size = 64
+threads = 1
+[output]
+folder = "runs"
+"#;
+
+const NAMES: [&str; 8] = ["click", "n", "user", "city", "paid", "day", "rate", "tags"];
+
+/// Days since 1970 of 2026-11-01.
+const FIRST_DAY: usize = 20_758;
+
+/// A row, as a CSV file has it.
+type Row = [String; 8];
+
+fn rows() -> Vec<Row> {
+    let row = |i: usize| {
+        let tags = ["a", "b", "c"].iter().enumerate().filter(|(tag, _)| i >> tag & 1 == 1).map(|(_, tag)| *tag);
+        [
+            (i * 7 % 3 % 2).to_string(),
+            (i % 11).to_string(),
+            (i * 13 % 40).to_string(),
+            ["Basel", "a; \"quoted\", city", "?"][i % 3].to_owned(),
+            (i % 4 == 1).to_string(),
+            format!("2026-11-{:02}", 1 + i % 28),
+            [(i % 6) as f64 / 4.0, (i % 5) as f64][i % 2].to_string(),
+            tags.collect::<Vec<_>>().join("|"),
+        ]
+    };
+    (0..600).map(row).collect()
+}
+
+fn separated(rows: &[Row], separator: &str, quote: bool) -> String {
+    let field = |text: &str| match quote || text.contains([',', '"', ';']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    };
+    let line = |fields: &[String]| fields.iter().map(|text| field(text)).collect::<Vec<_>>().join(separator) + "\n";
+    let header = NAMES.map(String::from);
+    std::iter::once(header).chain(rows.iter().cloned()).map(|row| line(&row)).collect()
+}
+
+fn json_lines(rows: &[Row]) -> String {
+    let number =
+        |text: &str| text.parse::<i64>().map_or_else(|_| json!(text.parse::<f64>().expect("a number")), Value::from);
+    let line = |row: &Row| {
+        let tags: Vec<&str> = row[7].split('|').filter(|tag| !tag.is_empty()).collect();
+        let city = Some(&row[3]).filter(|city| *city != "?");
+        let object = json!({
+            "click": number(&row[0]), "n": number(&row[1]), "user": number(&row[2]), "city": city, "paid": row[4] == "true",
+            "day": row[5], "rate": number(&row[6]), "tags": tags,
+        });
+        object.to_string() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn day(row: &Row) -> i32 {
+    let day: usize = row[5][8..].parse().expect("a day");
+    i32::try_from(FIRST_DAY + day - 1).expect("a date")
+}
+
+/// Writes Parquet whose column `user` has this type, and `paid` is a number if the user is a text.
+fn write_parquet(path: &Path, rows: &[Row], user_is_text: bool) {
+    let user = if user_is_text { "binary user (UTF8)" } else { "int64 user" };
+    let schema = format!(
+        "message rows {{ required int32 click; required double n; required {user}; optional binary city (UTF8);
+         required boolean paid; required int32 day (DATE); required double rate; optional binary tags (UTF8); }}"
+    );
+    let schema = Arc::new(parse_message_type(&schema).expect("a schema"));
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut writer =
+        SerializedFileWriter::new(File::create(path).expect("a file"), schema, properties).expect("a writer");
+    for rows in rows.chunks(250) {
+        let mut group = writer.next_row_group().expect("a row group");
+        for (at, name) in NAMES.iter().enumerate() {
+            let mut column = group.next_column().expect("columns in order").expect("a column");
+            let texts = || rows.iter().map(|row| row[at].as_str());
+            let doubles = || texts().map(|text| text.parse().expect("a number")).collect::<Vec<f64>>();
+            let whole = || texts().map(|text| text.parse().expect("a number")).collect::<Vec<i64>>();
+            let bytes = |texts: Vec<&str>| texts.into_iter().map(ByteArray::from).collect::<Vec<_>>();
+            let present: Vec<i16> = texts().map(|text| i16::from(text != "?" && !text.is_empty())).collect();
+            let some = || texts().filter(|text| *text != "?" && !text.is_empty()).collect::<Vec<_>>();
+            let written = match *name {
+                "click" => {
+                    let labels: Vec<i32> = texts().map(|text| text.parse().expect("a label")).collect();
+                    column.typed::<Int32Type>().write_batch(&labels, None, None)
+                }
+                "n" | "rate" => column.typed::<DoubleType>().write_batch(&doubles(), None, None),
+                "user" if user_is_text => {
+                    column.typed::<ByteArrayType>().write_batch(&bytes(texts().collect()), None, None)
+                }
+                "user" => column.typed::<Int64Type>().write_batch(&whole(), None, None),
+                "paid" => {
+                    let truths: Vec<bool> = texts().map(|text| text == "true").collect();
+                    column.typed::<BoolType>().write_batch(&truths, None, None)
+                }
+                "day" => {
+                    let days: Vec<i32> = rows.iter().map(day).collect();
+                    column.typed::<Int32Type>().write_batch(&days, None, None)
+                }
+                _ => column.typed::<ByteArrayType>().write_batch(&bytes(some()), Some(&present), None),
+            };
+            written.expect("values are written");
+            column.close().expect("the column is complete");
+        }
+        group.close().expect("the row group is complete");
+    }
+    writer.close().expect("the file is complete");
+}
+
+/// Writes Arrow with a dictionary of cities, and lists.
+fn write_arrow(path: &Path, rows: &[Row]) {
+    let texts = |at: usize| rows.iter().map(move |row| row[at].as_str());
+    let mut cities = StringDictionaryBuilder::<ArrowInt32>::new();
+    texts(3).for_each(|city| cities.append_option(Some(city).filter(|city| *city != "?")));
+    let mut tags = ListBuilder::new(StringBuilder::new());
+    texts(7).for_each(|text| tags.append_value(text.split('|').filter(|tag| !tag.is_empty()).map(Some)));
+    let numbers = |at: usize| texts(at).map(|text| text.parse::<i64>().expect("a number")).collect::<Vec<_>>();
+    let columns: [ArrayRef; 8] = [
+        Arc::new(Int64Array::from(numbers(0))),
+        Arc::new(Int64Array::from(numbers(1))),
+        Arc::new(texts(2).map(Some).collect::<StringArray>()),
+        Arc::new(cities.finish()),
+        Arc::new(texts(4).map(|text| Some(text == "true")).collect::<BooleanArray>()),
+        Arc::new(Date32Array::from(rows.iter().map(day).collect::<Vec<_>>())),
+        Arc::new(texts(6).map(|text| text.parse::<f64>().ok()).collect::<Float64Array>()),
+        Arc::new(tags.finish()),
+    ];
+    let named = NAMES.iter().zip_eq(columns).map(|(name, column)| (*name, column, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(named).expect("columns of equal length");
+    let mut writer = FileWriter::try_new(File::create(path).expect("a file"), &batch.schema()).expect("a writer");
+    writer.write(&batch).expect("room for the rows");
+    writer.finish().expect("the file is complete");
+}
+
+/// The same rows in every format.
+fn fixture() -> Fixture {
+    let (fixture, rows) = (Fixture::new(10), rows());
+    fixture.write("rows.csv", separated(&rows, ",", false));
+    fixture.write("rows.tsv", separated(&rows, "\t", false));
+    fixture.write("quoted.txt", separated(&rows, ";", true));
+    fixture.write("rows.jsonl", format!("\n{}", json_lines(&rows)));
+    write_parquet(&fixture.path("numbers.parquet"), &rows, false);
+    write_parquet(&fixture.path("texts.parquet"), &rows, true);
+    write_arrow(&fixture.path("rows.arrow"), &rows);
+    fixture.write("job.toml", JOB);
+    fixture
+}
+
+/// Trains, then scores and measures the rows in each of the formats.
+fn score_all(fixture: &Fixture, sets: &[&str], files: &[(&str, &str)]) {
+    let arguments = ["train", "job.toml"].into_iter().chain(sets.iter().flat_map(|set| ["--set", *set]));
+    fixture.zagros(arguments).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let (mut scores, mut measures) = (None, None);
+    for (file, taken) in files {
+        let predicted = fixture.zagros(["predict", &run, file, "-o", "s.csv", "--force", "--keys", "day"]).expect(0);
+        match *taken {
+            "" => assert!(!predicted.stderr.contains("is read as"), "{file}: {}", predicted.stderr),
+            taken => _ = predicted.says(&[&format!("{file} is read as {taken}; the model was trained on ")]),
+        }
+        let found = fixture.read("s.csv");
+        assert_eq!(found.lines().count(), 601, "{file}");
+        assert!(scores.get_or_insert(found.clone()) == &found, "{file}: other scores");
+        let measured = fixture.zagros(["eval", &run, "--data", file, "--json"]).expect(0).stdout;
+        assert_eq!(measures.get_or_insert(measured.clone()), &measured, "{file}");
+    }
+}
+
+#[test]
+fn a_model_of_csv_scores_the_same_rows_in_every_format() {
+    let fixture = fixture();
+    let files = [
+        ("rows.csv", ""),
+        ("rows.tsv", "TSV with a header"),
+        ("quoted.txt", "text separated by ';' with a header"),
+        ("rows.jsonl", "JSON lines"),
+        ("numbers.parquet", "Parquet"),
+        ("texts.parquet", "Parquet"),
+        ("rows.arrow", "Arrow"),
+    ];
+    score_all(&fixture, &[], &files);
+    // Rows of standard input, and a format that the user names.
+    let run = fixture.run_folder().display().to_string();
+    fixture.zagros(["predict", &run, "rows.jsonl", "-o", "auto.csv"]).expect(0);
+    let named = ["--set", "data.format=jsonl", "--set", "data.missing=['?']"];
+    fixture.zagros(["predict", &run, "rows.jsonl", "-o", "named.csv"].into_iter().chain(named)).expect(0);
+    assert_eq!(fixture.read("named.csv"), fixture.read("auto.csv"));
+    let mixed = fixture.zagros(["predict", &run, "rows.jsonl", "rows.csv", "-o", "mixed.csv"]).expect(3);
+    mixed.says(&["several formats", "1 JSON lines", "1 text with separators"]);
+}
+
+/// The same truths as the texts `1` and `0`, as some programs write them.
+#[test]
+fn values_that_are_written_otherwise_are_refused_by_file_and_column() {
+    let fixture = fixture();
+    let rewritten = |at: usize, write: &dyn Fn(&str) -> String| {
+        let mut rows = rows();
+        rows.iter_mut().for_each(|row| row[at] = write(&row[at]));
+        separated(&rows, ",", false)
+    };
+    fixture.write("ones.csv", rewritten(4, &|text| u8::from(text == "true").to_string()));
+    fixture.write("floats.csv", rewritten(2, &|text| format!("{text}.0")));
+    fixture.write("times.csv", rewritten(5, &|text| format!("{text} 00:00:00")));
+    fixture.zagros(["train", "job.toml"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    for (file, parts) in [
+        ("ones.csv", ["\"paid\"", "0 and 1", "true and false"]),
+        ("floats.csv", ["\"user\"", "7.0", "such as 7:"]),
+        ("times.csv", ["\"day\"", "2026-11-23 18:45:00", "dates, such as 2026-11-23:"]),
+    ] {
+        for refused in
+            [fixture.zagros(["predict", &run, file, "-o", "s.csv"]), fixture.zagros(["eval", &run, "--data", file])]
+        {
+            refused.expect(3).says(&parts).says(&[file, "write this column as the training files do"]);
+        }
+    }
+    // A model of texts refuses truths of a column of their type.
+    fixture.zagros(["train", "job.toml", "--fresh", "--set", "data.train=ones.csv"]).expect(0);
+    let run = fixture.run_folder().display().to_string();
+    let refused = fixture.zagros(["predict", &run, "numbers.parquet", "-o", "s.csv"]).expect(3);
+    refused.says(&["numbers.parquet", "\"paid\" holds true and false", "trained on 0 and 1"]);
+}
+
+#[test]
+fn a_model_of_lists_scores_texts_and_objects() {
+    let fixture = fixture();
+    let features =
+        "features.categorical=['user', 'city', 'paid', 'day', 'rate', { column = 'tags', pooling = 'mean' }]";
+    let sets = [features, "data.format=arrow", "data.train=rows.arrow"];
+    let files = [
+        ("rows.arrow", ""),
+        ("rows.csv", "CSV with a header"),
+        ("rows.tsv", "TSV with a header"),
+        ("rows.jsonl", "JSON lines"),
+    ];
+    score_all(&fixture, &sets, &files);
+}
