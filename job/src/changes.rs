@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 96] = [
+const EFFECTS: [(&str, ChangeEffect); 97] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
