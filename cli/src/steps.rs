@@ -1,9 +1,10 @@
 //! Rows and steps of an epoch, before a run and in its plan, and a smaller batch where steps are few.
 
 use indicatif::HumanCount;
+use zagros_dense_worker::ResumePoint;
 use zagros_ingest::{FileInfo, RowCount, files, training_rows};
 use zagros_job::{Job, Mode};
-use zagros_shell::note;
+use zagros_shell::{Exit, Failure, note};
 
 /// With fewer steps an epoch a network hardly learns in it.
 const FEW_STEPS: u64 = 100;
@@ -99,6 +100,35 @@ pub(crate) fn announce(job: &Job) {
     if let Some(warning) = plan.warning() {
         tracing::warn!("{warning}");
     }
+}
+
+/// Gives a job with keys in epochs the steps of one: those that the run which it resumes began with, otherwise of its training rows.
+///
+/// # Errors
+/// When the rows can neither be counted nor estimated.
+pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result<(), Failure> {
+    let keys = job.uncounted();
+    let Some(first) = keys.first() else { return Ok(()) };
+    let steps = match point.and_then(ResumePoint::epoch_steps) {
+        Some(steps) => steps,
+        None => {
+            let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+            let plan = EpochPlan::of(job, &found).filter(|plan| plan.steps() > 0);
+            plan.ok_or_else(|| uncounted(first))?.steps()
+        }
+    };
+    job.count_epochs(steps);
+    note!("{}: an epoch is {} steps (train.epoch_steps)", keys.join(", "), HumanCount(steps));
+    Ok(())
+}
+
+fn uncounted(key: &str) -> Failure {
+    let what = format!("{key} is in epochs, and the rows of one can neither be counted nor estimated before training");
+    Failure::with_help(
+        Exit::Usage,
+        what,
+        "say how many steps an epoch has: --set train.epoch_steps=1000; or give the key in steps",
+    )
 }
 
 #[cfg(test)]

@@ -40,6 +40,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
             start_changed: StartChanged::Anew,
             max_steps: None,
             evaluate_every: None,
+            epoch_steps: None,
             early_stop: None,
             updates: DenseUpdates::default(),
             ..Train::default()

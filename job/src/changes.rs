@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 96] = [
+const EFFECTS: [(&str, ChangeEffect); 97] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -90,6 +90,7 @@ const EFFECTS: [(&str, ChangeEffect); 96] = [
     ("train.max_steps", Operational),
     // Early stopping compares the states that are evaluated.
     ("train.evaluate_every", Learning),
+    ("train.epoch_steps", Learning),
     ("train.early_stop", Learning),
     ("train.label_smoothing", Learning),
     ("train.embedding_dropout", Learning),
@@ -163,7 +164,11 @@ impl Job {
     /// Every key whose value differs from that of `earlier`, by name.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Vec<KeyChange> {
-        let (before, now) = (keys(earlier), keys(self));
+        let (mut before, mut now) = (keys(earlier), keys(self));
+        // Where one says how many, the other takes it from there.
+        if self.train.epoch_steps.is_none() || earlier.train.epoch_steps.is_none() {
+            [&mut before, &mut now].into_iter().for_each(|keys| drop(keys.remove("train.epoch_steps")));
+        }
         let names: std::collections::BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         let changed = names.into_iter().filter(|name| before.get(*name) != now.get(*name));
         let change = |key: &String| KeyChange {

@@ -75,10 +75,11 @@ impl Resolver<'_> {
         let features = Features { targets, weight, numeric, numeric_embedding, categorical };
         self.embedding_fits(&file.model, &features);
         self.outputs_fit(&file.model, &features.targets);
+        self.steps_fit(&file.train, &tables, &file.tables);
         self.target_encodings_fit(&file.data, &features);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
-        let stops_early = file.train.early_stop.is_some();
-        Job {
+        let (stops_early, epoch_steps) = (file.train.early_stop.is_some(), file.train.epoch_steps);
+        let mut job = Job {
             mlp: self.mlp(file.mlp, &file.model, file.train.mode),
             model: self.model(file.model, &features, &tables),
             name: self.name(file.name),
@@ -100,7 +101,11 @@ impl Resolver<'_> {
             },
             output: self.output(file.output, stops_early),
             features,
+        };
+        if let Some(steps) = epoch_steps {
+            job.count_epochs(steps);
         }
+        job
     }
 
     /// Refuses embedded numbers for a network of the user's.

@@ -131,6 +131,7 @@ pub fn validate(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Result
         Ok(job) => {
             problems.extend(check_paths(&object.spec, &job));
             problems.extend(check_folders(object, &job));
+            problems.extend(check_epochs(object, &job));
             if problems.is_empty() {
                 return Ok(ValidJob { spec: object.spec.clone(), rendered: rendered.text, job });
             }
@@ -224,6 +225,15 @@ fn worker_bounds(object: &HybridJob, document: &DocumentMut) -> Vec<(&'static st
     let least = (elasticity.min_workers <= workers).then(|| bound("min_workers", elasticity.min_workers));
     let most = (elasticity.max_workers >= workers).then(|| bound("max_workers", elasticity.max_workers));
     least.into_iter().chain(most).collect()
+}
+
+/// No role counts the steps of an epoch for the others.
+fn check_epochs(object: &HybridJob, job: &Job) -> Option<SpecProblem> {
+    let key = job.uncounted().into_iter().next()?;
+    let message = format!(
+        "{key} is in epochs: set train.epoch_steps (`zagros train JOB --dry-run` shows the steps of an epoch), or give steps"
+    );
+    Some(problem(job_field(object), message))
 }
 
 fn parse(text: &str) -> Result<Job, String> {

@@ -21,6 +21,7 @@ mod doctor;
 mod early_stop;
 mod encodings;
 mod ending;
+mod epochs;
 mod faults;
 mod fixture;
 mod forget;

@@ -46,6 +46,7 @@ impl Role {
     /// When the job file or the run's secret is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(config.job(), &config.sets)?);
+        check_counted(&job)?;
         let (credentials, page_token) = (credentials::from_environment()?, page_token::from_environment()?);
         raise_file_limit();
         let shutdown = Shutdown::new();
@@ -162,4 +163,11 @@ pub fn exit_with_parent(shutdown: Shutdown) {
         shutdown.request();
         tracing::warn!("the parent process is gone; stopping");
     });
+}
+/// Refuses a job in epochs whose steps nobody has counted: each role would have to count the same.
+fn check_counted(job: &Job) -> Result<(), Failure> {
+    let Some(key) = job.uncounted().into_iter().next() else { return Ok(()) };
+    let what = format!("{key} is in epochs, and `train.epoch_steps` does not say how many steps one has");
+    let help = "set train.epoch_steps for all roles (`zagros train JOB --dry-run` shows the steps of an epoch); `zagros up` counts them itself";
+    Err(Failure::with_help(Exit::Usage, what, help))
 }

@@ -59,6 +59,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     }
     let start = Start::of(&job, choice)?;
     steps::announce(&job);
+    steps::count_epochs(&mut job, start.point.as_ref())?;
     if let Some(point) = pause {
         let worker = worker(job, &start, shutdown.clone()).await?;
         return train_until(point, worker, shutdown, &signals).await;

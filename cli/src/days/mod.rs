@@ -36,6 +36,7 @@ use self::range::PLACEHOLDER;
 use crate::report;
 use crate::resume::{ResumeChoice, Start};
 use crate::saved::{SavedModel, check_trust};
+use crate::steps;
 use crate::terminal::Terminal;
 
 pub(crate) use range::DateRange;
@@ -327,7 +328,9 @@ async fn train_day(
     let data = DayData::of(&day.job).await;
     let start = Start::of(&day.job, choice)?;
     let run = start.folder.path().to_owned();
-    let (summary, trained) = train(&day.job, start, shutdown, signals).await?;
+    let mut job = day.job.clone();
+    steps::count_epochs(&mut job, start.point.as_ref())?;
+    let (summary, trained) = train(&job, start, shutdown, signals).await?;
     if summary.outcome != Outcome::Finished {
         return Ok(None);
     }

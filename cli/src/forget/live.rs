@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::GrpcControlPlane;
-use zagros_dense_worker::{forget_rows, note_forgotten};
+use zagros_dense_worker::{forget_rows, note_forgotten, request_forgetting};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, GrpcShard};
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::Deadline;
@@ -25,7 +25,7 @@ use zagros_protocol::datapath::Encoding;
 use zagros_shell::{Exit, Failure, FoundCoordinator};
 use zagros_store::Folder;
 
-use super::audit::note_live;
+use super::audit::{note_live, note_request};
 use super::places::is_state;
 use super::{ForgetPlace, ForgetPlan, WantedIds};
 use crate::resume::failed;
@@ -37,9 +37,19 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// What became of the ids in a run that trains.
 #[derive(Debug)]
+pub(crate) enum LiveAnswer {
+    /// Nobody was asked to remove them.
+    NotAsked,
+    /// The servers have removed these, which had a row or a frequency count.
+    Removed(BTreeSet<u64>),
+    /// The process of a run without servers of its own removes them before its next checkpoint, and before it saves its model.
+    Requested,
+}
+
+/// The answer of a run that trains, and what it has saved.
+#[derive(Debug)]
 pub(crate) struct LiveRemoval {
-    /// Ids that had a row or a frequency count. `None` if nobody was asked to remove them.
-    pub(crate) removed: Option<BTreeSet<u64>>,
+    pub(crate) answer: LiveAnswer,
     /// What saves of before say of the ids. An error where they could not be read, perhaps because the run has deleted one meanwhile.
     pub(crate) plan: Result<ForgetPlan, Failure>,
 }
@@ -55,15 +65,9 @@ pub(crate) async fn forget_live(
     (dry_run, timeout): (bool, Duration),
 ) -> Result<LiveRemoval, Failure> {
     check_table(run, &wanted.table)?;
-    let mut removed = None;
+    let mut answer = LiveAnswer::NotAsked;
     if !dry_run {
-        note_forgotten(run, &wanted.table, &wanted.ids).map_err(|error| {
-            Failure::with_help(
-                Exit::Storage,
-                error.to_string(),
-                "nothing is removed; make room, and give the command again",
-            )
-        })?;
+        note_forgotten(run, &wanted.table, &wanted.ids).map_err(not_noted)?;
         let client = client(coordinator, timeout)?;
         let done = forget_rows(&client, &wanted.table, &wanted.ids).await.map_err(|error| {
             let what = format!("not every embedding server has removed the rows: {error}");
@@ -71,10 +75,35 @@ pub(crate) async fn forget_live(
             Failure::with_help(failed(error).exit(), what, help)
         })?;
         note_live(&Folder::disk(run), wanted, &done)?;
-        removed = Some(done);
+        answer = LiveAnswer::Removed(done);
     }
     let place = written_saves(run, timeout).await;
-    Ok(LiveRemoval { removed, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) })
+    Ok(LiveRemoval { answer, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) })
+}
+
+/// Asks a run that trains in one process to remove the rows, unless `dry_run`.
+///
+/// # Errors
+/// When there is no such table, or a list or the audit file cannot be written.
+pub(crate) fn request(
+    run: &Path,
+    wanted: &WantedIds,
+    (dry_run, timeout): (bool, Duration),
+) -> Result<LiveRemoval, Failure> {
+    check_table(run, &wanted.table)?;
+    let mut answer = LiveAnswer::NotAsked;
+    if !dry_run {
+        request_forgetting(run, &wanted.table, &wanted.ids).map_err(not_noted)?;
+        note_request(&Folder::disk(run), wanted)?;
+        answer = LiveAnswer::Requested;
+    }
+    let place = ForgetPlace::of_live_run(run, timeout);
+    Ok(LiveRemoval { answer, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) })
+}
+
+fn not_noted(error: std::io::Error) -> Failure {
+    let help = "nothing is removed; make room, and give the command again";
+    Failure::with_help(Exit::Storage, error.to_string(), help)
 }
 
 /// The saves of a run that trains, once the one is complete that was being written when the servers removed the rows: its files may be of

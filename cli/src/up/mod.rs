@@ -65,6 +65,10 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
     let timeout = job.cluster.timeout;
+    let mut counted = job;
+    steps::count_epochs(&mut counted, start.point.as_ref())?;
+    let sets =
+        sets.into_iter().chain(counted.train.epoch_steps.map(|steps| format!("train.epoch_steps={steps}"))).collect();
     let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
     let secret = secret(folder)?;

@@ -159,6 +159,7 @@ fn train() -> Train {
         start_changed: StartChanged::Anew,
         max_steps: None,
         evaluate_every: None,
+        epoch_steps: None,
         early_stop: None,
         updates: DenseUpdates::default(),
         ..Train::default()

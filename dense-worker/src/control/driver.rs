@@ -5,6 +5,7 @@
 use tracing::{info, warn};
 use zagros_collective::CollectiveError;
 use zagros_coordinator_client::Waiting;
+use zagros_job::StepCount;
 use zagros_protocol::control::WaitKind;
 use zagros_worker_core::{Action, Cause, Ending, Event, LoopConfig, Loss, Policy, TrainingLoop};
 
@@ -55,7 +56,7 @@ impl Trainer {
             from_memory: self.stream.preloaded.is_some(),
             epochs: job.train.epochs,
             max_steps: job.train.max_steps,
-            evaluate_every: job.train.evaluate_every,
+            evaluate_every: job.train.evaluate_every.map(StepCount::in_steps),
             early_stop: job.train.early_stop.map(rule),
             resets_rows: job.train.reset_embeddings,
             has_held_out: self.scoring.held_out.during.is_some(),

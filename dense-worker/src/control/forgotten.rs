@@ -2,6 +2,9 @@
 //!
 //! A state that was saved before still has the rows. Whoever gives such a state back to the servers removes them again, by this
 //! list. It is written before a server is asked, so no state brings back what a server has removed.
+//!
+//! Nobody can ask the servers of a run in one process. A second list asks the run itself: it takes the list before its next checkpoint, and
+//! before it saves its model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,6 +24,10 @@ use crate::error::WorkerError;
 
 /// The list, in the folder of the run.
 const LIST: &str = "forgotten-ids.jsonl";
+/// What a run in one process is asked to remove.
+const REQUESTS: &str = "forget-requests.jsonl";
+/// The same while it is removed.
+const TAKEN: &str = "forget-requests.taken.jsonl";
 /// Ids of one request. With 8 bytes each they are within what a request may be.
 const AT_ONCE: usize = 16_384;
 
@@ -37,7 +44,34 @@ struct ListLine {
 /// # Errors
 /// When the list cannot be read or written.
 pub fn note_forgotten(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
-    let mut noted = read(run)?;
+    add(&run.join(LIST), table, ids)
+}
+
+/// As [`note_forgotten`], and asks the process that trains in the run to remove the rows.
+///
+/// # Errors
+/// As [`note_forgotten`].
+pub fn request_forgetting(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
+    note_forgotten(run, table, ids)?;
+    add(&run.join(REQUESTS), table, ids)
+}
+
+/// What is asked for and not done.
+fn take_requests(run: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>>> {
+    let mut asked = read(&run.join(TAKEN))?;
+    let requests = run.join(REQUESTS);
+    if requests.is_file() {
+        for (table, ids) in read(&requests)? {
+            add(&run.join(TAKEN), &table, &ids)?;
+            asked.entry(table).or_default().extend(ids);
+        }
+        std::fs::remove_file(&requests)?;
+    }
+    Ok(asked)
+}
+
+fn add(list: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
+    let mut noted = read(list)?;
     noted.entry(table.to_owned()).or_default().extend(ids);
     let mut text = Vec::new();
     for (table, ids) in noted {
@@ -45,15 +79,14 @@ pub fn note_forgotten(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Resul
         serde_json::to_writer(&mut text, &line)?;
         text.push(b'\n');
     }
-    durable::write(&run.join(LIST), &text)
+    durable::write(list, &text)
 }
 
-/// The ids of each table. None without a list.
-fn read(run: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>>> {
-    let path = run.join(LIST);
-    let text = match std::fs::read_to_string(&path) {
+/// The ids of each table of a list. None without one.
+fn read(path: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>>> {
+    let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        text => text.map_err(durable::naming(&path))?,
+        text => text.map_err(durable::naming(path))?,
     };
     let odd = |why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
     let mut noted = BTreeMap::<String, BTreeSet<u64>>::new();
@@ -101,15 +134,35 @@ impl Trainer {
     /// When the list cannot be read, or a server fails.
     pub(super) async fn forget_again(&self) -> Result<(), WorkerError> {
         let Some(folder) = &self.run.folder else { return Ok(()) };
-        let run = folder.path().to_owned();
-        let path = run.join(LIST);
-        let noted = blocking("forgotten ids", move || read(&run)).await?;
+        let path = folder.path().join(LIST);
+        let list = path.clone();
+        let noted = blocking("forgotten ids", move || read(&list)).await?;
         let noted = noted.map_err(|source| WorkerError::File { what: "read", path, source })?;
         for (table, ids) in noted {
             let removed = forget_rows(&self.run.client, &table, &ids).await?;
             tracing::info!(table, rows = removed.len(), "rows that were forgotten are removed from the loaded state");
         }
         Ok(())
+    }
+
+    /// Removes what the process of a run is asked to remove ([`request_forgetting`]). No gradient is under way.
+    ///
+    /// # Errors
+    /// When a list cannot be read or written, or a server fails. It is done the next time, then.
+    pub(super) async fn forget_requested(&self) -> Result<(), WorkerError> {
+        let Some(folder) = &self.run.folder else { return Ok(()) };
+        let (run, path) = (folder.path().to_owned(), folder.path().join(TAKEN));
+        let failed = |source| WorkerError::File { what: "take the requests in", path: path.clone(), source };
+        let asked = blocking("forgotten ids", move || take_requests(&run)).await?.map_err(failed)?;
+        if asked.is_empty() {
+            return Ok(());
+        }
+        for (table, ids) in asked {
+            let removed = forget_rows(&self.run.client, &table, &ids).await?;
+            tracing::info!(table, rows = removed.len(), "rows are forgotten, as `zagros forget` asked");
+        }
+        let taken = path.clone();
+        blocking("forgotten ids", move || std::fs::remove_file(&taken)).await?.map_err(failed)
     }
 }
 
@@ -123,16 +176,34 @@ mod tests {
     #[test]
     fn a_list_has_every_id_of_every_table_once() {
         let run = tempfile::tempdir().unwrap();
-        assert!(read(run.path()).unwrap().is_empty());
+        let list = run.path().join(LIST);
+        assert!(read(&list).unwrap().is_empty());
         note_forgotten(run.path(), "user", &BTreeSet::from([u64::MAX, 1])).unwrap();
         note_forgotten(run.path(), "item", &BTreeSet::from([1])).unwrap();
         note_forgotten(run.path(), "user", &BTreeSet::from([1, 2])).unwrap();
-        let noted = read(run.path()).unwrap();
+        let noted = read(&list).unwrap();
         assert_eq!(noted["user"], BTreeSet::from([1, 2, u64::MAX]));
         assert_eq!((noted["item"].len(), noted.len()), (1, 2));
         std::fs::write(run.path().join(LIST), "{\"table\":\"user\",\"ids\":[\"u17\"]}\n").unwrap();
-        let odd = read(run.path()).unwrap_err().to_string();
+        let odd = read(&list).unwrap_err().to_string();
         assert!(odd.contains(LIST) && odd.contains("\"u17\" is no id"), "{odd}");
+    }
+
+    /// A process that ends while it removes the rows finds the requests again.
+    #[test]
+    fn requests_are_taken_once_and_are_there_until_they_are_done() {
+        let run = tempfile::tempdir().unwrap();
+        assert!(take_requests(run.path()).unwrap().is_empty());
+        request_forgetting(run.path(), "user", &BTreeSet::from([1])).unwrap();
+        assert_eq!(read(&run.path().join(LIST)).unwrap()["user"], BTreeSet::from([1]));
+        for _ in 0..2 {
+            assert_eq!(take_requests(run.path()).unwrap()["user"], BTreeSet::from([1]));
+            assert!(!run.path().join(REQUESTS).exists());
+        }
+        request_forgetting(run.path(), "user", &BTreeSet::from([2])).unwrap();
+        assert_eq!(take_requests(run.path()).unwrap()["user"], BTreeSet::from([1, 2]));
+        std::fs::remove_file(run.path().join(TAKEN)).unwrap();
+        assert!(take_requests(run.path()).unwrap().is_empty());
     }
 
     #[tokio::test]

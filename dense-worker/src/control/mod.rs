@@ -68,7 +68,7 @@ mod worker;
 mod worker_counts;
 
 pub use evaluate::Evaluate;
-pub use forgotten::{forget_rows, note_forgotten};
+pub use forgotten::{forget_rows, note_forgotten, request_forgetting};
 pub use manifest::{FileRecord, MANIFEST, Manifest};
 pub use measures::{Importance, ImportanceOptions, Measures, TargetImportance};
 pub use part_scores::target_form;

@@ -81,7 +81,7 @@ impl Updater {
     /// When the gradients' norm is needed and beyond f32. The weights have not changed then.
     pub(super) fn apply(&mut self, step: u64, weights: &mut [f32], gradients: &mut [f32]) -> Result<(), ModelError> {
         clip(gradients, &self.updates)?;
-        let lr = self.lr * f64::from(self.updates.schedule.factor(step));
+        let lr = self.lr * f64::from(self.updates.schedule.in_steps().factor(step));
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);

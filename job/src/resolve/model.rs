@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{DenseOptimizer, DenseUpdates, LearningRateSchedule, NonFinitePolicy, Structure};
+    use crate::settings::{DenseOptimizer, DenseUpdates, NonFinitePolicy, Schedule, Structure};
 
     #[test]
     fn mode_sync_refuses_a_device() {
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(job(CRITEO, "").train.updates, DenseUpdates::default());
         let text = "[train]\nclip_value = 5\nclip_norm = 1.5\nnon_finite = 'skip'\n\
                     schedule = { kind = 'cosine', warmup = 10, decay = 90, floor = 0.5 }\n";
-        let schedule = LearningRateSchedule::Cosine { warmup: 10, decay: 90, floor: 0.5 };
+        let schedule = Schedule::Cosine { warmup: 10.into(), decay: 90.into(), floor: 0.5 };
         let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinitePolicy::Skip);
         assert_eq!(job(CRITEO, text).train.updates, DenseUpdates { schedule, clip_value, clip_norm, non_finite });
     }

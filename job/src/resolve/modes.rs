@@ -31,8 +31,8 @@ impl Resolver<'_> {
             self.problem(format!("train.{key}").as_str(), message, "not in mode \"async\"", help);
         }
         // Each worker makes its own steps, so no step is the last one of all, or the one to evaluate after.
-        let asked = [("max_steps", train.max_steps), ("evaluate_every", train.evaluate_every)];
-        for (key, _) in asked.into_iter().filter(|(_, asked)| asked.is_some() && workers > 1) {
+        let asked = [("max_steps", train.max_steps.is_some()), ("evaluate_every", train.evaluate_every.is_some())];
+        for (key, _) in asked.into_iter().filter(|(_, is_asked)| *is_asked && workers > 1) {
             let message = format!(
                 "`train.{key}` counts the steps of a process group, but the {workers} workers of mode \"async\" have none"
             );

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{Cluster, EvictionOrder, Table, TableOverrides, TableSettings};
+use crate::settings::{Cluster, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, Train};
 
 impl Resolver<'_> {
     pub(super) fn one_ttl(&mut self, embedding: &TableSettings, settings: &BTreeMap<String, TableOverrides>) {
@@ -46,6 +46,26 @@ impl Resolver<'_> {
             }
         }
     }
+
+    /// Checks numbers of steps that may also be given in epochs, and so have no least value of their own.
+    pub(super) fn steps_fit(&mut self, train: &Train, tables: &[Table], settings: &BTreeMap<String, TableOverrides>) {
+        if train.evaluate_every == Some(StepCount::Steps(0)) {
+            let help = "give at least 1, or remove the key: an evaluation follows every epoch in any case";
+            self.problem("train.evaluate_every", "`train.evaluate_every` is 0", "not even one step", help);
+        }
+        let path = |table: &Table| match settings.contains_key(&table.name) {
+            true => Path::from("tables").key(&table.name),
+            false => Path::from("embedding"),
+        };
+        let tables = tables.iter().map(|table| (path(table), table.schedule));
+        let mut reported = BTreeSet::new();
+        for (path, schedule) in std::iter::once((Path::from("train"), train.updates.schedule)).chain(tables) {
+            if schedule.falls_at_once() && reported.insert(path.to_string()) {
+                let message = format!("`{path}.schedule` falls over 0 steps");
+                self.problem(path.key("schedule"), message, "at least 1", "give the steps or epochs of the fall");
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -54,8 +74,7 @@ mod tests {
 
     use crate::fixture::{DELIMITED, job, problems};
     use crate::settings::{
-        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, LearningRateSchedule, NonFinitePolicy, Table,
-        WeightType,
+        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, Schedule, Table, WeightType,
     };
 
     /// Tables `a` and `b`.
@@ -71,23 +90,20 @@ mod tests {
     fn by_default_a_table_keeps_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
         assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
-        assert_eq!((table.schedule, table.admission), (LearningRateSchedule::Constant, AdmissionPolicy::Always));
+        assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
         assert_eq!(table.retention(), EvictionPolicy::default());
     }
 
     #[test]
     fn every_kind_has_a_name() {
         let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
-        let (warmup, decay) = (5, 9);
-        assert_eq!(
-            schedule("kind = 'linear', decay = 9"),
-            LearningRateSchedule::Linear { warmup: 0, decay, floor: 0.0 }
-        );
+        let (warmup, decay) = (5.into(), 9.into());
+        assert_eq!(schedule("kind = 'linear', decay = 9"), Schedule::Linear { warmup: 0.into(), decay, floor: 0.0 });
         let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
-        assert_eq!(cosine, LearningRateSchedule::Cosine { warmup, decay, floor: 0.5 });
+        assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
         assert_eq!(
             schedule("kind = 'step', every = 3"),
-            LearningRateSchedule::Step { warmup: 0, every: 3, factor: 0.5 }
+            Schedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }
         );
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
         assert_eq!(

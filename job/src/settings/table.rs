@@ -8,12 +8,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use zagros_table::{
-    AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, LearningRateSchedule, NonFinitePolicy,
-    TableConfig, Ttl, UpdateLimits, WeightType,
+    AdmissionPolicy, EvictionOrder, EvictionPolicy, EvictionTarget, Initializer, NonFinitePolicy, TableConfig, Ttl,
+    UpdateLimits, WeightType,
 };
 
 use super::admission::{self, AdmissionKeys};
-use super::{TableOptimizer, shorten};
+use super::{Schedule, TableOptimizer, shorten};
 
 /// An embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,8 +66,9 @@ pub struct TableSettings {
     /// How weights are stored. Arithmetic and the optimiser's state are f32 throughout.
     pub element: WeightType,
     /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
-    /// that joins late counts from the same step. In mode `async` each worker counts its own batches.
-    pub schedule: LearningRateSchedule,
+    /// that joins late counts from the same step. In mode `async` each worker counts its own batches. Numbers of steps may be given in epochs:
+    /// `decay = { epochs = 2 }`.
+    pub schedule: Schedule,
     /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
     #[serde(with = "admission")]
     #[schemars(with = "AdmissionKeys")]
@@ -102,7 +103,7 @@ impl Default for TableSettings {
             weight_bound: 0.0,
             non_finite: NonFinitePolicy::default(),
             element: WeightType::default(),
-            schedule: LearningRateSchedule::default(),
+            schedule: Schedule::default(),
             admission: AdmissionPolicy::default(),
             evict: EvictionOrder::default(),
             ttl_steps: 0,
@@ -124,7 +125,7 @@ impl TableSettings {
             limits: self.limits(),
             non_finite: self.non_finite,
             element: self.element,
-            schedule: self.schedule,
+            schedule: self.schedule.in_steps(),
             admission: self.admission,
             retention: self.retention(),
             ..TableConfig::default()

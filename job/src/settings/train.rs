@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use zagros_table::{LearningRateSchedule, NonFinitePolicy};
+use zagros_table::NonFinitePolicy;
 
-use super::EarlyStop;
 use super::numbers::limit;
+use super::{EarlyStop, Schedule, StepCount};
 
 /// How training runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -54,9 +54,14 @@ pub struct Train {
     /// Steps after which training stops. Default: none, all epochs are trained.
     #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
     pub max_steps: Option<u64>,
-    /// Steps between two evaluations within an epoch. An evaluation follows every epoch in any case. Default: none.
-    #[schemars(range(min = 1, max = 9_223_372_036_854_775_807_u64))]
-    pub evaluate_every: Option<u64>,
+    /// Steps between two evaluations within an epoch, at least one, also in epochs: `{ epochs = 0.5 }`. An evaluation follows every epoch in any
+    /// case. Default: none.
+    pub evaluate_every: Option<StepCount>,
+    /// Steps of an epoch, by which numbers in epochs become steps: `evaluate_every`, and `warmup`, `decay` and `every` of schedules. Default:
+    /// where a key is given in epochs, `zagros train` and `zagros up` count or estimate them from the rows of the training part when a run starts,
+    /// as `--dry-run` shows them; a run that resumes keeps those that it began with. Roles that are started one by one need the key.
+    #[schemars(range(min = 1, max = 1_000_000_000_000_u64))]
+    pub epoch_steps: Option<u64>,
     /// When training ends before its last epoch. The best state is then saved instead of the last. It needs `data.validation` or
     /// `data.validation_share`. Default: none.
     pub early_stop: Option<EarlyStop>,
@@ -104,6 +109,7 @@ impl Default for Train {
             start_changed: StartChanged::Anew,
             max_steps: None,
             evaluate_every: None,
+            epoch_steps: None,
             early_stop: None,
             label_smoothing: 0.0,
             embedding_dropout: 0.0,
@@ -140,8 +146,9 @@ pub enum StartChanged {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DenseUpdates {
-    /// Factor on the dense optimiser's learning rate by step, from the start of the run. Rows have `embedding.schedule`.
-    pub schedule: LearningRateSchedule,
+    /// Factor on the dense optimiser's learning rate by step, from the start of the run. Numbers of steps may be given in epochs:
+    /// `warmup = { epochs = 0.1 }`. Rows have `embedding.schedule`.
+    pub schedule: Schedule,
     /// Largest magnitude of a value of the dense network's gradients; 0 for no limit. Larger values are clipped. Rows have
     /// `embedding.clip_value`.
     #[serde(with = "limit")]

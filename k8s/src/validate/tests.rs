@@ -64,6 +64,20 @@ fn a_hybrid_run_takes_workers_up_to_the_upper_bound_of_elasticity() {
     assert_eq!(most(&own, elastic()).0, Some(3), "the user's own stays");
 }
 
+#[test]
+fn keys_in_epochs_need_the_steps_of_one() {
+    let with = |more: &str| {
+        let text = format!("{JOB_TEXT}evaluate_every = {{ epochs = 0.5 }}\n{more}");
+        problems(|object| object.spec.job.inline = Some(text))
+    };
+    let found = with("");
+    assert!(
+        found.len() == 1 && found[0].contains("train.evaluate_every is in epochs: set train.epoch_steps"),
+        "{found:?}"
+    );
+    assert_eq!(with("epoch_steps = 100\n"), [""; 0]);
+}
+
 /// Roles do not compare addresses and folders, so the pods of one attempt agree.
 #[test]
 fn every_attempt_trains_the_same_job() {

@@ -185,6 +185,12 @@ impl ResumePoint {
         job.changes_since(&self.job)
     }
 
+    /// Steps of an epoch, as the run counted them where its job gives steps in epochs.
+    #[must_use]
+    pub fn epoch_steps(&self) -> Option<u64> {
+        self.job.train.epoch_steps
+    }
+
     pub(crate) fn training(&self) -> &TrainingPosition {
         &self.training
     }
