@@ -112,11 +112,11 @@ impl TasksForwardBackward {
 
     /// Backward from the slopes of what the towers read, which are added up by now.
     fn backward_shared(&mut self, rows: usize, progress: &mut ChunkProgress<'_>) -> Result<(), ModelError> {
-        let (x, mut d_x) = (self.input.rows(rows)?, self.d_input.rows(rows)?);
+        let (x, d_x) = (self.input.rows(rows)?, self.d_input.rows(rows)?);
         let targets = self.towers.len();
         match &mut self.shared {
             SharedStacks::Nothing => Ok(()),
-            SharedStacks::Bottom(bottom) => bottom.backward(&x, rows, progress, Some(&mut d_x)),
+            SharedStacks::Bottom(bottom) => bottom.backward(&x, rows, progress, Some(&d_x)),
             SharedStacks::Levels(levels) => {
                 for index in (0..levels.len()).rev() {
                     let (before, rest) = levels.split_at_mut(index);
