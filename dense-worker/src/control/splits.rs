@@ -84,10 +84,15 @@ impl Splits {
         let _waiting = self.waits.begin(waiting);
         let ended = async { if continuing { stop.over().await } else { stop.requested().await } };
         let answer = tokio::select! {
-            answer = backoff.retry(deadline, is_away, || self.control.assign(request)) => answer,
+            biased;
             reason = ended => return Err(reason),
+            answer = backoff.retry(deadline, is_away, || self.control.assign(request)) => answer,
         };
-        let answer = answer.map_err(|refusal| self.refused("assign a split", deadline, refusal))?;
+        let answer = answer.map_err(|refusal| match refusal.kind.is_retryable() && is_stopping() {
+            // Whoever stops the run may have stopped the coordinator as well.
+            true => WorkerError::Interrupted,
+            false => self.refused("assign a split", deadline, refusal),
+        })?;
         match answer.work {
             Some(Work::Split(split)) => Ok(Assigned::Split(self.task(split)?)),
             Some(Work::ResumeCursor(rest)) => Ok(Assigned::Remainder(self.remainder(rest)?)),

@@ -166,13 +166,18 @@ impl Stripe {
 
     /// Inserts or replaces a row with these words.
     pub(crate) fn put(&mut self, key: u64, words: &[u32]) -> u32 {
+        self.step_rows.forget(key);
+        self.put_back(key, words)
+    }
+
+    /// As [`Self::put`], of a row that left memory as it is: a later push of its step goes on from the row before.
+    pub(crate) fn put_back(&mut self, key: u64, words: &[u32]) -> u32 {
         let slot = match self.index.find(key) {
             IndexEntry::Slot(slot) => slot,
             IndexEntry::Nothing(place) => self.add(key, place),
         };
         self.keep(key, slot);
         self.mark(slot);
-        self.step_rows.forget(key);
         self.slab.words_mut(slot).copy_from_slice(words);
         slot
     }
@@ -202,9 +207,14 @@ impl Stripe {
 
     /// Removes a row.
     pub(crate) fn remove(&mut self, key: u64) {
+        self.step_rows.forget(key);
+        self.evict(key);
+    }
+
+    /// Removes a row from memory that is elsewhere still.
+    pub(crate) fn evict(&mut self, key: u64) {
         if let Some(slot) = self.find(key) {
             self.keep(key, slot);
-            self.step_rows.forget(key);
             self.index.remove(key);
             self.slab.release(slot);
             self.mark_removed(key);

@@ -187,7 +187,7 @@ impl Table {
 
     /// Copies a row of the cold tier to memory.
     fn promote(&self, stripe: &mut Stripe, key: u64, words: &[u32], access: u32) -> u32 {
-        let slot = stripe.put(key, words);
+        let slot = stripe.put_back(key, words);
         *stripe.access_mut(slot) = access;
         stripe.counts.promoted += 1;
         self.apply_pending(stripe, key, slot);
