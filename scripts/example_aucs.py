@@ -9,6 +9,7 @@ among its numeric features (docs/how-to/describe-features.md). `--set` is given 
 
 import argparse
 import json
+import os
 import pathlib
 import subprocess
 import sys
