@@ -48,17 +48,24 @@ impl Table {
     /// If the lengths disagree. Then nothing is kept.
     pub fn put_step_rows(&self, rows: &StepRowSlices<'_>) -> Result<(), TableError> {
         let StepRowSlices { step, ids, before, sums } = *rows;
-        let (stride, dim) = (self.stride(), self.dim());
-        self.check_rows("slots before a step", ids, stride, before.len())?;
+        let (width, dim) = (self.stride(), self.dim());
+        self.check_rows("slots before a step", ids, width, before.len())?;
         self.check_rows("sums of gradients", ids, dim, sums.len())?;
-        for (row, id) in ids.iter().enumerate() {
-            let (before, sum) = (&before[row * stride..][..stride], &sums[row * dim..][..dim]);
-            let mut stripe = self.lock(self.stripe_of(key_of(*id)));
-            stripe.step_rows.restore(step, key_of(*id), before, sum);
-            if self.shared().log.get().is_some_and(|log| log.keeps_steps()) {
-                stripe.note_step_row(key_of(*id));
-                self.log_stripe(&mut stripe);
+        let is_logged = self.shared().log.get().is_some_and(|log| log.keeps_steps());
+        let stripe_of = |row: &usize| self.stripe_of(key_of(ids[*row]));
+        // One lock and one record for the rows of a stripe, which come side by side.
+        let all: Vec<usize> = (0..ids.len()).collect();
+        for run in all.chunk_by(|row, next| stripe_of(row) == stripe_of(next)) {
+            let mut stripe = self.lock(stripe_of(&run[0]));
+            for row in run {
+                let key = key_of(ids[*row]);
+                let (before, sum) = (&before[row * width..][..width], &sums[row * dim..][..dim]);
+                stripe.step_rows.restore(step, key, before, sum);
+                if is_logged {
+                    stripe.note_step_row(key);
+                }
             }
+            self.log_stripe(&mut stripe);
         }
         Ok(())
     }
