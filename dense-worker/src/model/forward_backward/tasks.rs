@@ -241,18 +241,26 @@ impl ExpertLevel {
         self.shared_gate.as_mut().map_or(Ok(()), |gate| gate.forward(&read.shared, all, rows))
     }
 
-    /// What the next level or the towers read. Without a shared gate nobody reads that of all.
+    /// What the next level or the towers read.
     fn outputs(&self, x: &Tensor, rows: usize) -> Result<TargetInputs, ModelError> {
-        let own = self.gates.iter().map(|gate| gate.output().rows(rows)).collect::<Result<_, _>>()?;
-        let shared = self.shared_gate.as_ref().map(|gate| gate.output().rows(rows)).transpose()?;
-        Ok(TargetInputs { own, shared: shared.unwrap_or_else(|| x.shallow_clone()) })
+        self.of_gates(Mixture::output, x, rows)
     }
 
     /// The slopes of [`Self::outputs`].
     fn d_outputs(&self, d_x: &Tensor, rows: usize) -> Result<TargetInputs, ModelError> {
-        let own = self.gates.iter().map(|gate| gate.d_output().rows(rows)).collect::<Result<_, _>>()?;
-        let shared = self.shared_gate.as_ref().map(|gate| gate.d_output().rows(rows)).transpose()?;
-        Ok(TargetInputs { own, shared: shared.unwrap_or_else(|| d_x.shallow_clone()) })
+        self.of_gates(Mixture::d_output, d_x, rows)
+    }
+
+    /// Without a shared gate nobody reads what is `unread`.
+    fn of_gates(
+        &self,
+        matrix: impl Fn(&Mixture) -> &Matrix,
+        unread: &Tensor,
+        rows: usize,
+    ) -> Result<TargetInputs, ModelError> {
+        let own = self.gates.iter().map(|gate| matrix(gate).rows(rows)).collect::<Result<_, _>>()?;
+        let shared = self.shared_gate.as_ref().map(|gate| matrix(gate).rows(rows)).transpose()?;
+        Ok(TargetInputs { own, shared: shared.unwrap_or_else(|| unread.shallow_clone()) })
     }
 
     /// From the slopes of the outputs to those of the inputs, to which it adds.
