@@ -54,6 +54,12 @@ pub(crate) struct LiveRemoval {
     pub(crate) plan: Result<ForgetPlan, Failure>,
 }
 
+impl LiveRemoval {
+    fn of(answer: LiveAnswer, place: Result<ForgetPlace, Failure>, wanted: &WantedIds) -> Self {
+        Self { answer, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) }
+    }
+}
+
 /// Removes the rows from the servers of a run that trains, unless `dry_run`.
 ///
 /// # Errors
@@ -77,8 +83,7 @@ pub(crate) async fn forget_live(
         note_live(&Folder::disk(run), wanted, &done)?;
         answer = LiveAnswer::Removed(done);
     }
-    let place = written_saves(run, timeout).await;
-    Ok(LiveRemoval { answer, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) })
+    Ok(LiveRemoval::of(answer, written_saves(run, timeout).await, wanted))
 }
 
 /// Asks a run that trains in one process to remove the rows, unless `dry_run`.
@@ -97,8 +102,7 @@ pub(crate) fn request(
         note_request(&Folder::disk(run), wanted)?;
         answer = LiveAnswer::Requested;
     }
-    let place = ForgetPlace::of_live_run(run, timeout);
-    Ok(LiveRemoval { answer, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) })
+    Ok(LiveRemoval::of(answer, ForgetPlace::of_live_run(run, timeout), wanted))
 }
 
 fn not_noted(error: std::io::Error) -> Failure {
