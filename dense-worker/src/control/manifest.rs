@@ -322,6 +322,30 @@ fn from_hexadecimal(text: &str) -> Vec<u8> {
 }
 
 #[cfg(test)]
+impl Manifest {
+    /// Of a finished run without rows, not sealed.
+    pub(super) fn of_test(dense: &str, files: Vec<FileRecord>) -> Self {
+        Self {
+            manifest_sha256: String::new(),
+            format: Self::FORMAT,
+            job: "ads".to_owned(),
+            fingerprint: "0".to_owned(),
+            release: "0".to_owned(),
+            outcome: Outcome::Finished,
+            steps: 1,
+            samples: 1,
+            dense: dense.to_owned(),
+            row_files: Vec::new(),
+            rows: 0,
+            files,
+            evaluation: None,
+            validation: None,
+            written: BTreeMap::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::fs;
     use std::path::Path;
@@ -334,22 +358,17 @@ mod tests {
         for (name, content) in contents {
             disk.write(name, content.as_bytes()).unwrap();
         }
+        let files = contents.map(|(name, content)| FileRecord::of(name, content.as_bytes())).to_vec();
         let manifest = Manifest {
-            format: FORMAT,
             job: format!("ads {NO_SEAL}"),
-            dense: "dense.safetensors".to_owned(),
             row_files: vec!["rows-0-of-1.zrows".to_owned()],
-            files: contents.map(|(name, content)| FileRecord::of(name, content.as_bytes())).to_vec(),
             evaluation: Some(Evaluation { logloss: Some(0.1 + 0.2), ..Evaluation::default() }),
-            manifest_sha256: String::new(),
             fingerprint: "0123456789abcdef".to_owned(),
             release: "0.1.0".to_owned(),
-            outcome: Outcome::Finished,
             steps: 5,
             samples: 40,
             rows: 1,
-            validation: None,
-            written: BTreeMap::new(),
+            ..Manifest::of_test("dense.safetensors", files)
         };
         let (manifest, text) = manifest.sealed();
         disk.write(MANIFEST, &text).unwrap();

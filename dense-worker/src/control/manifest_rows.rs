@@ -31,7 +31,6 @@ mod tests {
 
     use super::*;
     use crate::control::manifest::MANIFEST;
-    use crate::summary::Outcome;
 
     #[test]
     fn a_replaced_file_is_named_and_vouched_for_and_others_stay() {
@@ -39,21 +38,9 @@ mod tests {
         let disk = Folder::disk(folder.path());
         let files = ["dense", "a.zrows", "b.zrows"].map(|name| FileRecord::of(name, name.as_bytes()));
         let manifest = Manifest {
-            manifest_sha256: String::new(),
-            format: Manifest::FORMAT,
-            job: "ads".to_owned(),
-            fingerprint: "0".to_owned(),
-            release: "0".to_owned(),
-            outcome: Outcome::Finished,
-            steps: 1,
-            samples: 1,
-            dense: "dense".to_owned(),
             row_files: vec!["a.zrows".to_owned(), "b.zrows".to_owned()],
             rows: 9,
-            files: files.to_vec(),
-            evaluation: None,
-            validation: None,
-            written: BTreeMap::new(),
+            ..Manifest::of_test("dense", files.to_vec())
         };
         let copy = FileRecord::of("c.zrows", b"copy");
         let replaced = BTreeMap::from([("b.zrows".to_owned(), copy.clone())]);

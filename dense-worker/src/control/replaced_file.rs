@@ -58,28 +58,10 @@ impl Manifest {
 mod tests {
     use super::*;
     use crate::control::manifest::MANIFEST;
-    use crate::summary::Outcome;
 
     fn manifest(content: &[u8]) -> Manifest {
         let files = vec![FileRecord::of("dense", b"weights"), FileRecord::of("job.toml", content)];
-        let manifest = Manifest {
-            manifest_sha256: String::new(),
-            format: Manifest::FORMAT,
-            job: "ads".to_owned(),
-            fingerprint: "0".to_owned(),
-            release: "0".to_owned(),
-            outcome: Outcome::Finished,
-            steps: 1,
-            samples: 1,
-            dense: "dense".to_owned(),
-            row_files: Vec::new(),
-            rows: 0,
-            files,
-            evaluation: None,
-            validation: None,
-            written: Default::default(),
-        };
-        manifest.sealed().0
+        Manifest::of_test("dense", files).sealed().0
     }
 
     /// A process that ends after any of the steps leaves a save that reads as the one before or the one after.

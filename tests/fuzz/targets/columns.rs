@@ -17,41 +17,35 @@ use zagros_zip::ZipEq;
 
 use crate::allocations::AllocatedBytes;
 
-const JOB: &str = r#"
+/// A job on these features.
+fn job_on(features: &str, format: &str) -> String {
+    format!(
+        r#"
 [data]
-format = "FORMAT"
+format = "{format}"
 train = "train"
 max_bad_rows = 1000000
-[features]
-label = "click"
-numeric = ["age", "price", "half"]
-categorical = ["city", "user.id", "moment", "large", { column = "tags", pooling = "mean" }, { column = "deep", pooling = "sum" }]
 [model]
 kind = "ffnn"
+[features]
+label = "click"{features}"#
+    )
+}
+
+/// Values of each kind.
+const KINDS: &str = r#"
+numeric = ["age", "price", "half"]
+categorical = ["city", "user.id", "moment", "large", { column = "tags", pooling = "mean" }, { column = "deep", pooling = "sum" }]
 "#;
 
 /// Lists as weights and as vectors: rows of empty lists are good.
 const LISTS: &str = r#"
-[data]
-format = "FORMAT"
-train = "train"
-max_bad_rows = 1000000
-[features]
-label = "click"
 numeric = [{ column = "deep", width = 2, missing_indicator = true }]
 categorical = [{ column = "tags", weights = "deep" }, { column = "tags", name = "same", weights = "tags", pooling = "mean" }]
-[model]
-kind = "ffnn"
 "#;
 
 /// Encoded categories, also of the parts of a cross, with sample weights.
 const ENCODED: &str = r#"
-[data]
-format = "FORMAT"
-train = "train"
-max_bad_rows = 1000000
-[features]
-label = "click"
 weight = "age"
 numeric = [
     { column = "city", encode = { by = "target", with = ["user.id", "range"] } },
@@ -59,8 +53,6 @@ numeric = [
     { column = "moment", encode = { by = "count" } },
 ]
 categorical = ["city", { column = "price", name = "range", buckets = [0, 1, 10] }, { column = "moment", name = "hour", date = "hour" }]
-[model]
-kind = "ffnn"
 "#;
 
 /// Files of pyarrow: pages of both versions, with and without compression.
@@ -92,10 +84,10 @@ struct FuzzedFile {
 }
 
 impl FuzzedFile {
-    fn new(job: &str, format: &str) -> Self {
+    fn new(features: &str, format: &str) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let job = job.replace("FORMAT", format);
-        let job = Job::parse(&job, &folder.path().join("job.toml"), &Overrides::none()).expect("the job is good");
+        let job = Job::parse(&job_on(features, format), &folder.path().join("job.toml"), &Overrides::none())
+            .expect("the job is good");
         Self { job, train: folder.path().join("train"), allocated: AllocatedBytes::new(), _folder: folder }
     }
 
@@ -133,27 +125,37 @@ impl FuzzedFile {
     }
 }
 
+/// A job in each format.
+fn in_both_formats(features: &str) -> [FuzzedFile; 2] {
+    ["parquet", "arrow"].map(|format| FuzzedFile::new(features, format))
+}
+
+/// Reads a file of each format with some bytes changed. Answers how many rows were good.
+fn read_changed(files: &[FuzzedFile; 2], which: u8, changes: &[(u16, u8)]) -> u64 {
+    let all: [&[&[u8]]; 2] = [&FILES, &ARROW_FILES];
+    let read = |(file, of_format): (&FuzzedFile, &[&[u8]])| {
+        let mut bytes = of_format[usize::from(which) % of_format.len()].to_vec();
+        for (at, byte) in changes.iter().take(4) {
+            let at = usize::from(*at) % bytes.len();
+            bytes[at] ^= byte;
+        }
+        file.read(&bytes).unwrap_or(0)
+    };
+    files.iter().zip_eq(all).map(read).sum()
+}
+
 #[test]
 fn changed_bytes_under_encodings_are_rows_or_a_reason() {
-    let formats = ["parquet", "arrow"].map(|format| FuzzedFile::new(ENCODED, format));
-    let (files, read) = (AssertUnwindSafe(formats), AtomicU64::new(0));
+    let (files, read) = (AssertUnwindSafe(in_both_formats(ENCODED)), AtomicU64::new(0));
     check!().with_iterations(300).with_type::<(u8, Vec<(u16, u8)>)>().for_each(|(which, changes)| {
-        let all: [&[&[u8]]; 2] = [&FILES, &ARROW_FILES];
-        for (file, of_format) in files.iter().zip_eq(all) {
-            let mut bytes = of_format[usize::from(*which) % of_format.len()].to_vec();
-            for (at, byte) in changes.iter().take(4) {
-                let at = usize::from(*at) % bytes.len();
-                bytes[at] ^= byte;
-            }
-            read.fetch_add(file.read(&bytes).unwrap_or(0), Ordering::Relaxed);
-        }
+        read.fetch_add(read_changed(&files, *which, changes), Ordering::Relaxed);
     });
     assert!(read.into_inner() > 0, "some files are still good");
 }
 
 #[test]
 fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
-    let (file, read) = (AssertUnwindSafe(FuzzedFile::new(JOB, "parquet")), AtomicU64::new(0));
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new(KINDS, "parquet")), AtomicU64::new(0));
     // The footer is a fifth of the file; it decides what all other bytes mean, so half of the changes are there.
     type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
@@ -170,24 +172,15 @@ fn changed_bytes_of_a_parquet_file_are_rows_or_a_reason() {
 
 #[test]
 fn changed_bytes_of_lists_are_rows_or_a_reason() {
-    let formats = ["parquet", "arrow"].map(|format| FuzzedFile::new(LISTS, format));
-    let files = AssertUnwindSafe(formats);
+    let files = AssertUnwindSafe(in_both_formats(LISTS));
     check!().with_iterations(300).with_type::<(u8, Vec<(u16, u8)>)>().for_each(|(which, changes)| {
-        let all: [&[&[u8]]; 2] = [&FILES, &ARROW_FILES];
-        for (file, of_format) in files.iter().zip_eq(all) {
-            let mut bytes = of_format[usize::from(*which) % of_format.len()].to_vec();
-            for (at, byte) in changes.iter().take(4) {
-                let at = usize::from(*at) % bytes.len();
-                bytes[at] ^= byte;
-            }
-            file.read(&bytes);
-        }
+        read_changed(&files, *which, changes);
     });
 }
 
 #[test]
 fn pieces_of_parquet_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new(JOB, "parquet"));
+    let file = AssertUnwindSafe(FuzzedFile::new(KINDS, "parquet"));
     check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
         let whole = FILES[usize::from(*start) % FILES.len()];
         let start = usize::from(*start) % whole.len();
@@ -199,7 +192,7 @@ fn pieces_of_parquet_files_are_rows_or_a_reason() {
 
 #[test]
 fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
-    let (file, read) = (AssertUnwindSafe(FuzzedFile::new(JOB, "arrow")), AtomicU64::new(0));
+    let (file, read) = (AssertUnwindSafe(FuzzedFile::new(KINDS, "arrow")), AtomicU64::new(0));
     // Half of the changes are in the footer, and some in what record batches say of themselves.
     type Change = (bool, u16, u8);
     check!().with_iterations(1_500).with_type::<(u8, Vec<Change>)>().for_each(|(which, changes)| {
@@ -217,7 +210,7 @@ fn changed_bytes_of_an_arrow_file_are_rows_or_a_reason() {
 
 #[test]
 fn pieces_of_arrow_files_are_rows_or_a_reason() {
-    let file = AssertUnwindSafe(FuzzedFile::new(JOB, "arrow"));
+    let file = AssertUnwindSafe(FuzzedFile::new(KINDS, "arrow"));
     check!().with_iterations(300).with_type::<(u16, u16, Vec<u8>)>().for_each(|(start, length, noise)| {
         let whole = ARROW_FILES[usize::from(*start) % ARROW_FILES.len()];
         let start = usize::from(*start) % whole.len();
