@@ -62,8 +62,9 @@ impl ForgetPlace {
     }
 
     fn of_run(named: Folder, timeout: Duration) -> Result<Self, Failure> {
-        let run = named.path().filter(|run| run.join("job.toml").is_file());
-        let lock = run.map(lock).transpose()?.flatten();
+        // The checkpoints alone are changed by the run that trains as well.
+        let run = named.path().map(|path| path.parent().filter(|_| path.ends_with(CHECKPOINTS)).unwrap_or(path));
+        let lock = run.filter(|run| run.join("job.toml").is_file()).map(lock).transpose()?.flatten();
         Self::folders(named, timeout, lock)
     }
 
@@ -198,14 +199,16 @@ mod tests {
         let run = folder.path();
         std::fs::create_dir_all(run.join("model")).unwrap();
         std::fs::write(run.join("model").join(MANIFEST), "{}").unwrap();
+        std::fs::create_dir_all(run.join("checkpoints/resume-5")).unwrap();
+        std::fs::write(run.join("checkpoints/resume-5").join(MANIFEST), "{}").unwrap();
         std::fs::write(run.join("job.toml"), JOB).unwrap();
         let lock = RunFolder::open(run).unwrap().lock().unwrap();
-        for named in [run.to_owned(), run.join("model")] {
+        for named in [run.to_owned(), run.join("model"), run.join(CHECKPOINTS)] {
             assert!(find(&named).unwrap_err().contains("a process trains in"), "{}", named.display());
         }
         assert!(trains_in_one_process(run).unwrap());
         drop(lock);
-        assert!(find(run).is_ok() && !trains_in_one_process(run).unwrap());
+        assert!(find(run).is_ok() && find(&run.join(CHECKPOINTS)).is_ok() && !trains_in_one_process(run).unwrap());
         let pid = std::process::id();
         let role = Announcement { role: "dense-worker-0".into(), pid, address: String::new(), admin: String::new() };
         role.write(&run.join("roles/dense-worker-0.json")).unwrap();
