@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::{AbortHandle, JoinHandle};
 use zagros_collective::{Collective, CollectiveError, InProcess, PendingSum, ProcessGroupConfig, Rendezvous};
@@ -35,21 +36,22 @@ pub(super) fn job_with(folder: &Path, workers: u32, sets: &[&str]) -> Job {
     job
 }
 
-/// Ends another worker, as if its process were gone, after a step.
+/// Ends another worker, as if its process were gone, after so many steps of those that it observes.
 pub(super) struct Killer {
     after: u64,
+    steps: AtomicU64,
     pub(super) victim: OnceLock<AbortHandle>,
 }
 
 impl Killer {
-    pub(super) fn after(step: u64) -> Arc<Self> {
-        Arc::new(Self { after: step, victim: OnceLock::new() })
+    pub(super) fn after(steps: u64) -> Arc<Self> {
+        Arc::new(Self { after: steps, steps: AtomicU64::new(0), victim: OnceLock::new() })
     }
 }
 
 impl Observer for Killer {
     fn on(&self, event: &Event) {
-        if matches!(event, Event::Step(report) if report.step >= self.after) {
+        if matches!(event, Event::Step(_)) && self.steps.fetch_add(1, Ordering::Relaxed) + 1 >= self.after {
             self.victim.get().expect("a victim").abort();
         }
     }
@@ -140,15 +142,23 @@ impl Run {
         }
     }
 
-    /// Kills one of all workers after a step, and starts it again; the summaries by index, what the others reported, and
-    /// how often each id was trained on.
+    /// Kills one of all workers after a step of the run, and starts it again; the summaries by index, what the others
+    /// reported, and how often each id was trained on.
     async fn with_loss_of(&self, victim: u32, step: u64) -> (Vec<Summary>, Arc<Recording>, BTreeMap<u64, u32>) {
         let (killer, reported) = (Killer::after(step), Arc::new(Recording::default()));
         let teller = u32::from(victim == 0);
+        // Each asynchronous worker makes steps of its own, as many as it gets splits: those of one may never be enough.
+        let each = self.job.train.mode == zagros_job::Mode::Async;
         let mut workers: Vec<_> = (0..self.job.cluster.workers)
             .map(|index| {
-                let tells = vec![reported.clone() as Arc<dyn Observer>, killer.clone() as Arc<dyn Observer>];
-                self.start(index, if index == teller { tells } else { Vec::new() })
+                let mut observers: Vec<Arc<dyn Observer>> = Vec::new();
+                if index == teller {
+                    observers.push(reported.clone());
+                }
+                if index == teller || each {
+                    observers.push(killer.clone());
+                }
+                self.start(index, observers)
             })
             .collect();
         let lost = &mut workers[victim as usize];
@@ -401,8 +411,8 @@ async fn a_lost_asynchronous_worker_comes_back_and_no_row_is_skipped() {
     let job = || job_with(folder.path(), 3, &sets);
     let (own, whole) = unharmed(job()).await;
     assert!(own.len() > 60_000, "{}", own.len());
-    let each = whole.steps / 6;
-    for (victim, step) in [(1, 5), (2, each + 5), (0, 10)] {
+    // The second one in the second epoch.
+    for (victim, step) in [(1, 15), (2, whole.steps / 2 + 15), (0, 30)] {
         let run = Run::new(job()).await;
         let (summaries, reported, pushes) = run.with_loss_of(victim, step).await;
         let first = &summaries[0];
