@@ -375,7 +375,10 @@ fn ingest_class(error: &IngestError) -> ExitClass {
 
 fn model_class(error: &ModelError) -> ExitClass {
     match error {
-        ModelError::NotFinite { .. } | ModelError::Skipped { .. } => ExitClass::Diverged,
+        ModelError::NotFinite { .. } | ModelError::Skipped { .. } | ModelError::LayerNotFinite { .. } => {
+            ExitClass::Diverged
+        }
+        ModelError::Layer { .. } => ExitClass::Cluster,
         ModelError::Device { .. } => ExitClass::Usage,
         ModelError::Shape { .. }
         | ModelError::Dims { .. }

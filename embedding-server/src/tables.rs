@@ -14,10 +14,10 @@ const FLOOR_SHARE: usize = 4;
 
 /// The settings of a server's tables, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
-    let mut configs: Vec<TableConfig> = job.server_tables().iter().map(|table| table.config()).collect();
+    let mut configs: Vec<TableConfig> = job.server_tables().into_iter().map(|table| table.config).collect();
     if let Some(memory) = MemoryBudget::of(job) {
         let stripes = stripes_within(memory.rows / FLOOR_SHARE, &configs);
-        configs.iter_mut().for_each(|config| config.stripes = stripes);
+        configs.iter_mut().for_each(|config| config.stripes = config.stripes.min(stripes));
     }
     configs
 }

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 97] = [
+const EFFECTS: [(&str, ChangeEffect); 99] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -84,6 +84,9 @@ const EFFECTS: [(&str, ChangeEffect); 97] = [
     ("train.threads", Operational),
     ("train.precision", Learning),
     ("train.device", Operational),
+    // Weights are in files of workers, or in those of servers.
+    ("train.weights", Meaning),
+    ("train.memory", Operational),
     ("train.start_from", Meaning),
     ("train.start_steps", Meaning),
     ("train.start_changed", Meaning),

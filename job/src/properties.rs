@@ -288,8 +288,8 @@ proptest! {
         let problems = check::check(&mut document, &shape::job());
         prop_assert!(problems.is_empty(), "{problems:?} in {text}");
         let mut keys = document.to_json();
-        // A later check reads the size.
-        keys.pointer_mut("/cluster/memory").map(Json::take);
+        // A later check reads the sizes.
+        ["/cluster/memory", "/train/memory"].map(|size| keys.pointer_mut(size).map(Json::take));
         prop_assert!(JobFile::deserialize(keys).is_ok(), "{text}");
         // Whether the keys fit together is not tested here.
         let _ = parse(&text);

@@ -18,6 +18,7 @@ mod sequences;
 mod stdin;
 mod tables;
 mod targets;
+mod weights;
 
 use std::path::Path as FilePath;
 
@@ -45,7 +46,7 @@ pub(crate) struct Context<'a> {
 pub(crate) fn resolve(context: &Context<'_>) -> Result<Job, Vec<Problem>> {
     let mut resolver = Resolver { context, has_lists: false, problems: Vec::new() };
     let mut keys = context.document.to_json();
-    resolver.memory(&mut keys);
+    resolver.sizes(&mut keys);
     let file = JobFile::deserialize(keys).map_err(|error| vec![Problem::new(error.to_string())])?;
     let job = resolver.job(file);
     if resolver.problems.is_empty() { Ok(job) } else { Err(resolver.problems) }
@@ -66,7 +67,7 @@ impl Resolver<'_> {
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
         let (tables, categorical) = self.tables(&features.categorical, &file.embedding, &file.tables);
-        self.names_are_free(file.train.mode, &tables);
+        self.names_are_free(&file.train, &tables);
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
         self.collective_fits(&file.cluster, file.train.mode);
@@ -102,6 +103,7 @@ impl Resolver<'_> {
             output: self.output(file.output, stops_early),
             features,
         };
+        self.weights_fit(&mut job);
         if let Some(steps) = epoch_steps {
             job.count_epochs(steps);
         }

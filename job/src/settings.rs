@@ -9,6 +9,7 @@ mod categorical;
 mod cluster;
 mod data;
 mod dense;
+mod dense_layers;
 mod encoded;
 mod encoding;
 mod features;
@@ -37,7 +38,8 @@ pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{
     Columnar, Data, DataOrder, DecimalMark, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart,
 };
-pub use dense::DENSE_TABLE;
+pub use dense::{DENSE_TABLE, DenseTiles, ServerTable, is_dense_table};
+pub use dense_layers::{DenseLayer, FACTOR_BOUND, linear_bound};
 pub use encoding::{EncodeBy, Encoding, EncodingTable};
 pub use features::Features;
 pub use finalmlp::StreamGates;
@@ -56,7 +58,7 @@ pub use statistics::{Measured, Statistic};
 pub(crate) use table::TableOverrides;
 pub use table::{Table, TableSettings};
 pub use targets::{LabelKind, LossName, MissingLabel, RegressionLoss, Target, TargetKind};
-pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, Train};
+pub use train::{DenseUpdates, Device, Mode, Precision, StartChanged, StartSteps, Train, WeightStore};
 pub use vocabulary::Vocabulary;
 pub(crate) use vocabulary::{VocabularyKeys, ids_of_text, ids_to_text};
 pub use writing::{Writing, WrittenKind};

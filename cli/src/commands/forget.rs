@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
-use zagros_job::DENSE_TABLE;
+use zagros_job::is_dense_table;
 use zagros_shell::{Exit, Failure, answer, live_coordinator, out};
 
 use crate::args::ForgetArgs;
@@ -20,8 +20,8 @@ const SHOWN: usize = 10;
 /// Plans, prints, and removes.
 pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
     let args = &args;
-    if args.table == DENSE_TABLE {
-        let what = format!("{DENSE_TABLE} holds the dense network, and no rows of ids");
+    if is_dense_table(&args.table) {
+        let what = format!("{} holds weights of the dense network, and no rows of ids", args.table);
         return Err(Failure::with_help(Exit::Usage, what, "name a table of features"));
     }
     let wanted = WantedIds { table: args.table.clone(), ids: wanted_ids(args)? };

@@ -7,13 +7,11 @@
 //! Numeric column i has its w_i and v_i in the dense network.
 
 use tch::{Kind, Tensor};
+use zagros_job::FACTOR_BOUND;
 
 use super::dropout::Dropout;
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
-
-/// Bound of the first factors of numeric columns. It is the default bound of an embedding row's first values.
-const FACTOR_BOUND: f32 = 0.01;
 
 #[derive(Debug)]
 pub(super) struct DeepFm {

@@ -12,7 +12,11 @@ use super::ModelError;
 pub(super) struct Dropout {
     share: f64,
     seed: u64,
-    random: Pcg64Mcg,
+    step: u64,
+    /// By number of a layer, once it has drawn in this step.
+    layers: Vec<Option<Pcg64Mcg>>,
+    /// Layers that [`Self::apply`] has dropped units of in this step.
+    applied: usize,
 }
 
 impl Dropout {
@@ -20,14 +24,14 @@ impl Dropout {
     pub(super) fn new(share: f64, seed: u64, stream: u64) -> Self {
         // Another stream than that of the first weights.
         let seed = !seed ^ stream.rotate_left(32);
-        Self { share, seed, random: Pcg64Mcg::seed_from_u64(seed) }
+        Self { share, seed, step: 0, layers: Vec::new(), applied: 0 }
     }
 
     /// Sets the draws of a step: they are a function of seed, stream and step, so there is no state to keep.
     pub(super) fn draw_for(&mut self, step: u64) {
         if self.share > 0.0 {
-            // An odd constant, so that neighbouring steps of neighbouring seeds differ in many bits.
-            self.random = Pcg64Mcg::seed_from_u64(self.seed.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+            (self.step, self.applied) = (step, 0);
+            self.layers.clear();
         }
     }
 
@@ -42,19 +46,32 @@ impl Dropout {
             return Ok(x.shallow_clone());
         }
         let mut mask = Vec::new();
-        self.draw(x.numel(), &mut mask);
+        self.draw(self.applied, x.numel(), &mut mask);
+        self.applied += 1;
         let mask = Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?;
         Ok(x.f_mul(&mask)?)
     }
 
-    /// Appends the factors of `count` units; nothing if no unit is ever dropped.
-    pub(super) fn draw(&mut self, count: usize, mask: &mut Vec<f32>) {
-        if self.share > 0.0 {
-            let kept = (1.0 / (1.0 - self.share)) as f32;
-            let threshold = (self.share * f64::from(u32::MAX)) as u32;
-            let unit = |random: u32| if random < threshold { 0.0 } else { kept };
-            mask.extend((0..count).map(|_| unit(self.random.random::<u32>())));
+    /// Appends the factors of the next `count` units of a layer, which are numbered in the order of the forward; nothing if no unit is
+    /// ever dropped. Each layer draws from a
+    /// generator of its own, so it does not matter whether a batch goes through the network chunk by chunk or layer by layer.
+    pub(super) fn draw(&mut self, layer: usize, count: usize, mask: &mut Vec<f32>) {
+        if self.share <= 0.0 {
+            return;
         }
+        let seed = self.seed_of(self.step).wrapping_add((layer as u64 + 1).wrapping_mul(0xd1b5_4a32_d192_ed03));
+        if self.layers.len() <= layer {
+            self.layers.resize(layer + 1, None);
+        }
+        let kept = (1.0 / (1.0 - self.share)) as f32;
+        let threshold = (self.share * f64::from(u32::MAX)) as u32;
+        let random = self.layers[layer].get_or_insert_with(|| Pcg64Mcg::seed_from_u64(seed));
+        mask.extend((0..count).map(|_| if random.random::<u32>() < threshold { 0.0 } else { kept }));
+    }
+
+    /// Odd constants, so that neighbouring steps of neighbouring seeds differ in many bits.
+    fn seed_of(&self, step: u64) -> u64 {
+        self.seed.wrapping_add(step.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 }
 

@@ -48,6 +48,25 @@ pub enum ModelError {
         /// Loss or which gradient.
         what: &'static str,
     },
+    /// Training diverged in a layer whose weights are streamed.
+    #[error(
+        "a gradient of layer {layer} of the dense network is not finite; likely a learning rate that is too high, or \
+         numeric columns of large values that are neither logged nor standardised"
+    )]
+    LayerNotFinite {
+        /// Its name.
+        layer: String,
+    },
+    /// The weights of a layer did not come, or its gradient did not arrive.
+    #[error("cannot {what} of layer {layer} of the dense network: {reason}")]
+    Layer {
+        /// Its name.
+        layer: String,
+        /// What failed.
+        what: &'static str,
+        /// Why, with the name of the server.
+        reason: String,
+    },
     /// There is no device to train on.
     #[error("train.device = \"cuda\": {reason}; {next}, or train with train.device = \"cpu\"")]
     Device {

@@ -105,11 +105,12 @@ impl FlatParameters {
 
     /// All values, variable after variable.
     pub(super) fn values(&self) -> &[f32] {
-        values(self.mirror.as_ref().unwrap_or(&self.all))
+        // Streamed weights are elsewhere.
+        if self.views.is_empty() { &[] } else { values(self.mirror.as_ref().unwrap_or(&self.all)) }
     }
 
     /// As [`Self::values`], but writable.
     pub(super) fn values_mut(&mut self) -> &mut [f32] {
-        values_mut(self.mirror.as_mut().unwrap_or(&mut self.all))
+        if self.views.is_empty() { &mut [] } else { values_mut(self.mirror.as_mut().unwrap_or(&mut self.all)) }
     }
 }

@@ -4,7 +4,8 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::{Activation, MlpNorm, Precision};
+use zagros_job::{Activation, DenseLayer, DenseTiles, Initializer, MlpNorm, Precision, linear_bound};
+use zagros_table::init::RowSeed;
 
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
@@ -12,10 +13,16 @@ use super::dice::Dice;
 use super::dropout::Dropout;
 use super::{ModelError, int};
 
-/// Makes first weights, layer after layer, from its own generator. libtorch has one generator for the whole process, so a
-/// second model would change this one.
+/// Makes first weights, layer after layer. Those of a layer are a function of the seed and its number, as an embedding server
+/// makes them that holds the layer's tiles: streamed and resident weights begin with the same bits.
 pub(super) struct Weights<'a> {
     root: Path<'a>,
+    seed: u64,
+    /// The number of the next layer, as a table of the servers.
+    table: u32,
+    held: Held,
+    /// The layers so far.
+    made: Vec<DenseLayer>,
     random: Pcg64Mcg,
     precision: Precision,
     layers: zagros_job::Mlp,
@@ -26,11 +33,42 @@ pub(super) struct Weights<'a> {
     lent: LentBuffers,
 }
 
+/// Where the values of variables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// In the variables.
+    Here,
+    /// At the embedding servers. A variable has only its shape here, and no memory for its values.
+    AtServers,
+}
+
 impl<'a> Weights<'a> {
     /// `precision` is that of the layers' products, not of the weights.
     pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
         let (random, layers) = (Pcg64Mcg::seed_from_u64(seed), zagros_job::Mlp::default());
-        Self { root, random, precision, layers, outputs: 1, buffers: Vec::new(), lent: LentBuffers::default() }
+        Self {
+            root,
+            seed,
+            table: 0,
+            held: Held::Here,
+            made: Vec::new(),
+            random,
+            precision,
+            layers,
+            outputs: 1,
+            buffers: Vec::new(),
+            lent: LentBuffers::default(),
+        }
+    }
+
+    /// Of a job with so many tables of features. The tables of layers follow them.
+    pub(super) fn after_tables(self, tables: usize) -> Self {
+        Self { table: u32::try_from(tables).unwrap_or(u32::MAX), ..self }
+    }
+
+    /// With values there.
+    pub(super) fn held(self, held: Held) -> Self {
+        Self { held, ..self }
     }
 
     /// Of a network with so many outputs.
@@ -70,11 +108,10 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Linear, ModelError> {
-        let bound = 1.0 / (inputs as f32).sqrt();
-        let path = &self.root / stack / index;
-        let weight = self.uniform(inputs * outputs, bound)?.f_reshape([int(outputs), int(inputs)])?;
-        let bias = self.uniform(outputs, bound)?;
-        Ok(Linear { weight: path.f_var_copy("weight", &weight)?, bias: path.f_var_copy("bias", &bias)? })
+        let (weight, bias) = ([outputs, inputs], [outputs]);
+        let parts: [(&str, &[usize]); 2] = [("weight", &weight), ("bias", &bias)];
+        let [weight, bias] = self.layer(&format!("{stack}.{index}"), parts, linear_bound(inputs))?;
+        Ok(Linear { weight, bias })
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
@@ -85,16 +122,62 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Tensor, ModelError> {
-        let path = &self.root / stack / index;
-        let weight = self.uniform(inputs * outputs, 1.0 / (inputs as f32).sqrt())?;
-        Ok(path.f_var_copy("weight", &weight.f_reshape([int(outputs), int(inputs)])?)?)
+        self.weight_alone(&format!("{stack}.{index}"), [outputs, inputs], linear_bound(inputs))
     }
 
     /// `name.weight` of `[rows, dim]`, uniform in ±`bound`.
     pub(super) fn factors(&mut self, name: &str, rows: usize, dim: usize, bound: f32) -> Result<Tensor, ModelError> {
-        let path = &self.root / name;
-        let values = self.uniform(rows * dim, bound)?.f_reshape([int(rows), int(dim)])?;
-        Ok(path.f_var_copy("weight", &values)?)
+        self.weight_alone(name, [rows, dim], bound)
+    }
+
+    fn weight_alone(&mut self, name: &str, shape: [usize; 2], bound: f32) -> Result<Tensor, ModelError> {
+        let [weight] = self.layer(name, [("weight", &shape)], bound)?;
+        Ok(weight)
+    }
+
+    /// The variables of the next layer with their names and shapes, uniform in ±`bound`.
+    fn layer<const N: usize>(
+        &mut self,
+        name: &str,
+        parts: [(&str, &[usize]); N],
+        bound: f32,
+    ) -> Result<[Tensor; N], ModelError> {
+        let length = |shape: &[usize]| shape.iter().product::<usize>();
+        let weights = parts.iter().map(|(_, shape)| length(shape)).sum();
+        let values = if self.held == Held::Here { self.first_weights(weights, bound) } else { Vec::new() };
+        self.table += 1;
+        self.made.push(DenseLayer { name: name.to_owned(), weights, bound });
+        let path = name.split('.').fold(self.root.clone(), |path, part| &path / part);
+        let (mut variables, mut rest) = (Vec::with_capacity(N), &values[..]);
+        for (name, shape) in parts {
+            let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
+            variables.push(match self.held {
+                Held::AtServers => Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?,
+                Held::Here => {
+                    let (values, others) = rest.split_at(length(shape));
+                    rest = others;
+                    path.f_var_copy(name, &Tensor::f_from_slice(values)?.f_reshape(&sizes)?)?
+                }
+            });
+        }
+        variables.try_into().map_err(|_| ModelError::Shape { what: "a layer lost a variable" })
+    }
+
+    /// First weights of the next layer, tile by tile.
+    fn first_weights(&self, weights: usize, bound: f32) -> Vec<f32> {
+        let DenseTiles { dim, count } = DenseTiles::of(weights);
+        let mut values = vec![0.0; dim * count];
+        for (id, tile) in values.chunks_exact_mut(dim).enumerate() {
+            let row = RowSeed { seed: self.seed, table: self.table, id: id as u64 };
+            Initializer::Uniform { bound }.fill(row, tile);
+        }
+        values.truncate(weights);
+        values
+    }
+
+    /// The layers so far.
+    pub(super) fn made(&self) -> &[DenseLayer] {
+        &self.made
     }
 
     /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
@@ -161,8 +244,8 @@ impl<'a> Weights<'a> {
         shape: &[usize],
         bound: f32,
     ) -> Result<Tensor, ModelError> {
-        let values = self.uniform(shape.iter().product(), bound)?;
-        self.shaped(stack, name, shape, &values)
+        let [values] = self.layer(stack, [(name, shape)], bound)?;
+        Ok(values)
     }
 
     /// `stack.name` of this shape, normal with mean 0 and deviation `sigma`.
@@ -186,11 +269,6 @@ impl<'a> Weights<'a> {
     /// Indices of columns, on the device of the weights.
     pub(super) fn columns(&self, indices: &[i64]) -> Result<Tensor, ModelError> {
         Ok(Tensor::f_from_slice(indices)?.f_to_device(self.root.device())?)
-    }
-
-    fn uniform(&mut self, count: usize, bound: f32) -> Result<Tensor, ModelError> {
-        let values: Vec<f32> = (0..count).map(|_| self.random.random_range(-bound..bound)).collect();
-        Ok(Tensor::f_from_slice(&values)?)
     }
 }
 

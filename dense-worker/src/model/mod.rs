@@ -40,6 +40,9 @@ mod weights;
 mod wide_deep;
 mod wukong;
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use tch::kind::Element;
 use tch::nn::VarStore;
 use tch::{Device, Tensor};
@@ -53,11 +56,13 @@ pub(crate) use device::without_units;
 use dropout::Dropout;
 pub use error::ModelError;
 use flat::FlatParameters;
-use forward_backward::{BatchShare, ComputeThreads};
+use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedThreads};
+pub use forward_backward::{LayerStore, PendingLayer};
 pub use inputs::SameInputs;
 use loss::Losses;
 pub use loss::Samples;
 use loss_scale::LossScale;
+use mlp::Held;
 use network::{BuiltNetwork, Network};
 use numeric_embedding::NumericEmbeddings;
 use optimizer::Updater;
@@ -77,7 +82,19 @@ pub struct StepOutput {
     pub gradients: Vec<f32>,
 }
 
-/// A network, its weights and its optimiser.
+/// How a step is made.
+#[derive(Debug)]
+enum Compute {
+    /// By libtorch's autograd.
+    Autograd,
+    /// Without autograd, on weights that are here.
+    Threads(ComputeThreads),
+    /// Without autograd, on weights that are elsewhere. Scoring uses the memory of a step.
+    Streamed(Box<RefCell<StreamedThreads>>),
+}
+
+/// A network, its weights and its optimiser. Streamed weights are elsewhere, and so is their optimiser's state: all vectors of
+/// weights are empty here.
 #[derive(Debug)]
 pub struct DenseModel {
     shape: InputShape,
@@ -91,8 +108,7 @@ pub struct DenseModel {
     buffers: ModuleBuffers,
     /// Where batch norms find the buffers.
     lent: LentBuffers,
-    /// The step without autograd, for networks that have one.
-    compute: Option<ComputeThreads>,
+    compute: Compute,
     updater: Updater,
     /// Updates so far, including skipped ones.
     steps: u64,
@@ -116,14 +132,27 @@ impl DenseModel {
     /// # Errors
     /// When the shape leaves the network without input, or libtorch fails.
     pub fn new(job: &Job) -> Result<Self, ModelError> {
-        Self::new_at(job, DevicePlacement::of(job)?)
+        Self::new_at(job, DevicePlacement::of(job)?, None)
     }
 
-    fn new_at(job: &Job, place: DevicePlacement) -> Result<Self, ModelError> {
+    /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
+    /// optimiser stay here.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and for a network whose layers cannot be streamed.
+    pub fn streamed(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
+        Self::new_at(job, DevicePlacement::of(job)?, Some(store))
+    }
+
+    fn new_at(job: &Job, place: DevicePlacement, store: Option<Arc<dyn LayerStore>>) -> Result<Self, ModelError> {
         use_threads(job.train.threads);
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
-        let BuiltNetwork { numbers, network, buffers, lent } = Network::build(job, &variables)?;
+        let held = if store.is_some() { Held::AtServers } else { Held::Here };
+        let BuiltNetwork { numbers, network, buffers, lent, layers } = Network::build(job, &variables, held)?;
+        let layers_at = store.map(|store| {
+            (store, layers.into_iter().map(|layer| (layer.weights, layer.name)).collect::<Vec<_>>())
+        });
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
@@ -133,9 +162,17 @@ impl DenseModel {
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
         let regularisation = Regularisation::of(job, &shape);
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
-        let compute = match by_autograd {
-            true => None,
-            false => ComputeThreads::of(&network, &shape, &gradients, job.train.threads, dropout)?,
+        let compute = match (layers_at, by_autograd) {
+            (Some((store, layers)), _) => {
+                let window = Arc::new(LayerWindow::new(store, layers));
+                let size = (job.train.threads, job.train.batch_size);
+                let threads = StreamedThreads::of(&network, &shape, &window, size, dropout)?;
+                let what = "the layers of this network cannot be streamed";
+                Compute::Streamed(Box::new(RefCell::new(threads.ok_or(ModelError::Shape { what })?)))
+            }
+            (None, true) => Compute::Autograd,
+            (None, false) => ComputeThreads::of(&network, &shape, &gradients, job.train.threads, dropout)?
+                .map_or(Compute::Autograd, Compute::Threads),
         };
         Ok(Self {
             shape,
@@ -250,7 +287,7 @@ impl DenseModel {
     fn backward_of(&mut self, samples: Samples<'_>, batch: usize, ready: Final<'_>) -> Result<StepOutput, ModelError> {
         self.draw_for(self.steps);
         match &mut self.compute {
-            Some(compute) => {
+            Compute::Threads(_) | Compute::Streamed(_) => {
                 let Samples { numeric, embeddings, labels, weights } = samples;
                 let (mut logits, mut gradients) =
                     (vec![0.0; batch * self.losses.outputs()], vec![0.0; embeddings.len()]);
@@ -264,10 +301,14 @@ impl DenseModel {
                     logits: logits_out,
                     gradients: gradients_out,
                 };
-                let loss = compute.run(share, &self.losses, &mut self.gradients, ready)?;
+                let loss = match &mut self.compute {
+                    Compute::Threads(threads) => threads.run(share, &self.losses, &mut self.gradients, ready)?,
+                    Compute::Streamed(threads) => threads.get_mut().train(share, &self.losses, self.steps)?,
+                    Compute::Autograd => 0.0,
+                };
                 Ok(StepOutput { loss, logits, gradients })
             }
-            None => {
+            Compute::Autograd => {
                 self.buffers.skipped();
                 self.lend_buffers(true)?;
                 let output = self.autograd(samples, batch)?;
@@ -284,8 +325,10 @@ impl DenseModel {
     /// Sets the dropout to that of this step.
     fn draw_for(&mut self, step: u64) {
         self.dropout.draw_for(step);
-        if let Some(compute) = &mut self.compute {
-            compute.draw_for(step);
+        match &mut self.compute {
+            Compute::Threads(threads) => threads.draw_for(step),
+            Compute::Streamed(threads) => threads.get_mut().draw_for(step),
+            Compute::Autograd => {}
         }
         if let Network::TorchScript(module) = &mut self.network {
             module.draw_for(step);

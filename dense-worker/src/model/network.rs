@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 use tch::nn::VarStore;
-use zagros_job::{ExpertLayers, Job, Model};
+use zagros_job::{DenseLayer, ExpertLayers, Job, Model};
 
 use super::batch_norm::LentBuffers;
 use super::bst::{Bst, BstForm};
@@ -14,7 +14,7 @@ use super::dlrm::Dlrm;
 use super::dropout::Dropout;
 use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
-use super::mlp::Weights;
+use super::mlp::{Held, Weights};
 use super::numeric_embedding::NumericEmbeddings;
 use super::tasks::{SharedForm, Tasks};
 use super::torchscript::TorchScript;
@@ -46,14 +46,17 @@ pub(super) struct BuiltNetwork {
     pub(super) buffers: ModuleBuffers,
     /// Where batch norms find the buffers.
     pub(super) lent: LentBuffers,
+    /// The layers of the network, in the order of its weights. Empty for a user's module.
+    pub(super) layers: Vec<DenseLayer>,
 }
 
 impl Network {
     /// With first weights by the job's seed, and its buffers.
-    pub(super) fn build(job: &Job, variables: &VarStore) -> Result<BuiltNetwork, ModelError> {
+    pub(super) fn build(job: &Job, variables: &VarStore, held: Held) -> Result<BuiltNetwork, ModelError> {
         let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::of(job) };
         let outputs = job.features.outputs();
         let made = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
+        let made = made.after_tables(job.tables.len()).held(held);
         let mut made = made.followed_by(job.mlp).with_outputs(outputs);
         let weights = &mut made;
         let numbers = NumericEmbeddings::of(&job.features, weights)?;
@@ -106,11 +109,12 @@ impl Network {
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
                 let (network, lent) = (Self::TorchScript(module), LentBuffers::default());
-                return Ok(BuiltNetwork { numbers: None, network, buffers, lent });
+                return Ok(BuiltNetwork { numbers: None, network, buffers, lent, layers: Vec::new() });
             }
         };
+        let layers = made.made().to_vec();
         let (buffers, lent) = made.into_buffers();
-        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent })
+        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent, layers })
     }
 
     /// `[batch, outputs]` of `[batch, inputs]` of numbers, which become vectors first where there are `numbers`, and of `[batch, ΣD]`.

@@ -4,19 +4,14 @@
 use std::collections::BTreeMap;
 
 use zagros_job::{DenseOptimizer, DenseUpdates};
-use zagros_table::wide::wide;
-use zagros_zip::ZipEq;
+use zagros_table::optimizer::dense::DenseRule;
 
 use super::ModelError;
-
-/// Adam's decay rates of the moments, and the constant that prevents a division by zero, as in the paper (and PyTorch).
-const BETAS: (f32, f32) = (0.9, 0.999);
-const EPSILON: f32 = 1e-8;
 
 /// The optimiser of a network, its state, and the bounds of its gradients.
 #[derive(Debug)]
 pub(super) struct Updater {
-    rule: Rule,
+    rule: DenseRule,
     /// Learning rate before the schedule.
     lr: f64,
     updates: DenseUpdates,
@@ -32,38 +27,11 @@ pub(super) struct SlotState {
     pub(super) vectors: BTreeMap<&'static str, Vec<f32>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Rule {
-    Sgd { momentum: f32, weight_decay: f32 },
-    Adam { weight_decay: f32 },
-    AdamW { weight_decay: f64 },
-    Adagrad { epsilon: f32, weight_decay: f32 },
-}
-
 impl Updater {
     /// The optimiser of so many weights.
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
-        let (rule, lr) = match *optimizer {
-            DenseOptimizer::Adam { lr, weight_decay } => (Rule::Adam { weight_decay: weight_decay as f32 }, lr),
-            DenseOptimizer::AdamW { lr, weight_decay } => (Rule::AdamW { weight_decay }, lr),
-            DenseOptimizer::Sgd { lr, momentum, weight_decay } => {
-                (Rule::Sgd { momentum: momentum as f32, weight_decay: weight_decay as f32 }, lr)
-            }
-            DenseOptimizer::Adagrad { lr, epsilon, weight_decay, .. } => {
-                (Rule::Adagrad { epsilon: epsilon as f32, weight_decay: weight_decay as f32 }, lr)
-            }
-        };
-        let first = |name, value| (name, vec![value; weights]);
-        let vectors = match *optimizer {
-            DenseOptimizer::Sgd { momentum: 0.0, .. } => BTreeMap::new(),
-            DenseOptimizer::Sgd { .. } => BTreeMap::from([first("velocity", 0.0)]),
-            DenseOptimizer::Adagrad { initial_accumulator, .. } => {
-                BTreeMap::from([first("squares", initial_accumulator as f32)])
-            }
-            DenseOptimizer::Adam { .. } | DenseOptimizer::AdamW { .. } => {
-                BTreeMap::from([first("first_moment", 0.0), first("second_moment", 0.0)])
-            }
-        };
+        let (rule, lr) = optimizer.rule();
+        let vectors = rule.vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
         Self { rule, lr, updates, state: SlotState { applied: 0, vectors } }
     }
 
@@ -85,24 +53,8 @@ impl Updater {
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);
-        match (self.rule, vectors.next(), vectors.next()) {
-            (Rule::Sgd { momentum, weight_decay }, velocity, _) => {
-                sgd(weights, gradients, velocity.unwrap_or_default(), lr as f32, momentum, weight_decay);
-            }
-            (Rule::Adagrad { epsilon, weight_decay }, Some(squares), _) => {
-                adagrad(weights, gradients, squares, lr as f32, epsilon, weight_decay);
-            }
-            (Rule::Adam { weight_decay }, Some(first), Some(second)) => {
-                let rates = AdamRates::of(lr, *applied);
-                adam(weights, gradients, first, second, AdamRates { weight_decay, ..rates });
-            }
-            (Rule::AdamW { weight_decay }, Some(first), Some(second)) => {
-                let rates = AdamRates::of(lr, *applied);
-                adam(weights, gradients, first, second, AdamRates { keep: (1.0 - lr * weight_decay) as f32, ..rates });
-            }
-            // `new` makes each rule's vectors.
-            (Rule::Adagrad { .. } | Rule::Adam { .. } | Rule::AdamW { .. }, _, _) => {}
-        }
+        let state = [vectors.next().unwrap_or_default(), vectors.next().unwrap_or_default()];
+        self.rule.apply(lr, *applied, weights, gradients, state);
         Ok(())
     }
 
@@ -130,82 +82,6 @@ impl Updater {
 
 fn named(vectors: &[String]) -> String {
     if vectors.is_empty() { "nothing".to_owned() } else { vectors.join(", ") }
-}
-
-/// v ← µ·v + g; w ← w − lr·v (Polyak 1964, as PyTorch writes it). Without momentum `velocity` is empty.
-fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, momentum: f32, weight_decay: f32) {
-    wide(
-        #[inline(always)]
-        || {
-            if velocity.is_empty() {
-                for (weight, gradient) in weights.iter_mut().zip_eq(gradients) {
-                    *weight -= lr * (gradient + weight_decay * *weight);
-                }
-                return;
-            }
-            for ((weight, gradient), velocity) in weights.iter_mut().zip_eq(gradients).zip_eq(velocity.iter_mut()) {
-                *velocity = momentum * *velocity + (gradient + weight_decay * *weight);
-                *weight -= lr * *velocity;
-            }
-        },
-    );
-}
-
-/// Duchi et al. 2011, element-wise: a ← a + g²; w ← w − lr·g / (√a + ε).
-fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32, epsilon: f32, weight_decay: f32) {
-    wide(
-        #[inline(always)]
-        || {
-            for ((weight, gradient), square) in weights.iter_mut().zip_eq(gradients).zip_eq(squares.iter_mut()) {
-                let gradient = gradient + weight_decay * *weight;
-                *square += gradient * gradient;
-                *weight -= lr * gradient / (square.sqrt() + epsilon);
-            }
-        },
-    );
-}
-
-/// The factors of one update of Adam.
-#[derive(Clone, Copy, Debug)]
-struct AdamRates {
-    /// lr / (1 − β₁ᵗ).
-    step: f32,
-    /// 1 / √(1 − β₂ᵗ).
-    root: f32,
-    /// Factor of the weight that is added to the gradient: L2 regularisation.
-    weight_decay: f32,
-    /// Factor of the weight before the update: decoupled decay.
-    keep: f32,
-}
-
-impl AdamRates {
-    /// The factors of the `applied`th update, counted from 1, without decay.
-    fn of(lr: f64, applied: u64) -> Self {
-        let left = |beta: f32| 1.0 - f64::from(beta).powf(applied as f64);
-        Self {
-            step: (lr / left(BETAS.0)) as f32,
-            root: (1.0 / left(BETAS.1).sqrt()) as f32,
-            weight_decay: 0.0,
-            keep: 1.0,
-        }
-    }
-}
-
-/// Kingma & Ba 2015, algorithm 1. With `keep` below one: AdamW (Loshchilov & Hutter 2019, algorithm 2).
-fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], rates: AdamRates) {
-    let AdamRates { step, root, weight_decay, keep } = rates;
-    wide(
-        #[inline(always)]
-        || {
-            let moments = first.iter_mut().zip_eq(second.iter_mut());
-            for ((weight, gradient), (first, second)) in weights.iter_mut().zip_eq(gradients).zip_eq(moments) {
-                let gradient = gradient + weight_decay * *weight;
-                *first = BETAS.0 * *first + (1.0 - BETAS.0) * gradient;
-                *second = BETAS.1 * *second + (1.0 - BETAS.1) * gradient * gradient;
-                *weight = keep * *weight - step * *first / (second.sqrt() * root + EPSILON);
-            }
-        },
-    );
 }
 
 /// Clips each value first, then all values by their Euclidean norm.

@@ -53,7 +53,7 @@ impl Regularisation {
     pub(super) fn before(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
         self.dropout.draw_for(step);
         self.mask.clear();
-        self.dropout.draw(embeddings.len(), &mut self.mask);
+        self.dropout.draw(0, embeddings.len(), &mut self.mask);
         for sample in self.mask.chunks_exact_mut(self.width.max(1)) {
             self.counts.iter().for_each(|count| sample[*count] = 1.0);
         }

@@ -13,10 +13,10 @@
 use tch::Tensor;
 
 use super::average::WeightAverage;
-use super::{DenseModel, ModelError, int, to_vec, use_threads};
+use super::{Compute, DenseModel, ModelError, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
-const BLOCK: usize = 256;
+pub(super) const BLOCK: usize = 256;
 
 /// The size of the batches that are scored: `batch`, made up to whole blocks.
 pub(crate) fn batch_of_blocks(batch: usize) -> usize {
@@ -31,6 +31,10 @@ impl DenseModel {
     /// When lengths disagree or libtorch fails.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         self.check_lengths(numeric, embeddings, batch)?;
+        if let Compute::Streamed(threads) = &self.compute {
+            let (columns, width) = (self.shape.numeric, self.shape.width());
+            return threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses);
+        }
         use_threads(self.threads);
         let average = self.average.as_ref().map(WeightAverage::values);
         self.weights.with(average, || self.predict_blocks(numeric, embeddings, batch))

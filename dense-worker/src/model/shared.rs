@@ -2,7 +2,7 @@
 //! its weights. That order is the same on every worker.
 
 use super::dropout::Dropout;
-use super::{DenseModel, ModelError, Network};
+use super::{Compute, DenseModel, ModelError, Network};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
@@ -78,12 +78,25 @@ impl DenseModel {
         made.map_err(|error| self.skipped(error))
     }
 
+    /// Waits until the gradients of all steps have arrived where the weights are. Resident weights have them.
+    ///
+    /// # Errors
+    /// When they do not arrive: the error names layer and server.
+    pub fn settle(&self) -> Result<(), ModelError> {
+        match &self.compute {
+            Compute::Streamed(threads) => threads.borrow().settle(),
+            Compute::Threads(_) | Compute::Autograd => Ok(()),
+        }
+    }
+
     /// Seeds dropout from now on, so that another worker drops other units.
     pub fn drop_by(&mut self, seed: u64) {
         let share = self.dropout.share();
         let dropout = |stream| Dropout::new(share, seed, stream);
-        if let Some(compute) = &mut self.compute {
-            compute.drop_by(dropout);
+        match &mut self.compute {
+            Compute::Threads(threads) => threads.drop_by(dropout),
+            Compute::Streamed(threads) => threads.get_mut().drop_by(dropout),
+            Compute::Autograd => {}
         }
         self.dropout = dropout(0);
         if let Some(regularisation) = &mut self.regularisation {

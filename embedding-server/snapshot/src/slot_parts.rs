@@ -57,6 +57,10 @@ fn state(layout: &str, dim: usize, words: usize) -> Vec<(&'static str, usize)> {
         "adagrad-row" => &[("sum_of_squares", 1)],
         "adam" => &[("first_moment", dim), ("second_moment", dim), ("beta_powers", 2)],
         "ftrl" => &[("z", dim), ("n", dim)],
+        "dense-sgd" => &[("updates", 2)],
+        "dense-momentum" => &[("velocity", dim), ("updates", 2)],
+        "dense-adagrad" => &[("squares", dim), ("updates", 2)],
+        "dense-adam" => &[("first_moment", dim), ("second_moment", dim), ("updates", 2)],
         _ => &[("state", words)],
     };
     if known.iter().map(|part| part.1).sum::<usize>() == words { known.to_vec() } else { vec![("state", words)] }

@@ -13,7 +13,7 @@ use zagros_zip::ZipEq;
 
 /// Describes the tables of a job. The text of a description is part of the log's format: it stays the same in later releases.
 pub(super) fn describe_tables(job: &Job, configs: &[TableConfig]) -> Vec<TableDescription> {
-    let describe = |(config, table): (&TableConfig, zagros_job::Table)| {
+    let describe = |(config, table): (&TableConfig, zagros_job::ServerTable)| {
         let settings = [
             ("dim", config.dim.to_string()),
             ("weights", config.element.name().to_owned()),

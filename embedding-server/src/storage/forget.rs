@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use tracing::info;
-use zagros_job::DENSE_TABLE;
+use zagros_job::is_dense_table;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::{ForgetRequest, ForgetResponse};
 use zagros_protocol::packed::{decode_ids, encode_ids};
@@ -50,11 +50,11 @@ pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Res
 }
 
 fn table(service: &EmbeddingService, name: &str) -> Result<u32, StorageError> {
-    if name == DENSE_TABLE {
+    if is_dense_table(name) {
         return Err(StorageError::DenseTable { name: name.to_owned() });
     }
     let found = service.names.iter().position(|known| known == name);
-    let known = || service.names.iter().filter(|name| *name != DENSE_TABLE).cloned().collect::<Vec<_>>().join(", ");
+    let known = || service.names.iter().filter(|name| !is_dense_table(name)).cloned().collect::<Vec<_>>().join(", ");
     found.map(|number| number as u32).ok_or_else(|| StorageError::NoTable { name: name.to_owned(), known: known() })
 }
 
@@ -118,7 +118,7 @@ mod tests {
         let refused = |request: &ForgetRequest| forget(&service, request).unwrap_err();
         let unknown = refused(&request("itme", &[5]));
         assert!(unknown.message.contains("no table `itme`; the tables are user, item"), "{unknown}");
-        assert!(refused(&request(DENSE_TABLE, &[5])).message.contains("dense network"));
+        assert!(refused(&request(zagros_job::DENSE_TABLE, &[5])).message.contains("dense network"));
         let short = ForgetRequest { ids: vec![1; 7].into(), ..request("item", &[]) };
         assert!(refused(&short).message.contains("are 7 bytes long"));
         let held = service.storage.take().unwrap();

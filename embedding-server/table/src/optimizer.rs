@@ -9,13 +9,17 @@
 //! | `adam` | `[m; dim] [v; dim] [β₁ᵗ] [β₂ᵗ]` | 2·dim + 2 |
 //! | `ftrl` | `[z; dim] [n; dim]` | 2·dim |
 //!
+//! Layouts of tiles of a dense network are in [`dense`].
+//!
 //! An update changes only the rows of a batch. Momentum, moments and decay of other rows stay as they are. Other
 //! libraries call this "lazy".
 
+pub mod dense;
 mod loops;
 
 use zagros_zip::ZipEq;
 
+use dense::DenseRule;
 use loops::{RowLimits, each};
 
 pub use loops::{LARGEST, UpdateLimits};
@@ -94,6 +98,13 @@ pub enum Optimizer {
         /// L2 penalty.
         l2: f32,
     },
+    /// A rule of the dense network, for rows that are tiles of its weights. Limits of rows do not apply.
+    Dense {
+        /// Learning rate.
+        lr: f64,
+        /// The rule.
+        rule: DenseRule,
+    },
 }
 
 /// A learning rate so small that FTRL moves no weight. FTRL divides by the rate, so 0 is not possible.
@@ -131,6 +142,7 @@ impl Optimizer {
             Self::Momentum { .. } | Self::Adagrad { .. } => dim,
             Self::Ftrl { .. } => 2 * dim,
             Self::Adam { .. } => 2 * dim + 2,
+            Self::Dense { rule, .. } => rule.state_len(dim),
         }
     }
 
@@ -144,6 +156,7 @@ impl Optimizer {
             Self::RowAdagrad { .. } => "adagrad-row",
             Self::Adam { .. } => "adam",
             Self::Ftrl { .. } => "ftrl",
+            Self::Dense { rule, .. } => rule.layout(),
         }
     }
 
@@ -160,6 +173,7 @@ impl Optimizer {
                 moments.fill(0.0);
                 powers.fill(1.0);
             }
+            Self::Dense { rule, .. } => rule.init_state(state),
             Self::Ftrl { lr, beta, l1, l2 } => {
                 let (z, n) = state.split_at_mut(weights.len());
                 n.fill(0.0);
@@ -190,6 +204,7 @@ impl Optimizer {
             | Self::RowAdagrad { lr, .. }
             | Self::Adam { lr, .. }
             | Self::Ftrl { lr, .. } => *lr *= factor,
+            Self::Dense { lr, .. } => *lr *= f64::from(factor),
         }
         self
     }
@@ -211,6 +226,7 @@ impl Optimizer {
                 *weight_decay *= share;
             }
             Self::Ftrl { .. } => {}
+            Self::Dense { rule, .. } => *rule = rule.with_share(share),
         }
         self
     }
@@ -247,6 +263,7 @@ impl Optimizer {
             // At a rate of 0 the row stays as it is.
             Self::Ftrl { lr: ..STILL, .. } => {}
             Self::Ftrl { lr, beta, l1, l2 } => ftrl_anew(weights, state, gradient, shaping, [lr, beta, l1, l2]),
+            Self::Dense { lr, rule } => rule.apply_to_tile(lr, weights, state, gradient),
         }
     }
 
@@ -279,6 +296,7 @@ impl Optimizer {
                 rates.into_iter().chain([("l2", l2), ("weight_decay", weight_decay)]).collect()
             }
             Self::Ftrl { lr, beta, l1, l2 } => vec![("lr", lr), ("beta", beta), ("l1", l1), ("l2", l2)],
+            Self::Dense { lr, rule } => [vec![("lr", lr as f32)], rule.settings()].concat(),
         }
     }
 }

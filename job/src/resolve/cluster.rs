@@ -92,21 +92,24 @@ impl Resolver<'_> {
         }
     }
 
-    /// Reports a `cluster.memory` that is not a size in range, and removes it from the keys.
-    pub(super) fn memory(&mut self, keys: &mut Json) {
-        let Some(memory) = keys.pointer_mut("/cluster/memory") else { return };
+    /// Reports keys with a size that is not one in range, and removes them.
+    pub(super) fn sizes(&mut self, keys: &mut Json) {
+        self.size(keys, "cluster.memory");
+        self.size(keys, "train.memory");
+    }
+
+    fn size(&mut self, keys: &mut Json, key: &str) {
+        let Some(memory) = keys.pointer_mut(&format!("/{}", key.replace('.', "/"))) else { return };
         let text = memory.as_str().unwrap_or_default().to_owned();
         let (message, label) = match size::parse(&text) {
             // Sizes are signed both in job files and in pointers.
             Some(bytes) if (LEAST_MEMORY..=i64::MAX as u64).contains(&bytes) => return,
-            Some(_) => {
-                (format!("`cluster.memory` is \"{text}\", expected at least {LEAST_MEMORY} bytes"), "out of range")
-            }
-            None => (format!("`cluster.memory` is not a size: \"{text}\""), "not a size"),
+            Some(_) => (format!("`{key}` is \"{text}\", expected at least {LEAST_MEMORY} bytes"), "out of range"),
+            None => (format!("`{key}` is not a size: \"{text}\""), "not a size"),
         };
         *memory = Json::Null;
         let help = "write a number and a unit, for example \"2GiB\" or \"500 MB\"; without the key there is no limit";
-        self.problem("cluster.memory", message, label, help);
+        self.problem(key, message, label, help);
     }
 
     fn server_addresses(&mut self, cluster: &Cluster) {

@@ -1,7 +1,7 @@
 //! Keys that a mode of training allows.
 
 use super::Resolver;
-use crate::settings::{Checkpoint, DENSE_TABLE, DenseOptimizer, Mode, Table, Train};
+use crate::settings::{Checkpoint, DenseOptimizer, Mode, Table, Train, WeightStore, is_dense_table};
 
 impl Resolver<'_> {
     /// Checks keys against the mode and the number of workers.
@@ -56,11 +56,12 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks that no table has the name of the dense network's table.
-    pub(super) fn names_are_free(&mut self, mode: Mode, tables: &[Table]) {
-        if mode == Mode::Async && tables.iter().any(|table| table.name == DENSE_TABLE) {
-            let message =
-                format!("a table is named \"{DENSE_TABLE}\", which is the dense network's table in mode \"async\"");
+    /// Checks that no table has the name of a table of the dense network.
+    pub(super) fn names_are_free(&mut self, train: &Train, tables: &[Table]) {
+        let holds_weights = train.mode == Mode::Async || train.weights != WeightStore::Resident;
+        let taken = tables.iter().find(|table| holds_weights && is_dense_table(&table.name));
+        if let Some(Table { name, .. }) = taken {
+            let message = format!("a table is named \"{name}\", as are tables of the dense network");
             self.problem("features.categorical", message, "name taken", "give the feature another `table`");
         }
     }

@@ -1,14 +1,58 @@
-//! Mode `async`: the dense network as rows of one more table, and the staleness that a worker may have.
+//! The dense network as rows of tables at the embedding servers, and the staleness that a worker may have.
+//!
+//! In mode `async` one more table holds the changes of all weights. Where weights are streamed, each layer has a table whose
+//! rows are tiles: contiguous blocks of the layer's weights.
 
-use zagros_table::Initializer;
+use zagros_table::{Initializer, Optimizer, TableConfig};
 
-use super::{DenseOptimizer, Job, Mode, Table, TableOptimizer, TableSettings};
+use super::{DenseLayer, DenseOptimizer, Job, Mode, Table, TableOptimizer, TableSettings, WeightStore};
 
 /// Name of the table that holds the dense network's weights in mode `async`. No feature's table may have this name.
 pub const DENSE_TABLE: &str = "(dense)";
 
 /// Weights per row: few enough rows for a fast lookup, and enough rows to spread over servers.
 const DIM: usize = 256;
+
+/// The most weights of a tile, 256 KiB: large enough that a row's own costs vanish, and small enough that the tiles of a layer
+/// spread over servers. A row has at most 2¹⁶ weights.
+const TILE: usize = 1 << 16;
+/// Tiles start at cache lines.
+const TILE_STEP: usize = 16;
+/// Stripes of a table of tiles: a request has few tiles, and each takes long.
+const TILE_STRIPES: usize = 4;
+
+/// A table of an embedding server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerTable {
+    /// Its name.
+    pub name: String,
+    /// Its settings.
+    pub config: TableConfig,
+}
+
+/// The tiles of a layer: its weights in blocks of equal size, the last filled up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenseTiles {
+    /// Weights of a tile: the dim of the layer's table.
+    pub dim: usize,
+    /// Tiles: the rows 0 … count − 1.
+    pub count: usize,
+}
+
+impl DenseTiles {
+    /// The tiles of so many weights, at least one.
+    #[must_use]
+    pub fn of(weights: usize) -> Self {
+        let count = weights.div_ceil(TILE).max(1);
+        Self { dim: weights.div_ceil(count).next_multiple_of(TILE_STEP).min(TILE), count }
+    }
+}
+
+/// Whether a table holds a part of the dense network.
+#[must_use]
+pub fn is_dense_table(name: &str) -> bool {
+    name.starts_with(DENSE_TABLE)
+}
 
 impl Job {
     /// In mode `async`, the table after those of the features. Its rows are 0 .. weights / dim, rounded up. They hold the
@@ -26,10 +70,34 @@ impl Job {
         (self.train.mode == Mode::Async).then(|| Table { name: DENSE_TABLE.to_owned(), settings })
     }
 
-    /// All tables of a server in the order of their ids: the features' tables, and the dense table if there is one.
+    /// All tables of a server in the order of their ids: the features' tables, then those of the dense network, if there are any.
     #[must_use]
-    pub fn server_tables(&self) -> Vec<Table> {
-        self.tables.iter().cloned().chain(self.dense_table()).collect()
+    pub fn server_tables(&self) -> Vec<ServerTable> {
+        let of = |table: Table| ServerTable { config: table.config(), name: table.name };
+        let rows = self.tables.iter().cloned().chain(self.dense_table()).map(of);
+        rows.chain(self.streamed_layers().iter().map(|layer| self.tile_table(layer))).collect()
+    }
+
+    /// The layers whose weights are streamed; none where they are not.
+    #[must_use]
+    pub fn streamed_layers(&self) -> Vec<DenseLayer> {
+        match self.train.weights {
+            WeightStore::Streamed => self.dense_layers().unwrap_or_default(),
+            WeightStore::Auto | WeightStore::Resident => Vec::new(),
+        }
+    }
+
+    fn tile_table(&self, layer: &DenseLayer) -> ServerTable {
+        let (rule, lr) = self.dense_optimizer.rule();
+        let config = TableConfig {
+            dim: DenseTiles::of(layer.weights).dim,
+            init: Initializer::Uniform { bound: layer.bound },
+            optimizer: Optimizer::Dense { lr, rule },
+            schedule: self.train.updates.schedule.in_steps(),
+            stripes: TILE_STRIPES,
+            ..TableConfig::default()
+        };
+        ServerTable { name: format!("{DENSE_TABLE} {}", layer.name), config }
     }
 
     /// τ of each worker: its own bound, or its share of the bound of all workers if that is less. If each of n workers has
@@ -61,6 +129,7 @@ fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
 #[cfg(test)]
 mod tests {
     use zagros_table::WeightType;
+    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::fixture::{CRITEO, job};
@@ -74,10 +143,35 @@ mod tests {
         );
         let tables = job.server_tables();
         assert_eq!(tables.len(), job.tables.len() + 1);
-        let dense = tables.last().unwrap();
-        assert_eq!((dense.name.as_str(), dense.init, dense.element), (DENSE_TABLE, Initializer::Zero, WeightType::F32));
-        assert_eq!(dense.optimizer, TableOptimizer::Sgd { lr: 0.5, momentum: 0.25, l2: 0.0 });
-        assert_eq!(dense.schedule, job.train.updates.schedule);
+        let ServerTable { name, config } = tables.last().unwrap();
+        assert_eq!((name.as_str(), config.init, config.element), (DENSE_TABLE, Initializer::Zero, WeightType::F32));
+        assert_eq!(config.optimizer, Optimizer::Momentum { lr: 0.5, momentum: 0.25, l2: 0.0 });
+        assert_eq!(config.schedule, job.train.updates.schedule.in_steps());
+    }
+
+    #[test]
+    fn each_streamed_layer_has_a_table_of_tiles() {
+        let text = "[model]\nkind = 'ffnn'\nhidden = [400, 8]\n[train]\nweights = 'streamed'\nmode = 'sync'\n";
+        let job = job(CRITEO, text);
+        let (tables, layers) = (job.server_tables(), job.dense_layers().unwrap());
+        assert_eq!(tables.len(), job.tables.len() + layers.len());
+        for (table, layer) in tables[job.tables.len()..].iter().zip_eq(&layers) {
+            let DenseTiles { dim, count } = DenseTiles::of(layer.weights);
+            assert_eq!((table.config.dim, &table.name), (dim, &format!("(dense) {}", layer.name)));
+            assert_eq!(table.config.init, Initializer::Uniform { bound: layer.bound });
+            assert!(is_dense_table(&table.name) && dim * count >= layer.weights);
+        }
+        let first = DenseTiles::of(layers[0].weights);
+        assert_eq!((first.count, layers[0].weights), (3, 429 * 400 + 400));
+    }
+
+    #[test]
+    fn tiles_hold_all_weights_and_little_more() {
+        for weights in [1, 15, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 4_194_304 + 2048] {
+            let DenseTiles { dim, count } = DenseTiles::of(weights);
+            let held = dim * count;
+            assert!(dim <= TILE && held >= weights && held < weights + 16 * count, "{weights}: {count} of {dim}");
+        }
     }
 
     #[test]

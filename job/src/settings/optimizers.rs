@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zagros_table::Optimizer;
+use zagros_table::optimizer::dense::DenseRule;
 
 /// How embedding rows learn.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -224,6 +225,25 @@ pub enum DenseOptimizer {
         #[schemars(range(min = 0.0, max = 1.0))]
         weight_decay: f64,
     },
+}
+
+impl DenseOptimizer {
+    /// The rule of an update, and its learning rate before the schedule.
+    #[must_use]
+    pub fn rule(&self) -> (DenseRule, f64) {
+        match *self {
+            Self::Adam { lr, weight_decay } => (DenseRule::Adam { weight_decay: weight_decay as f32 }, lr),
+            Self::AdamW { lr, weight_decay } => (DenseRule::AdamW { weight_decay }, lr),
+            Self::Sgd { lr, momentum, weight_decay } => {
+                (DenseRule::Sgd { momentum: momentum as f32, weight_decay: weight_decay as f32 }, lr)
+            }
+            Self::Adagrad { lr, epsilon, initial_accumulator, weight_decay } => {
+                let [epsilon, initial_accumulator, weight_decay] =
+                    [epsilon, initial_accumulator, weight_decay].map(|value| value as f32);
+                (DenseRule::Adagrad { epsilon, initial_accumulator, weight_decay }, lr)
+            }
+        }
+    }
 }
 
 impl Default for DenseOptimizer {

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zagros_table::NonFinitePolicy;
 
-use super::numbers::limit;
+use super::numbers::{limit, size};
 use super::{EarlyStop, Schedule, StepCount};
 
 /// How training runs.
@@ -41,6 +41,13 @@ pub struct Train {
     pub precision: Precision,
     /// Where the dense network computes. The optimiser of its weights runs on the processor.
     pub device: Device,
+    /// Where the weights of the dense network and the optimiser's state are.
+    pub weights: WeightStore,
+    /// Memory that the dense network of one worker may take for weights, gradients and the optimiser's state: a number with a unit, such
+    /// as `"2GiB"`. With `weights = "auto"`, a network that needs more is streamed. Default: no limit.
+    #[serde(with = "size")]
+    #[schemars(with = "Option<String>", length(min = 1))]
+    pub memory: Option<u64>,
     /// A saved model to start from, by its folder or its run's, as a path or `s3://bucket/prefix`. The run begins with its rows, their
     /// optimiser state and its dense network, and trains them on with this job's data. Tables and layers that only one of the two has
     /// are dropped or begin anew, and a line says so. Default: none, rows and network begin anew.
@@ -104,6 +111,8 @@ impl Default for Train {
             threads: 0,
             precision: Precision::F32,
             device: Device::Cpu,
+            weights: WeightStore::Auto,
+            memory: None,
             start_from: None,
             start_steps: StartSteps::Restart,
             start_changed: StartChanged::Anew,
@@ -120,6 +129,20 @@ impl Default for Train {
             updates: DenseUpdates::default(),
         }
     }
+}
+
+/// Where the weights of the dense network and the optimiser's state are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightStore {
+    /// `resident`, unless the network needs more than `train.memory`.
+    Auto,
+    /// Every worker has all of them.
+    Resident,
+    /// The embedding servers have them, as tiles. A worker pulls the weights of a layer when it computes with them, and pushes the
+    /// layer's gradient when it is made; the servers run the optimiser. A worker then has two layers at a time, so the network may be
+    /// of any size. Of modes `hybrid` and `sync`, in `f32` on processors, for networks of linear layers with ReLU.
+    Streamed,
 }
 
 /// From what a run counts its steps that starts from a saved model.

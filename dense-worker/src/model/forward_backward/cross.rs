@@ -9,10 +9,11 @@ use tch::Tensor;
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
+use super::ChunkProgress;
+use super::blocks::Blocks;
+use super::layer::{LayerUse, Parts};
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
-use super::stack::next;
-use super::{CHUNK, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::dcnv2::Cross;
 
@@ -30,6 +31,8 @@ pub(super) struct CrossLayers {
 
 #[derive(Debug)]
 struct CrossLayer {
+    /// The matrix with the bias; of two matrices, the upper one.
+    present: LayerUse,
     map: CrossMap,
     /// `[width]`, the variable itself without autograd.
     bias: Tensor,
@@ -44,18 +47,26 @@ struct CrossLayer {
 #[derive(Debug)]
 enum CrossMap {
     Full { matrix: Products, d_matrix: Tensor },
-    LowRank { down: Products, d_down: Tensor, up: Products, d_up: Tensor, hidden: Matrix, d_hidden: Matrix },
+    LowRank(Box<LowRank>),
+}
+
+/// The products of U·(Vᵀ·x), with V below and U above.
+#[derive(Debug)]
+struct LowRank {
+    down_present: LayerUse,
+    down: Products,
+    d_down: Tensor,
+    up: Products,
+    d_up: Tensor,
+    hidden: Matrix,
+    d_hidden: Matrix,
 }
 
 impl CrossLayers {
-    /// The gradients of the variables go to `gradients`, in their order.
-    pub(super) fn new(
-        layers: &[Cross],
-        width: usize,
-        gradients: &mut impl Iterator<Item = Tensor>,
-    ) -> Result<Self, ModelError> {
-        let matrix = || Matrix::aligned(CHUNK, width);
-        let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, gradients)).collect::<Result<_, _>>()?;
+    /// The next layers of `parts`.
+    pub(super) fn new(layers: &[Cross], width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+        let layers = layers.iter().map(|layer| CrossLayer::new(layer, width, parts)).collect::<Result<_, _>>()?;
+        let matrix = || Matrix::aligned(parts.rows(), width);
         Ok(Self { first: matrix()?, layers, d_affine: matrix()?, d_first: matrix()? })
     }
 
@@ -63,7 +74,7 @@ impl CrossLayers {
     pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
         self.layers.iter_mut().try_for_each(|layer| match &mut layer.map {
             CrossMap::Full { matrix, .. } => matrix.refresh(),
-            CrossMap::LowRank { down, up, .. } => down.refresh().and_then(|()| up.refresh()),
+            CrossMap::LowRank(maps) => maps.down.refresh().and_then(|()| maps.up.refresh()),
         })
     }
 
@@ -88,12 +99,12 @@ impl CrossLayers {
     }
 
     /// Forward from [`Self::first`].
-    pub(super) fn forward(&mut self, rows: usize) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, rows: usize, by: Blocks) -> Result<(), ModelError> {
         let Self { first, layers, .. } = self;
         for index in 0..layers.len() {
             let (before, rest) = layers.split_at_mut(index);
             let input = before.last().map_or(&*first, |before| &before.output);
-            rest[0].forward(first, input, rows)?;
+            rest[0].forward(first, input, rows, by)?;
         }
         Ok(())
     }
@@ -110,8 +121,9 @@ impl CrossLayers {
         for index in (0..layers.len()).rev() {
             let (before, rest) = layers.split_at_mut(index);
             let (layer, input) = (&mut rest[0], before.last().map_or(&*first, |before| &before.output));
+            layer.present.backward()?;
             layer.undo_product(first, (d_output, d_affine, d_first), rows, progress.earlier);
-            layer.map_backward(&d_affine.rows(rows)?, &input.rows(rows)?, &mut d_output.rows(rows)?, progress)?;
+            layer.map_backward(&d_affine.rows(rows)?, &input.rows(rows)?, &d_output.rows(rows)?, progress)?;
         }
         let (sum, rest) = (d_first.values_mut(rows), d_output.values(rows));
         sum.iter_mut().zip_eq(rest).for_each(|(sum, slope)| *sum += slope);
@@ -120,36 +132,48 @@ impl CrossLayers {
 }
 
 impl CrossLayer {
-    fn new(layer: &Cross, width: usize, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
-        let products = |weight: &Tensor| Products::new(weight, CHUNK, None);
-        let (map, bias) = match layer {
-            Cross::Full(linear) => {
-                let (weight, bias) = linear.parts();
-                (CrossMap::Full { matrix: products(weight)?, d_matrix: next(gradients)? }, bias)
-            }
-            Cross::LowRank { down, up } => {
-                let ((weight, bias), rank) = (up.parts(), usize::try_from(down.size()[0]).unwrap_or(0));
-                let (d_down, d_up) = (next(gradients)?, next(gradients)?);
-                let (hidden, d_hidden) = (Matrix::aligned(CHUNK, rank)?, Matrix::aligned(CHUNK, rank)?);
-                (
-                    CrossMap::LowRank { down: products(down)?, d_down, up: products(weight)?, d_up, hidden, d_hidden },
-                    bias,
-                )
+    fn new(layer: &Cross, width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+        let below = match layer {
+            Cross::Full(_) => None,
+            Cross::LowRank { down, .. } => {
+                let shape = [down.size()[0], down.size()[1]];
+                let (present, [down]) = parts.layer([down])?;
+                Some((present, Products::new(down.value, shape, None, parts)?, down.gradient))
             }
         };
-        let matrix = || Matrix::aligned(CHUNK, width);
-        Ok(Self { map, bias: bias.f_detach()?, d_bias: next(gradients)?, affine: matrix()?, output: matrix()? })
+        let (Cross::Full(linear) | Cross::LowRank { up: linear, .. }) = layer;
+        let (weight, bias) = linear.parts();
+        let shape = [weight.size()[0], weight.size()[1]];
+        let (present, [weight, bias]) = parts.layer([weight, bias])?;
+        let products = Products::new(weight.value, shape, None, parts)?;
+        let matrix = |columns: usize| Matrix::aligned(parts.rows(), columns);
+        let map = match below {
+            None => CrossMap::Full { matrix: products, d_matrix: weight.gradient },
+            Some((down_present, down, d_down)) => {
+                let (hidden, d_hidden) = (matrix(down.outputs())?, matrix(down.outputs())?);
+                let (up, d_up) = (products, weight.gradient);
+                CrossMap::LowRank(Box::new(LowRank { down_present, down, d_down, up, d_up, hidden, d_hidden }))
+            }
+        };
+        let (affine, output) = (matrix(width)?, matrix(width)?);
+        Ok(Self { present, map, bias: bias.value, d_bias: bias.gradient, affine, output })
     }
 
     /// From x₀ and x_l to z_l and x_{l+1}.
-    fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize) -> Result<(), ModelError> {
+    fn forward(&mut self, first: &Matrix, input: &Matrix, rows: usize, by: Blocks) -> Result<(), ModelError> {
         let (x, mut affine) = (input.rows(rows)?, self.affine.rows(rows)?);
         match &mut self.map {
-            CrossMap::Full { matrix, .. } => matrix.forward(&x, &mut affine)?,
-            CrossMap::LowRank { down, up, hidden, .. } => {
-                let mut hidden = hidden.rows(rows)?;
-                down.forward(&x, &mut hidden)?;
-                up.forward(&hidden, &mut affine)?;
+            CrossMap::Full { matrix, .. } => {
+                self.present.forward()?;
+                matrix.forward(&x, &mut affine, by)?;
+            }
+            CrossMap::LowRank(maps) => {
+                let mut hidden = maps.hidden.rows(rows)?;
+                maps.down_present.forward()?;
+                maps.down.forward(&x, &mut hidden, by)?;
+                maps.down_present.forward_done()?;
+                self.present.forward()?;
+                maps.up.forward(&hidden, &mut affine, by)?;
             }
         }
         let (stride, bias) = (first.stride(), values(&self.bias));
@@ -168,7 +192,7 @@ impl CrossLayer {
                 }
             },
         );
-        Ok(())
+        self.present.forward_done()
     }
 
     /// From d_{l+1} to dz_l, its part of dx₀, and the gradient of the bias.
@@ -208,7 +232,7 @@ impl CrossLayer {
         &mut self,
         d_affine: &Tensor,
         input: &Tensor,
-        slopes: &mut Tensor,
+        slopes: &Tensor,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
         let rows = usize::try_from(d_affine.size()[0]).unwrap_or(0);
@@ -216,16 +240,21 @@ impl CrossLayer {
             CrossMap::Full { matrix, d_matrix } => {
                 matrix.weight_gradient(d_affine, input, d_matrix, progress)?;
                 progress.finished(d_matrix.numel() + self.d_bias.numel());
-                matrix.add_input_gradient(d_affine, slopes)
+                matrix.add_input_gradient(d_affine, slopes, progress.blocks)?;
+                self.present.backward_done()
             }
-            CrossMap::LowRank { down, d_down, up, d_up, hidden, d_hidden } => {
+            CrossMap::LowRank(maps) => {
+                let LowRank { down_present, down, d_down, up, d_up, hidden, d_hidden } = &mut **maps;
                 up.weight_gradient(d_affine, &hidden.rows(rows)?, d_up, progress)?;
                 progress.finished(d_up.numel() + self.d_bias.numel());
-                let mut d_hidden = d_hidden.rows(rows)?;
-                up.input_gradient(d_affine, &mut d_hidden)?;
+                let d_hidden = d_hidden.rows(rows)?;
+                up.input_gradient(d_affine, &d_hidden, progress.blocks)?;
+                self.present.backward_done()?;
+                down_present.backward()?;
                 down.weight_gradient(&d_hidden, input, d_down, progress)?;
                 progress.finished(d_down.numel());
-                down.add_input_gradient(&d_hidden, slopes)
+                down.add_input_gradient(&d_hidden, slopes, progress.blocks)?;
+                down_present.backward_done()
             }
         }
     }

@@ -1,13 +1,13 @@
 //! A chunk through DCN-V2 ([`crate::model::dcnv2`]) and back.
 
-use tch::Tensor;
 use zagros_job::Structure;
 use zagros_zip::ZipEq;
 
 use super::cross::CrossLayers;
+use super::layer::Parts;
 use super::matrix::Matrix;
-use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use super::stack::{InputSlopes, Stack};
+use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::dcnv2::Dcnv2;
 use crate::model::dropout::Dropout;
 use crate::model::{InputShape, ModelError};
@@ -42,25 +42,24 @@ struct Parallel {
 }
 
 impl Dcnv2ForwardBackward {
-    /// `gradients` are those of the variables, in their order.
     pub(super) fn new(
         dcnv2: &Dcnv2,
         shape: &InputShape,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
-        let cross = CrossLayers::new(&dcnv2.cross, width, gradients)?;
+        let cross = CrossLayers::new(&dcnv2.cross, width, parts)?;
         let after = match (&dcnv2.deep, dcnv2.structure) {
             (Some(deep), Structure::Parallel) => AfterCross::Parallel(Box::new(Parallel {
-                deep: Stack::new(deep, CHUNK, true, gradients)?,
-                d_first: Matrix::aligned(CHUNK, width)?,
-                both: Matrix::aligned(CHUNK, dcnv2.output.inputs())?,
-                d_both: Matrix::aligned(CHUNK, dcnv2.output.inputs())?,
-                output: Stack::new(&dcnv2.output, CHUNK, true, gradients)?,
+                deep: Stack::new(deep, true, parts)?,
+                d_first: Matrix::aligned(parts.rows(), width)?,
+                both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
+                d_both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
+                output: Stack::new(&dcnv2.output, true, parts)?,
             })),
-            (deep, _) => AfterCross::Stacked(Stack::of(deep.iter().chain([&dcnv2.output]), CHUNK, true, gradients)?),
+            (deep, _) => AfterCross::Stacked(Stack::of(deep.iter().chain([&dcnv2.output]), true, parts)?),
         };
-        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(CHUNK, width)?, after })
+        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.rows(), width)?, after })
     }
 }
 
@@ -82,13 +81,16 @@ impl ChunkStep for Dcnv2ForwardBackward {
         let Self { numeric, cross, d_crossed, after } = self;
         let (rows, share_of) = (share.samples, &mut share);
         cross.first_mut().put_side_by_side(rows, (share_of.numeric, *numeric), share_of.embeddings);
-        cross.forward(rows)?;
+        cross.forward(rows, progress.blocks)?;
         let loss = match after {
             AfterCross::Stacked(stack) => {
                 stack.through_loss((cross.output(), Some(d_crossed)), share_of, progress, dropout)?
             }
             AfterCross::Parallel(parallel) => parallel.through_loss(cross, d_crossed, share_of, progress, dropout)?,
         };
+        if progress.ends_at_outputs() {
+            return Ok(loss);
+        }
         cross.backward(d_crossed, rows, progress)?;
         let d_first = cross.d_first_mut();
         if let AfterCross::Parallel(parallel) = after {
@@ -113,7 +115,7 @@ impl Parallel {
         let Self { deep, d_first, both, d_both, output } = self;
         let (rows, width, stride) = (share.samples, d_crossed.columns(), d_crossed.stride());
         let first = cross.first().rows(rows)?;
-        deep.forward(&first, rows, Some(dropout))?;
+        deep.forward(&first, rows, progress.blocks, Some(dropout))?;
         let (of_both, last) = (both.stride(), both.columns() - width);
         let crossed = cross.output().values(rows).chunks_exact(stride);
         let read = crossed.zip_eq(deep.output(rows).chunks_exact(last));
@@ -122,13 +124,16 @@ impl Parallel {
             into[width..][..last].copy_from_slice(deep);
         }
         let loss = output.through_loss((both, Some(d_both)), share, progress, dropout)?;
+        if progress.ends_at_outputs() {
+            return Ok(loss);
+        }
         let (_, d_deep) = deep.ends(rows);
         let made = d_crossed.values_mut(rows).chunks_exact_mut(stride).zip_eq(d_deep.chunks_exact_mut(last));
         for (slopes, (d_crossed, d_deep)) in d_both.values(rows).chunks_exact(of_both).zip_eq(made) {
             d_crossed[..width].copy_from_slice(&slopes[..width]);
             d_deep.copy_from_slice(&slopes[width..][..last]);
         }
-        deep.backward(&first, rows, progress, Some(&d_first.rows(rows)?))?;
+        deep.backward(&first, rows, progress, InputSlopes::Written(&d_first.rows(rows)?))?;
         Ok(loss)
     }
 }

@@ -4,13 +4,15 @@ use tch::Tensor;
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
+use super::layer::{LayerUse, Parts};
 use super::linear_term::LinearTerm;
 use super::matrix::{Matrix, values, values_mut};
-use super::stack::{Stack, next};
-use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use super::stack::Stack;
+use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::deepfm::DeepFm;
 use crate::model::dropout::Dropout;
+use crate::model::mlp::Linear;
 
 #[derive(Debug)]
 pub(in crate::model) struct DeepFmForwardBackward {
@@ -33,24 +35,22 @@ pub(in crate::model) struct DeepFmForwardBackward {
 #[derive(Debug)]
 struct NumericFactors {
     first_order: LinearTerm,
+    present: LayerUse,
+    /// Columns.
+    columns: usize,
     /// `[numeric, K]`, the variable itself without autograd.
     factors: Tensor,
     d_factors: Tensor,
 }
 
 impl DeepFmForwardBackward {
-    /// `gradients` are those of the variables, in their order.
     pub(super) fn new(
         network: &DeepFm,
         numeric: usize,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
         let of_numeric = match (&network.first_order, &network.factors) {
-            (Some(first_order), Some(factors)) => Some(NumericFactors {
-                first_order: LinearTerm::new(first_order, gradients)?,
-                factors: factors.f_detach()?,
-                d_factors: next(gradients)?,
-            }),
+            (Some(first_order), Some(factors)) => Some(NumericFactors::new(first_order, factors, parts)?),
             _ => None,
         };
         let inputs = network.deep.inputs();
@@ -58,17 +58,18 @@ impl DeepFmForwardBackward {
             numeric: of_numeric,
             fields: (numeric, network.features),
             dim: network.dim,
-            input: Matrix::aligned(CHUNK, inputs)?,
-            d_input: Matrix::aligned(CHUNK, inputs)?,
+            input: Matrix::aligned(parts.rows(), inputs)?,
+            d_input: Matrix::aligned(parts.rows(), inputs)?,
             sums: Vec::new(),
             terms: Vec::new(),
-            deep: Stack::new(&network.deep, CHUNK, true, gradients)?,
+            deep: Stack::new(&network.deep, true, parts)?,
         })
     }
 
     /// Writes the vector of each field, and the terms beside the deep MLP.
-    fn forward(&mut self, share: &BatchShare<'_>) {
+    fn forward(&mut self, share: &BatchShare<'_>) -> Result<(), ModelError> {
         let Self { numeric, fields, dim, input, sums, terms, .. } = self;
+        numeric.as_mut().map_or(Ok(()), |numeric| numeric.present.forward())?;
         let (rows, stride, k, (columns, features)) = (share.samples, input.stride(), *dim - 1, *fields);
         sums.clear();
         sums.resize(rows * k, 0.0);
@@ -99,8 +100,10 @@ impl DeepFmForwardBackward {
             },
         );
         if let Some(numeric) = numeric {
-            numeric.first_order.add_to(terms, share.numeric);
+            numeric.present.forward_done()?;
+            numeric.first_order.add_to(terms, share.numeric)?;
         }
+        Ok(())
     }
 
     /// Adds the slopes of the second-order term to those of the deep MLP: d f_ik = slope · (Σ_j f_jk − f_ik).
@@ -138,16 +141,19 @@ impl ChunkStep for DeepFmForwardBackward {
         progress: &mut ChunkProgress<'_>,
         dropout: &mut Dropout,
     ) -> Result<f64, ModelError> {
-        self.forward(&share);
+        self.forward(&share)?;
         let rows = share.samples;
         let ends = (&self.input, Some(&self.d_input));
         let loss = self.deep.through_loss_beside(&self.terms, ends, &mut share, progress, dropout)?;
+        if progress.ends_at_outputs() {
+            return Ok(loss);
+        }
         self.second_order_backward(rows);
         let Self { numeric, fields, dim, d_input, deep, .. } = self;
         let (k, stride, (columns, features), slopes) = (*dim - 1, d_input.stride(), *fields, deep.d_logits(rows));
         let d_fields = d_input.values(rows).chunks_exact(stride);
         if let Some(numeric) = numeric {
-            numeric.backward(slopes, share.numeric, d_fields.clone(), progress);
+            numeric.backward(slopes, share.numeric, d_fields.clone(), progress)?;
         }
         let samples = share.gradients.chunks_exact_mut(features * *dim).zip_eq(slopes);
         for ((gradients, slope), d_fields) in samples.zip_eq(d_fields) {
@@ -162,6 +168,14 @@ impl ChunkStep for DeepFmForwardBackward {
 }
 
 impl NumericFactors {
+    /// The next two layers of `parts`.
+    fn new(first_order: &Linear, factors: &Tensor, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+        let first_order = LinearTerm::new(first_order, parts)?;
+        let columns = usize::try_from(factors.size()[0]).unwrap_or(0);
+        let (present, [factors]) = parts.layer([factors])?;
+        Ok(Self { first_order, present, columns, factors: factors.value, d_factors: factors.gradient })
+    }
+
     /// Adds the gradients to those of earlier chunks of the batch. `d_fields` are the slopes of each sample's fields.
     fn backward<'a>(
         &mut self,
@@ -169,8 +183,9 @@ impl NumericFactors {
         numeric: &[f32],
         d_fields: impl ExactSizeIterator<Item = &'a [f32]>,
         progress: &mut ChunkProgress<'_>,
-    ) {
-        let columns = usize::try_from(self.d_factors.size()[0]).unwrap_or(0);
+    ) -> Result<(), ModelError> {
+        self.present.backward()?;
+        let columns = self.columns;
         let d_factors = values_mut(&mut self.d_factors);
         if !progress.earlier {
             d_factors.fill(0.0);
@@ -183,7 +198,8 @@ impl NumericFactors {
             }
         }
         progress.finished(columns * k);
-        self.first_order.backward(slopes, numeric, progress);
+        self.present.backward_done()?;
+        self.first_order.backward(slopes, numeric, progress)
     }
 }
 

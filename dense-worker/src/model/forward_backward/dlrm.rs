@@ -1,12 +1,13 @@
 //! A chunk through DLRM ([`crate::model::dlrm`]) and back.
 
-use tch::Tensor;
 use zagros_zip::ZipEq;
 
+use super::blocks::Blocks;
+use super::layer::Parts;
 use super::matrix::Matrix;
 use super::pairs::{Pairs, PairsPlace};
-use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use super::stack::{InputSlopes, Stack};
+use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::dlrm::Dlrm;
 use crate::model::dropout::Dropout;
@@ -29,20 +30,19 @@ struct Bottom {
 }
 
 impl DlrmForwardBackward {
-    /// `gradients` are those of the variables, in their order.
-    pub(super) fn new(dlrm: &Dlrm, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
+    pub(super) fn new(dlrm: &Dlrm, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let dim = dlrm.dim;
         let bottom = match &dlrm.bottom {
             Some(mlp) => {
-                let numeric = Matrix::dense(CHUNK, mlp.inputs())?;
-                Some(Bottom { numeric, stack: Stack::new(mlp, CHUNK, false, gradients)?, dim })
+                let numeric = Matrix::dense(parts.rows(), mlp.inputs())?;
+                Some(Bottom { numeric, stack: Stack::new(mlp, false, parts)?, dim })
             }
             None => None,
         };
         let pairs = Pairs::new(dlrm.features + usize::from(bottom.is_some()), dim);
         let inputs = pairs.count() + if bottom.is_some() { dim } else { 0 };
-        let (input, d_input) = (Matrix::aligned(CHUNK, inputs)?, Matrix::aligned(CHUNK, inputs)?);
-        let top = Stack::new(&dlrm.top, CHUNK, true, gradients)?;
+        let (input, d_input) = (Matrix::aligned(parts.rows(), inputs)?, Matrix::aligned(parts.rows(), inputs)?);
+        let top = Stack::new(&dlrm.top, true, parts)?;
         Ok(Self { bottom, pairs, input, d_input, top })
     }
 }
@@ -63,11 +63,14 @@ impl ChunkStep for DlrmForwardBackward {
         let (rows, place) =
             (share.samples, PairsPlace { stride: input.stride(), offset: input.columns() - pairs.count() });
         let dense = match bottom {
-            Some(bottom) => bottom.forward(share.numeric, rows, input)?,
+            Some(bottom) => bottom.forward(share.numeric, rows, progress.blocks, input)?,
             None => &[],
         };
         pairs.forward(dense, share.embeddings, input.values_mut(rows), place);
         let loss = top.through_loss((input, Some(d_input)), &mut share, progress, dropout)?;
+        if progress.ends_at_outputs() {
+            return Ok(loss);
+        }
         let slopes = d_input.values(rows);
         match bottom {
             Some(bottom) => bottom.backward(pairs, (share.embeddings, share.gradients), (slopes, place), progress)?,
@@ -79,10 +82,16 @@ impl ChunkStep for DlrmForwardBackward {
 
 impl Bottom {
     /// Forward through the bottom. Returns its output and copies it to the start of each row of `input`.
-    fn forward(&mut self, numeric: &[f32], rows: usize, input: &mut Matrix) -> Result<&[f32], ModelError> {
+    fn forward(
+        &mut self,
+        numeric: &[f32],
+        rows: usize,
+        by: Blocks,
+        input: &mut Matrix,
+    ) -> Result<&[f32], ModelError> {
         let stride = input.stride();
         self.numeric.values_mut(rows).copy_from_slice(numeric);
-        self.stack.forward(&self.numeric.rows(rows)?, rows, None)?;
+        self.stack.forward(&self.numeric.rows(rows)?, rows, by, None)?;
         let output = self.stack.output(rows);
         for (into, vector) in input.values_mut(rows).chunks_exact_mut(stride).zip_eq(output.chunks_exact(self.dim)) {
             into[..self.dim].copy_from_slice(vector);
@@ -104,6 +113,6 @@ impl Bottom {
             into.copy_from_slice(&slopes[..self.dim]);
         }
         pairs.backward((dense, embeddings), (slopes, place), d_dense, gradients);
-        self.stack.backward(&self.numeric.rows(rows)?, rows, progress, None)
+        self.stack.backward(&self.numeric.rows(rows)?, rows, progress, InputSlopes::Unread)
     }
 }

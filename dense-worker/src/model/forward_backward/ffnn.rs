@@ -1,10 +1,9 @@
 //! A chunk through the feed-forward network and back.
 
-use tch::Tensor;
-
+use super::layer::Parts;
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::ModelError;
 use crate::model::dropout::Dropout;
 use crate::model::ffnn::Ffnn;
@@ -20,16 +19,15 @@ pub(in crate::model) struct FfnnForwardBackward {
 }
 
 impl FfnnForwardBackward {
-    /// `gradients` are those of the variables, in their order.
     pub(super) fn new(
         ffnn: &Ffnn,
         numeric: usize,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
         let inputs = ffnn.layers.inputs();
-        let input = Matrix::aligned(CHUNK, inputs)?;
-        let d_input = (inputs > numeric).then(|| Matrix::aligned(CHUNK, inputs - numeric)).transpose()?;
-        Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, CHUNK, true, gradients)? })
+        let input = Matrix::aligned(parts.rows(), inputs)?;
+        let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.rows(), inputs - numeric)).transpose()?;
+        Ok(Self { input, d_input, numeric, layers: Stack::new(&ffnn.layers, true, parts)? })
     }
 }
 
@@ -48,7 +46,7 @@ impl ChunkStep for FfnnForwardBackward {
         let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
         let loss = layers.through_loss((input, d_input.as_ref()), &mut share, progress, dropout)?;
-        let Some(d_input) = d_input else { return Ok(loss) };
+        let Some(d_input) = d_input.as_ref().filter(|_| !progress.ends_at_outputs()) else { return Ok(loss) };
         d_input.copy_from_column(0, rows, share.gradients);
         Ok(loss)
     }

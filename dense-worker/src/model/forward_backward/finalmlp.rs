@@ -1,14 +1,12 @@
 //! A chunk through FinalMLP ([`crate::model::finalmlp`]) and back, without gates.
 
-use tch::Tensor;
-
 use super::fusion::FusionStep;
+use super::layer::Parts;
 use super::matrix::Matrix;
-use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use super::stack::{InputSlopes, Stack};
+use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::dropout::Dropout;
 use crate::model::finalmlp::{FinalMlp, Gate};
-use crate::model::loss::MeanLoss;
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -23,11 +21,11 @@ pub(in crate::model) struct FinalMlpForwardBackward {
 }
 
 impl FinalMlpForwardBackward {
-    /// `gradients` are those of the variables, in their order. `None` for a network with gates.
+    /// `None` for a network with gates.
     pub(super) fn new(
         network: &FinalMlp,
         shape: &InputShape,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Option<Self>, ModelError> {
         let FinalMlp { first, second, fusion } = network;
         if !matches!((&first.gate, &second.gate), (Gate::None, Gate::None)) {
@@ -36,11 +34,11 @@ impl FinalMlpForwardBackward {
         let inputs = shape.numeric + shape.vectors();
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(CHUNK, inputs)?,
-            d_input: Matrix::aligned(CHUNK, inputs)?,
-            first: Stack::new(&first.layers, CHUNK, true, gradients)?,
-            second: Stack::new(&second.layers, CHUNK, true, gradients)?,
-            fusion: FusionStep::new(fusion, gradients)?,
+            input: Matrix::aligned(parts.rows(), inputs)?,
+            d_input: Matrix::aligned(parts.rows(), inputs)?,
+            first: Stack::new(&first.layers, true, parts)?,
+            second: Stack::new(&second.layers, true, parts)?,
+            fusion: FusionStep::new(fusion, parts)?,
         }))
     }
 }
@@ -61,19 +59,21 @@ impl ChunkStep for FinalMlpForwardBackward {
         let rows = share.samples;
         input.put_side_by_side(rows, (share.numeric, *numeric), share.embeddings);
         let x = input.rows(rows)?;
-        first.forward(&x, rows, Some(dropout))?;
-        second.forward(&x, rows, Some(dropout))?;
-        fusion.forward([&first.output_tensor(rows)?, &second.output_tensor(rows)?], rows)?;
+        first.forward(&x, rows, progress.blocks, Some(dropout))?;
+        second.forward(&x, rows, progress.blocks, Some(dropout))?;
+        fusion.forward([&first.output_tensor(rows)?, &second.output_tensor(rows)?], rows, progress.blocks)?;
         share.logits.copy_from_slice(fusion.logits(rows));
-        let MeanLoss { losses, factor } = progress.mean;
-        let loss = losses.sum(share.logits, (share.labels, share.weights), factor, fusion.d_logits(rows));
+        let loss = progress.loss(share.logits, (share.labels, share.weights), fusion.d_logits(rows));
+        if progress.ends_at_outputs() {
+            return Ok(loss);
+        }
         let outputs = [first.output_tensor(rows)?, second.output_tensor(rows)?];
         let slopes = [first.d_output_tensor(rows)?, second.d_output_tensor(rows)?];
         fusion.backward(&outputs, slopes, rows, progress)?;
         drop(outputs);
         let d_x = d_input.rows(rows)?;
-        second.backward(&x, rows, progress, Some(&d_x))?;
-        first.backward_adding(&x, rows, progress, &d_x)?;
+        second.backward(&x, rows, progress, InputSlopes::Written(&d_x))?;
+        first.backward(&x, rows, progress, InputSlopes::Added(&d_x))?;
         drop(d_x);
         d_input.copy_from_column(*numeric, rows, share.gradients);
         Ok(loss)

@@ -8,10 +8,11 @@
 use tch::Tensor;
 use zagros_zip::ZipEq;
 
+use super::ChunkProgress;
+use super::blocks::Blocks;
+use super::layer::{LayerUse, Parts, Variable};
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
-use super::stack::next;
-use super::{CHUNK, ChunkProgress};
 use crate::model::finalmlp::Fusion;
 use crate::model::{ModelError, int};
 
@@ -22,6 +23,7 @@ pub(super) struct FusionStep {
     /// `[outputs]`, the variable itself without autograd.
     bias: Tensor,
     d_bias: Tensor,
+    present: LayerUse,
     /// W, `[outputs · heads, a/heads, b/heads]`, and its gradient.
     products: Tensor,
     d_products: Tensor,
@@ -38,34 +40,39 @@ pub(super) struct FusionStep {
 
 #[derive(Debug)]
 struct FusionTerm {
+    present: LayerUse,
     products: Products,
     d_weight: Tensor,
 }
 
-impl FusionTerm {
-    fn new(weight: &Tensor, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
-        Ok(Self { products: Products::new(weight, CHUNK, None)?, d_weight: next(gradients)? })
-    }
-}
-
 impl FusionStep {
-    /// The gradients of the variables go to `gradients`, in their order.
-    pub(super) fn new(fusion: &Fusion, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
+    /// The next three layers of `parts`.
+    pub(super) fn new(fusion: &Fusion, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = fusion.of_first.parts();
         let (outputs, heads) = (fusion.outputs, fusion.heads);
         let width = |weight: &Tensor| usize::try_from(weight.size()[1]).unwrap_or(0) / heads;
         let (a, b) = (width(weight), width(&fusion.of_second));
         let shape = [int(outputs * heads), int(a), int(b)];
-        let (of_first, d_bias) = (FusionTerm::new(weight, gradients)?, next(gradients)?);
-        let of_second = FusionTerm::new(&fusion.of_second, gradients)?;
-        let matrix = |columns| Matrix::dense(CHUNK, columns);
+        let (of_first, [weight, bias]) = parts.layer([weight, bias])?;
+        let (of_second, [second]) = parts.layer([&fusion.of_second])?;
+        let (present, [products]) = parts.layer_as([(&fusion.products, shape.to_vec())])?;
+        let term = |present, Variable { value, gradient }, width: usize| {
+            let shape = [int(outputs), int(width * heads)];
+            Ok::<_, ModelError>(FusionTerm {
+                present,
+                products: Products::new(value, shape, None, parts)?,
+                d_weight: gradient,
+            })
+        };
+        let matrix = |columns| Matrix::dense(parts.rows(), columns);
         Ok(Self {
-            of_first,
-            of_second,
-            bias: bias.f_detach()?,
-            d_bias,
-            products: fusion.products.f_detach()?.f_view_(shape.as_slice())?,
-            d_products: next(gradients)?.f_view_(shape.as_slice())?,
+            of_first: term(of_first, weight, a)?,
+            of_second: term(of_second, second, b)?,
+            bias: bias.value,
+            d_bias: bias.gradient,
+            present,
+            products: products.value,
+            d_products: products.gradient,
             heads,
             left: (0..outputs * heads).map(|_| matrix(b)).collect::<Result<_, _>>()?,
             d_left: matrix(b)?,
@@ -86,47 +93,65 @@ impl FusionStep {
     }
 
     /// Forward of `[rows, a]` and `[rows, b]`, without space between rows.
-    pub(super) fn forward(&mut self, [first, second]: [&Tensor; 2], rows: usize) -> Result<(), ModelError> {
-        self.of_first.products.forward(first, &mut self.logits.rows(rows)?)?;
-        self.of_second.products.forward(second, &mut self.term.rows(rows)?)?;
+    pub(super) fn forward(
+        &mut self,
+        [first, second]: [&Tensor; 2],
+        rows: usize,
+        by: Blocks,
+    ) -> Result<(), ModelError> {
+        self.of_second.present.forward()?;
+        self.of_second.products.forward(second, &mut self.term.rows(rows)?, by)?;
+        self.of_second.present.forward_done()?;
+        self.of_first.present.forward()?;
+        self.of_first.products.forward(first, &mut self.logits.rows(rows)?, by)?;
         let (bias, outputs) = (values(&self.bias), self.logits.columns());
         let terms = self.term.values(rows).chunks_exact(outputs);
         for (logits, terms) in self.logits.values_mut(rows).chunks_exact_mut(outputs).zip_eq(terms) {
             let terms = terms.iter().zip_eq(bias);
             logits.iter_mut().zip_eq(terms).for_each(|(logit, (term, bias))| *logit += term + bias);
         }
+        self.of_first.present.forward_done()?;
+        self.present.forward()?;
         let (b, all) = (self.d_left.columns(), values(second));
         for (place, left) in self.left.iter_mut().enumerate() {
             let (output, head) = (place / self.heads, place % self.heads);
             let matrix = self.products.f_select(0, int(place))?;
-            let _ = part(first, head, matrix.size()[0])?.f_mm_out(&left.rows(rows)?, &matrix)?;
+            by.each([&part(first, head, matrix.size()[0])?, &left.rows(rows)?], |[first, left], _| {
+                let _ = first.f_mm_out(left, &matrix)?;
+                Ok(())
+            })?;
             let samples = left.values(rows).chunks_exact(b).zip_eq(all.chunks_exact(b * self.heads));
             for (logits, (left, second)) in self.logits.values_mut(rows).chunks_exact_mut(outputs).zip_eq(samples) {
                 let second = &second[head * b..][..b];
                 logits[output] += left.iter().zip_eq(second).map(|(a, b)| a * b).sum::<f32>();
             }
         }
-        Ok(())
+        self.present.forward_done()
     }
 
     /// Backward from [`Self::d_logits`]: writes the slopes of both outputs.
     pub(super) fn backward(
         &mut self,
         [first, second]: &[Tensor; 2],
-        [mut d_first, mut d_second]: [Tensor; 2],
+        [d_first, mut d_second]: [Tensor; 2],
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
         let slopes = self.d_logits.rows(rows)?;
-        self.of_first.products.input_gradient(&slopes, &mut d_first)?;
-        self.of_second.products.input_gradient(&slopes, &mut d_second)?;
+        self.of_first.present.backward()?;
+        self.of_first.products.input_gradient(&slopes, &d_first, progress.blocks)?;
+        self.of_second.present.backward()?;
+        self.of_second.products.input_gradient(&slopes, &d_second, progress.blocks)?;
+        self.present.backward()?;
         for place in 0..self.left.len() {
-            self.head_backward(place, ([first, second], [&mut d_first, &mut d_second]), rows, progress.earlier)?;
+            self.head_backward(place, ([first, second], (&d_first, &mut d_second)), rows, progress)?;
         }
         progress.finished(self.d_products.numel());
+        self.present.backward_done()?;
         let second_term = &mut self.of_second;
         second_term.products.weight_gradient(&slopes, second, &mut second_term.d_weight, progress)?;
         progress.finished(second_term.d_weight.numel());
+        second_term.present.backward_done()?;
         let first_term = &mut self.of_first;
         first_term.products.weight_gradient(&slopes, first, &mut first_term.d_weight, progress)?;
         let d_bias = values_mut(&mut self.d_bias);
@@ -137,16 +162,16 @@ impl FusionStep {
             d_bias.iter_mut().zip_eq(slopes).for_each(|(sum, slope)| *sum += slope);
         }
         progress.finished(self.of_first.d_weight.numel() + self.d_bias.numel());
-        Ok(())
+        self.of_first.present.backward_done()
     }
 
     /// Through the product of one output and head.
     fn head_backward(
         &mut self,
         place: usize,
-        ([first, second], [d_first, d_second]): ([&Tensor; 2], [&mut Tensor; 2]),
+        ([first, second], (d_first, d_second)): ([&Tensor; 2], (&Tensor, &mut Tensor)),
         rows: usize,
-        earlier: bool,
+        progress: &ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
         let (output, head, b, heads) = (place / self.heads, place % self.heads, self.d_left.columns(), self.heads);
         let outputs = self.d_logits.columns();
@@ -162,12 +187,15 @@ impl FusionStep {
         let matrix = self.products.f_select(0, int(place))?;
         let (first, a) = (part(first, head, matrix.size()[0])?, matrix.size()[0]);
         let (d_left, mut d_matrix) = (self.d_left.rows(rows)?, self.d_products.f_select(0, int(place))?);
-        let _ = match earlier {
-            true => d_matrix.f_addmm_(&first.f_tr()?, &d_left)?,
-            false => first.f_tr()?.f_mm_out(&d_matrix, &d_left)?,
-        };
-        let _ = part(d_first, head, a)?.f_addmm_(&d_left, &matrix.f_tr()?)?;
-        Ok(())
+        let transposed = matrix.f_tr()?;
+        progress.blocks.each([&first, &d_left, &part(d_first, head, a)?], |[first, d_left, d_first], block| {
+            let _ = match progress.earlier || block > 0 {
+                true => d_matrix.f_addmm_(&first.f_tr()?, d_left)?,
+                false => first.f_tr()?.f_mm_out(&d_matrix, d_left)?,
+            };
+            let _ = d_first.f_addmm_(d_left, &transposed)?;
+            Ok(())
+        })
     }
 }
 

@@ -4,13 +4,14 @@ use tch::Tensor;
 use zagros_zip::ZipEq;
 
 use super::ChunkProgress;
+use super::layer::{LayerUse, Parts};
 use super::matrix::{values, values_mut};
-use super::stack::next;
 use crate::model::ModelError;
 use crate::model::mlp::Linear;
 
 #[derive(Debug)]
 pub(super) struct LinearTerm {
+    present: LayerUse,
     /// `[1, numeric]` and `[1]`, the variables themselves without autograd.
     weight: Tensor,
     bias: Tensor,
@@ -19,27 +20,37 @@ pub(super) struct LinearTerm {
 }
 
 impl LinearTerm {
-    /// The gradients of the variables go to `gradients`, in their order.
-    pub(super) fn new(linear: &Linear, gradients: &mut impl Iterator<Item = Tensor>) -> Result<Self, ModelError> {
+    /// The next layer of `parts`.
+    pub(super) fn new(linear: &Linear, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = linear.parts();
+        let (present, [weight, bias]) = parts.layer([weight, bias])?;
         Ok(Self {
-            weight: weight.f_detach()?,
-            bias: bias.f_detach()?,
-            d_weight: next(gradients)?,
-            d_bias: next(gradients)?,
+            present,
+            weight: weight.value,
+            bias: bias.value,
+            d_weight: weight.gradient,
+            d_bias: bias.gradient,
         })
     }
 
     /// Adds the term of each sample of `[samples, numeric]`.
-    pub(super) fn add_to(&self, logits: &mut [f32], numeric: &[f32]) {
+    pub(super) fn add_to(&mut self, logits: &mut [f32], numeric: &[f32]) -> Result<(), ModelError> {
+        self.present.forward()?;
         let (weight, bias) = (values(&self.weight), values(&self.bias)[0]);
         for (logit, numbers) in logits.iter_mut().zip_eq(numeric.chunks_exact(weight.len())) {
             *logit += bias + weight.iter().zip_eq(numbers).map(|(weight, number)| weight * number).sum::<f32>();
         }
+        self.present.forward_done()
     }
 
     /// Adds the gradients to those of earlier chunks of the batch. `slopes` are those of the logits.
-    pub(super) fn backward(&mut self, slopes: &[f32], numeric: &[f32], progress: &mut ChunkProgress<'_>) {
+    pub(super) fn backward(
+        &mut self,
+        slopes: &[f32],
+        numeric: &[f32],
+        progress: &mut ChunkProgress<'_>,
+    ) -> Result<(), ModelError> {
+        self.present.backward()?;
         let (d_weight, d_bias) = (values_mut(&mut self.d_weight), values_mut(&mut self.d_bias));
         if !progress.earlier {
             d_weight.fill(0.0);
@@ -51,5 +62,6 @@ impl LinearTerm {
             d_weight.iter_mut().zip_eq(numbers).for_each(|(sum, number)| *sum += slope * number);
         }
         progress.finished(inputs + 1);
+        self.present.backward_done()
     }
 }

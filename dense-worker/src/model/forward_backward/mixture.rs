@@ -9,15 +9,18 @@ use tch::Tensor;
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
+use super::ChunkProgress;
+use super::blocks::Blocks;
+use super::layer::{LayerUse, Parts};
 use super::matrix::Matrix;
 use super::product::Products;
-use super::stack::{Stack, next};
-use super::{CHUNK, ChunkProgress};
+use super::stack::Stack;
 use crate::model::ModelError;
 
 /// A gate over some experts, with memory for one chunk.
 #[derive(Debug)]
 pub(super) struct Mixture {
+    present: LayerUse,
     gate: Products,
     d_gate: Tensor,
     /// s, `[chunk, experts]`.
@@ -30,17 +33,20 @@ pub(super) struct Mixture {
 }
 
 impl Mixture {
-    /// `gate` is G, `[experts, inputs]`. Experts give `width` values. The gradient goes to the next of `gradients`.
+    /// `gate` is G, `[experts, inputs]`. Experts give `width` values. It is the next layer of `parts`.
     pub(super) fn new(
         gate: &Tensor,
         width: usize,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
-        let experts = usize::try_from(gate.size()[0]).unwrap_or(0);
-        let matrix = |columns| Matrix::dense(CHUNK, columns);
+        let shape = [gate.size()[0], gate.size()[1]];
+        let (present, [gate]) = parts.layer([gate])?;
+        let products = Products::new(gate.value, shape, None, parts)?;
+        let (experts, matrix) = (products.outputs(), |columns| Matrix::dense(parts.rows(), columns));
         Ok(Self {
-            gate: Products::new(gate, CHUNK, None)?,
-            d_gate: next(gradients)?,
+            present,
+            gate: products,
+            d_gate: gate.gradient,
             shares: matrix(experts)?,
             d_shares: matrix(experts)?,
             output: matrix(width)?,
@@ -64,9 +70,12 @@ impl Mixture {
         x: &Tensor,
         experts: impl Iterator<Item = &'a Stack>,
         rows: usize,
+        by: Blocks,
     ) -> Result<(), ModelError> {
         let (count, width) = (self.shares.columns(), self.output.columns());
-        self.gate.forward(x, &mut self.shares.rows(rows)?)?;
+        self.present.forward()?;
+        self.gate.forward(x, &mut self.shares.rows(rows)?, by)?;
+        self.present.forward_done()?;
         self.shares.values_mut(rows).chunks_exact_mut(count).for_each(softmax);
         // The readers of the output add their slopes later.
         self.d_output.values_mut(rows).fill(0.0);
@@ -93,7 +102,7 @@ impl Mixture {
     /// earlier chunks.
     pub(super) fn backward<'a>(
         &mut self,
-        (x, d_x): (&Tensor, &mut Tensor),
+        (x, d_x): (&Tensor, &Tensor),
         experts: impl Iterator<Item = &'a mut Stack>,
         rows: usize,
         progress: &mut ChunkProgress<'_>,
@@ -122,9 +131,11 @@ impl Mixture {
             d_shares.iter_mut().zip_eq(shares).for_each(|(slope, share)| *slope = share * (*slope - mean));
         }
         let slopes = self.d_shares.rows(rows)?;
+        self.present.backward()?;
         self.gate.weight_gradient(&slopes, x, &mut self.d_gate, progress)?;
         progress.finished(self.d_gate.numel());
-        self.gate.add_input_gradient(&slopes, d_x)
+        self.gate.add_input_gradient(&slopes, d_x, progress.blocks)?;
+        self.present.backward_done()
     }
 }
 

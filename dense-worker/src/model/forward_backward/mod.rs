@@ -4,6 +4,7 @@
 //! libtorch makes the matrix products. Bias, ReLU, interactions and the loss are loops of this crate. Autograd would
 //! allocate, clear and page in every activation again, and walk over each several times.
 
+mod blocks;
 mod cross;
 mod dcnv2;
 mod deepfm;
@@ -11,28 +12,34 @@ mod dlrm;
 mod ffnn;
 mod finalmlp;
 mod fusion;
+mod layer;
 mod linear_term;
 mod matrix;
 mod mixture;
 mod pairs;
 mod product;
 mod stack;
+mod streamed;
 mod tasks;
 mod threads;
 mod wide_deep;
-
-use tch::Tensor;
+mod window;
 
 use super::dropout::Dropout;
 use super::loss::MeanLoss;
 use super::{InputShape, ModelError, Network};
+use blocks::Blocks;
 use dcnv2::Dcnv2ForwardBackward;
 use deepfm::DeepFmForwardBackward;
 use dlrm::DlrmForwardBackward;
 use ffnn::FfnnForwardBackward;
 use finalmlp::FinalMlpForwardBackward;
+use layer::Parts;
 pub(super) use matrix::{values, values_mut};
+pub use window::{LayerStore, PendingLayer};
+pub(super) use window::LayerWindow;
 use tasks::TasksForwardBackward;
+pub(super) use streamed::StreamedThreads;
 pub(super) use threads::ComputeThreads;
 use wide_deep::WideDeepForwardBackward;
 
@@ -71,7 +78,7 @@ pub(super) struct BatchShare<'a> {
     pub(super) weights: &'a [f32],
     /// `[samples, outputs]`, written.
     pub(super) logits: &'a mut [f32],
-    /// `[samples, ΣD]`, written.
+    /// `[samples, ΣD]`, written; empty when scoring.
     pub(super) gradients: &'a mut [f32],
 }
 
@@ -83,10 +90,45 @@ struct ChunkProgress<'a> {
     earlier: bool,
     /// Whether this is the last chunk.
     last: bool,
+    /// Blocks of the products' rows.
+    blocks: Blocks,
+    purpose: Purpose,
     on_gradients: &'a mut dyn FnMut(usize),
 }
 
+/// What a chunk goes through the network for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Forward, loss and backward.
+    Training,
+    /// Forward alone: the outputs are written, and no gradient.
+    Scoring,
+}
+
 impl ChunkProgress<'_> {
+    /// Whether only the outputs are wanted.
+    fn ends_at_outputs(&self) -> bool {
+        self.purpose == Purpose::Scoring
+    }
+
+    /// The sum of the losses, with their slopes; when scoring, 0, and no slope. The outputs become those that are measured.
+    fn loss(&self, outputs: &mut [f32], (labels, weights): (&[f32], &[f32]), slopes: &mut [f32]) -> f64 {
+        let MeanLoss { losses, factor } = self.mean;
+        if self.ends_at_outputs() {
+            losses.finish(outputs);
+            return 0.0;
+        }
+        let (targets, width) = (losses.targets(), losses.outputs());
+        let rows = outputs.len() / width;
+        let of_block = |(start, count): (usize, usize)| {
+            let part = |values: usize| start * values..(start + count) * values;
+            let weights = if weights.is_empty() { weights } else { &weights[part(1)] };
+            let slopes = &mut slopes[part(width)];
+            losses.sum(&mut outputs[part(width)], (&labels[part(targets)], weights), factor, slopes)
+        };
+        self.blocks.ranges(rows).map(of_block).sum()
+    }
+
     /// Reports that a layer of so many weights has its gradients.
     fn finished(&mut self, weights: usize) {
         if self.last {
@@ -96,25 +138,20 @@ impl ChunkProgress<'_> {
 }
 
 impl ForwardBackward {
-    /// `None` for networks that have only autograd. Steps write to `gradients`, which are those of the variables, in their
-    /// order.
-    pub(super) fn of(
-        network: &Network,
-        shape: &InputShape,
-        gradients: impl IntoIterator<Item = Tensor>,
-    ) -> Result<Option<Self>, ModelError> {
-        let (numeric, gradients) = (shape.numeric, &mut gradients.into_iter());
+    /// `None` for networks that have only autograd.
+    pub(super) fn of(network: &Network, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Option<Self>, ModelError> {
+        let numeric = shape.numeric;
         let step: Box<dyn ChunkStep> = match network {
-            Network::Dlrm(dlrm) => Box::new(DlrmForwardBackward::new(dlrm, gradients)?),
-            Network::Ffnn(ffnn) => Box::new(FfnnForwardBackward::new(ffnn, numeric, gradients)?),
-            Network::Dcnv2(dcnv2) => Box::new(Dcnv2ForwardBackward::new(dcnv2, shape, gradients)?),
-            Network::DeepFm(deepfm) => Box::new(DeepFmForwardBackward::new(deepfm, numeric, gradients)?),
-            Network::WideDeep(wide_deep) => Box::new(WideDeepForwardBackward::new(wide_deep, shape, gradients)?),
-            Network::Tasks(tasks) => match TasksForwardBackward::new(tasks, shape, gradients)? {
+            Network::Dlrm(dlrm) => Box::new(DlrmForwardBackward::new(dlrm, parts)?),
+            Network::Ffnn(ffnn) => Box::new(FfnnForwardBackward::new(ffnn, numeric, parts)?),
+            Network::Dcnv2(dcnv2) => Box::new(Dcnv2ForwardBackward::new(dcnv2, shape, parts)?),
+            Network::DeepFm(deepfm) => Box::new(DeepFmForwardBackward::new(deepfm, numeric, parts)?),
+            Network::WideDeep(wide_deep) => Box::new(WideDeepForwardBackward::new(wide_deep, shape, parts)?),
+            Network::Tasks(tasks) => match TasksForwardBackward::new(tasks, shape, parts)? {
                 Some(step) => Box::new(step),
                 None => return Ok(None),
             },
-            Network::FinalMlp(finalmlp) => match FinalMlpForwardBackward::new(finalmlp, shape, gradients)? {
+            Network::FinalMlp(finalmlp) => match FinalMlpForwardBackward::new(finalmlp, shape, parts)? {
                 Some(step) => Box::new(step),
                 None => return Ok(None),
             },
@@ -141,7 +178,8 @@ impl ForwardBackward {
         let mut earlier = false;
         while share.samples > 0 {
             let chunk = share.split_off(CHUNK.min(share.samples));
-            let mut progress = ChunkProgress { mean, earlier, last: share.samples == 0, on_gradients: finished };
+            let (last, blocks, purpose) = (share.samples == 0, Blocks::TRAINING, Purpose::Training);
+            let mut progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: finished };
             loss += self.0.chunk(chunk, &mut progress, dropout)?;
             earlier = true;
         }
@@ -157,6 +195,7 @@ impl<'a> BatchShare<'a> {
         let part = |values: usize| values / samples * count;
         let (numeric, width) = (part(self.numeric.len()), part(self.embeddings.len()));
         let (labels, weights, outputs) = (part(self.labels.len()), part(self.weights.len()), part(self.logits.len()));
+        let slopes = part(self.gradients.len());
         Self {
             samples: count,
             numeric: take_front(&mut self.numeric, numeric),
@@ -164,7 +203,7 @@ impl<'a> BatchShare<'a> {
             labels: take_front(&mut self.labels, labels),
             weights: take_front(&mut self.weights, weights),
             logits: take_front_mut(&mut self.logits, outputs),
-            gradients: take_front_mut(&mut self.gradients, width),
+            gradients: take_front_mut(&mut self.gradients, slopes),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::blocks::Blocks;
+use super::layer::Parts;
 use super::ChunkProgress;
 use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
@@ -11,12 +13,20 @@ use crate::model::{ModelError, int};
 pub(super) struct Products {
     /// `[outputs, inputs]`, the variable itself without autograd.
     weight: Tensor,
-    /// The same, transposed.
-    transposed: Tensor,
-    /// `[outputs, inputs]`, the weight's gradient while chunks add to it. Used if the gradient's own rows do not start at
-    /// cache lines: rows that do are written a fifth faster.
-    sum: Option<Matrix>,
+    shape: [i64; 2],
+    sum: SumMemory,
     half: Option<Half>,
+}
+
+/// Where the weight's gradient is while chunks add to it.
+#[derive(Debug)]
+enum SumMemory {
+    /// In the gradient itself.
+    Gradient,
+    /// In a matrix of its own, whose rows start at cache lines: they are written a fifth faster.
+    Aligned(Matrix),
+    /// As before, made for each batch: nothing as large as a streamed layer stays.
+    AlignedForBatch(Option<Matrix>),
 }
 
 /// Copies in bf16, kept from chunk to chunk. If the processor has no units for bf16, they are f32 with bf16's digits: the
@@ -33,24 +43,35 @@ struct Half {
 }
 
 impl Products {
-    /// For inputs of up to `rows` rows. With `half`, the products use copies of this kind.
-    pub(super) fn new(weight: &Tensor, rows: usize, half: Option<Kind>) -> Result<Self, ModelError> {
-        let weight = weight.f_detach()?;
-        let transposed = weight.f_tr()?;
-        let size = weight.size();
+    /// For a weight of this shape and inputs of the rows of `parts`. With `half`, the products use copies of this kind.
+    pub(super) fn new(
+        weight: Tensor,
+        shape: [i64; 2],
+        half: Option<Kind>,
+        parts: &Parts<'_>,
+    ) -> Result<Self, ModelError> {
         let half = match half {
             Some(kind) => {
                 let empty = |size: &[i64]| Tensor::f_zeros(size, (kind, Device::Cpu));
-                let copy = empty(&size)?;
-                let (input, slopes) = (empty(&[int(rows), size[1]])?, empty(&[int(rows), size[0]])?);
+                let (copy, rows) = (empty(&shape)?, int(parts.rows()));
+                let (input, slopes) = (empty(&[rows, shape[1]])?, empty(&[rows, shape[0]])?);
                 Some(Half { transposed: copy.f_tr()?, weight: copy, input, slopes })
             }
             None => None,
         };
-        let (outputs, inputs) = (usize::try_from(size[0]).unwrap_or(0), usize::try_from(size[1]).unwrap_or(0));
+        let inputs = usize::try_from(shape[1]).unwrap_or(0);
         let is_wide = inputs > LINE && !inputs.is_multiple_of(LINE);
-        let sum = (half.is_none() && is_wide).then(|| Matrix::aligned(outputs, inputs)).transpose()?;
-        Ok(Self { weight, transposed, sum, half })
+        let sum = match (half.is_none() && is_wide, parts.is_streamed()) {
+            (false, _) => SumMemory::Gradient,
+            (true, false) => SumMemory::Aligned(sum_of(shape)?),
+            (true, true) => SumMemory::AlignedForBatch(None),
+        };
+        Ok(Self { weight, shape, sum, half })
+    }
+
+    /// Outputs of the layer.
+    pub(super) fn outputs(&self) -> usize {
+        usize::try_from(self.shape[0]).unwrap_or(0)
     }
 
     /// Reads the changed weight. Call it before each batch.
@@ -62,18 +83,21 @@ impl Products {
     }
 
     /// `output` = `input`·Wᵀ.
-    pub(super) fn forward(&mut self, input: &Tensor, output: &mut Tensor) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, input: &Tensor, output: &mut Tensor, by: Blocks) -> Result<(), ModelError> {
         match &mut self.half {
             None => {
-                let _ = input.f_mm_out(output, &self.transposed)?;
+                let transposed = self.weight.f_tr()?;
+                by.each([input, output], |[input, output], _| {
+                    let _ = input.f_mm_out(output, &transposed)?;
+                    Ok(())
+                })
             }
             Some(half) => {
                 let mut copy = half.input.f_narrow(0, 0, input.size()[0])?;
                 round(input, &mut copy)?;
-                output.f_copy_(&product(&copy, &half.transposed)?)?;
+                Ok(output.f_copy_(&product(&copy, &half.transposed)?)?)
             }
         }
-        Ok(())
     }
 
     /// Adds slopesᵀ·input to that of earlier chunks. After the last chunk, `gradient` holds the whole sum. `input` is that
@@ -85,26 +109,12 @@ impl Products {
         gradient: &mut Tensor,
         progress: &ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
-        let earlier = progress.earlier;
-        let add = |sum: &mut Tensor| -> Result<(), ModelError> {
-            let slopes = slopes.f_tr()?;
-            let _ = if earlier { sum.f_addmm_(&slopes, input)? } else { slopes.f_mm_out(sum, input)? };
-            Ok(())
-        };
-        let half = match (&mut self.half, &self.sum) {
-            (None, None) => return add(gradient),
-            (None, Some(sum)) => {
-                let mut sum = sum.whole()?;
-                add(&mut sum)?;
-                return if progress.last { Ok(gradient.f_copy_(&sum)?) } else { Ok(()) };
-            }
-            (Some(half), _) => half,
-        };
+        let Some(half) = &mut self.half else { return self.add_to_gradient(slopes, input, gradient, progress) };
         let rows = slopes.size()[0];
         let (mut copy, input) = (half.slopes.f_narrow(0, 0, rows)?, half.input.f_narrow(0, 0, rows)?);
         round(slopes, &mut copy)?;
         let product = product(&copy.f_tr()?, &input)?;
-        if earlier {
+        if progress.earlier {
             let _ = gradient.f_add_(&product)?;
         } else {
             gradient.f_copy_(&product)?;
@@ -112,34 +122,87 @@ impl Products {
         Ok(())
     }
 
-    /// Adds slopes·W to `d_input`, as [`Self::input_gradient`].
-    pub(super) fn add_input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {
-        let _ = match &self.half {
-            None => d_input.f_addmm_(slopes, &self.weight)?,
-            Some(half) => {
-                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
-                d_input.f_add_(&product(&slopes, &half.weight)?)?
-            }
+    fn add_to_gradient(
+        &mut self,
+        slopes: &Tensor,
+        input: &Tensor,
+        gradient: &mut Tensor,
+        progress: &ChunkProgress<'_>,
+    ) -> Result<(), ModelError> {
+        let mut sum = match &mut self.sum {
+            SumMemory::Gradient => return add_products(slopes, input, gradient, progress),
+            SumMemory::Aligned(sum) => sum.whole()?,
+            SumMemory::AlignedForBatch(Some(sum)) => sum.whole()?,
+            SumMemory::AlignedForBatch(none) => none.insert(sum_of(self.shape)?).whole()?,
         };
-        Ok(())
-    }
-
-    /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
-    /// `d_input` has columns.
-    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &mut Tensor) -> Result<(), ModelError> {
-        let (inputs, wanted) = (self.weight.size()[1], d_input.size()[1]);
-        let of = |weight: &Tensor| weight.f_narrow(1, inputs - wanted, wanted);
-        match &self.half {
-            None => {
-                let _ = slopes.f_mm_out(d_input, &of(&self.weight)?)?;
-            }
-            Some(half) => {
-                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
-                d_input.f_copy_(&product(&slopes, &of(&half.weight)?)?)?;
+        add_products(slopes, input, &mut sum, progress)?;
+        if progress.last {
+            gradient.f_copy_(&sum)?;
+            if let SumMemory::AlignedForBatch(sum) = &mut self.sum {
+                *sum = None;
             }
         }
         Ok(())
     }
+
+    /// Adds slopes·W to `d_input`, as [`Self::input_gradient`].
+    pub(super) fn add_input_gradient(
+        &mut self,
+        slopes: &Tensor,
+        d_input: &Tensor,
+        by: Blocks,
+    ) -> Result<(), ModelError> {
+        match &self.half {
+            None => by.each([slopes, d_input], |[slopes, d_input], _| {
+                let _ = d_input.f_addmm_(slopes, &self.weight)?;
+                Ok(())
+            }),
+            Some(half) => {
+                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
+                let _ = d_input.shallow_clone().f_add_(&product(&slopes, &half.weight)?)?;
+                Ok(())
+            }
+        }
+    }
+
+    /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
+    /// `d_input` has columns.
+    pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &Tensor, by: Blocks) -> Result<(), ModelError> {
+        let (inputs, wanted) = (self.shape[1], d_input.size()[1]);
+        let of = |weight: &Tensor| weight.f_narrow(1, inputs - wanted, wanted);
+        match &self.half {
+            None => {
+                let weight = of(&self.weight)?;
+                by.each([slopes, d_input], |[slopes, d_input], _| {
+                    let _ = slopes.f_mm_out(d_input, &weight)?;
+                    Ok(())
+                })
+            }
+            Some(half) => {
+                let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
+                Ok(d_input.shallow_clone().f_copy_(&product(&slopes, &of(&half.weight)?)?)?)
+            }
+        }
+    }
+}
+
+/// Adds slopesᵀ·input, block by block, to that of earlier chunks.
+fn add_products(
+    slopes: &Tensor,
+    input: &Tensor,
+    sum: &mut Tensor,
+    progress: &ChunkProgress<'_>,
+) -> Result<(), ModelError> {
+    progress.blocks.each([slopes, input], |[slopes, input], block| {
+        let slopes = slopes.f_tr()?;
+        let adds = progress.earlier || block > 0;
+        let _ = if adds { sum.f_addmm_(&slopes, input)? } else { slopes.f_mm_out(sum, input)? };
+        Ok(())
+    })
+}
+
+fn sum_of([outputs, inputs]: [i64; 2]) -> Result<Matrix, ModelError> {
+    Matrix::aligned(usize::try_from(outputs).unwrap_or(0), usize::try_from(inputs).unwrap_or(0))
 }
 
 /// Values rounded to bf16.
@@ -160,6 +223,7 @@ fn product(a: &Tensor, b: &Tensor) -> Result<Tensor, ModelError> {
 mod tests {
     use zagros_zip::ZipEq;
 
+    use super::super::Purpose;
     use super::*;
     use crate::model::loss::{Losses, MeanLoss};
 
@@ -171,17 +235,20 @@ mod tests {
         let (weight, input, slopes) = (of([12, 40], 0.7), of([9, 40], 0.3), of([9, 12], 1.1));
         let zeros = |size: [i64; 2]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let all = |kind| {
-            let mut products = Products::new(&weight, 16, Some(kind)).unwrap();
+            let mut none = std::iter::empty();
+            let parts = Parts::resident(&mut none);
+            let mut products = Products::new(weight.shallow_clone(), [12, 40], Some(kind), &parts).unwrap();
             products.refresh().unwrap();
-            let (mut output, mut d_weight, mut d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));
-            products.forward(&input, &mut output).unwrap();
+            let (mut output, mut d_weight, d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));
+            products.forward(&input, &mut output, Blocks::TRAINING).unwrap();
             let losses = Losses::of(&[]);
             let mean = MeanLoss { losses: &losses, factor: 1.0 };
             for (earlier, last) in [(false, false), (true, true)] {
-                let progress = ChunkProgress { mean, earlier, last, on_gradients: &mut |_| () };
+                let (blocks, purpose) = (Blocks::TRAINING, Purpose::Training);
+                let progress = ChunkProgress { mean, earlier, last, blocks, purpose, on_gradients: &mut |_| () };
                 products.weight_gradient(&slopes, &input, &mut d_weight, &progress).unwrap();
             }
-            products.input_gradient(&slopes, &mut d_input).unwrap();
+            products.input_gradient(&slopes, &d_input, Blocks::TRAINING).unwrap();
             [output, d_weight, d_input]
         };
         for (rounded, half) in all(Kind::Float).iter().zip_eq(&all(Kind::BFloat16)) {

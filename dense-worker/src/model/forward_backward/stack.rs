@@ -5,13 +5,14 @@ use zagros_job::Precision;
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
+use super::blocks::Blocks;
+use super::layer::{LayerUse, Parts};
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
 use super::{BatchShare, ChunkProgress};
 use crate::model::ModelError;
 use crate::model::device::has_units;
 use crate::model::dropout::Dropout;
-use crate::model::loss::MeanLoss;
 use crate::model::mlp::Mlp;
 
 /// A stack's layers, with memory for one chunk.
@@ -23,6 +24,9 @@ pub(super) struct Stack {
 
 #[derive(Debug)]
 struct Layer {
+    /// Its number among the layers with dropout.
+    number: usize,
+    present: LayerUse,
     products: Products,
     /// `[outputs]`, the variable itself without autograd.
     bias: Tensor,
@@ -45,33 +49,33 @@ fn half(precision: Precision) -> Option<Kind> {
 }
 
 impl Stack {
-    /// For chunks of up to `rows` samples. The gradients of the variables go to `gradients`, in their order.
-    pub(super) fn new(
-        mlp: &Mlp,
-        rows: usize,
-        dropout: bool,
-        gradients: &mut impl Iterator<Item = Tensor>,
-    ) -> Result<Self, ModelError> {
-        Self::of([mlp], rows, dropout, gradients)
+    /// The next layers of `parts` are those of the MLP.
+    pub(super) fn new(mlp: &Mlp, dropout: bool, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
+        Self::of([mlp], dropout, parts)
     }
 
     /// As [`Self::new`], of MLPs that follow each other.
     pub(super) fn of<'a>(
         mlps: impl IntoIterator<Item = &'a Mlp>,
-        rows: usize,
         dropout: bool,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
         let mut layers = Vec::new();
-        let parts = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
-        for (mlp, weight, bias, activate) in mlps.into_iter().flat_map(parts) {
-            let width = usize::try_from(weight.size()[0]).unwrap_or(0);
+        let of_mlp = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
+        for (mlp, weight, bias, activate) in mlps.into_iter().flat_map(of_mlp) {
+            let shape = [weight.size()[0], weight.size()[1]];
+            let number = if activate && dropout { parts.next_dropout() } else { 0 };
+            let (present, [weight, bias]) = parts.layer([weight, bias])?;
+            let products = Products::new(weight.value, shape, half(mlp.precision_of(activate)), parts)?;
+            let (rows, width) = (parts.rows(), products.outputs());
             let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
             layers.push(Layer {
-                products: Products::new(weight, rows, half(mlp.precision_of(activate)))?,
-                bias: bias.f_detach()?,
-                d_weight: next(gradients)?,
-                d_bias: next(gradients)?,
+                number,
+                present,
+                products,
+                bias: bias.value,
+                d_weight: weight.gradient,
+                d_bias: bias.gradient,
                 output,
                 d_output,
                 mask: Vec::new(),
@@ -91,17 +95,20 @@ impl Stack {
         &mut self,
         input: &Tensor,
         rows: usize,
+        by: Blocks,
         dropout: Option<&mut Dropout>,
     ) -> Result<(), ModelError> {
         let mut dropout = dropout.filter(|_| self.dropout);
         let mut input = input.shallow_clone();
         for layer in &mut self.layers {
             let mut output = layer.output.rows(rows)?;
-            layer.products.forward(&input, &mut output)?;
+            layer.present.forward()?;
+            layer.products.forward(&input, &mut output, by)?;
             add_bias(layer.output.values_mut(rows), values(&layer.bias), layer.activate);
+            layer.present.forward_done()?;
             layer.mask.clear();
             if let Some(dropout) = dropout.as_deref_mut().filter(|_| layer.activate) {
-                dropout.draw(rows * layer.output.columns(), &mut layer.mask);
+                dropout.draw(layer.number, rows * layer.output.columns(), &mut layer.mask);
                 apply_mask(layer.output.values_mut(rows), &layer.mask);
             }
             input = output;
@@ -133,15 +140,17 @@ impl Stack {
     ) -> Result<f64, ModelError> {
         let rows = share.samples;
         let input = input.rows(rows)?;
-        self.forward(&input, rows, Some(dropout))?;
+        self.forward(&input, rows, progress.blocks, Some(dropout))?;
         share.logits.copy_from_slice(self.output(rows));
         if !beside.is_empty() {
             share.logits.iter_mut().zip_eq(beside).for_each(|(logit, term)| *logit += term);
         }
-        let MeanLoss { losses, factor } = progress.mean;
-        let loss = losses.sum(share.logits, (share.labels, share.weights), factor, self.d_output(rows));
+        let loss = progress.loss(share.logits, (share.labels, share.weights), self.d_output(rows));
+        if progress.ends_at_outputs() {
+            return Ok(0.0);
+        }
         let d_input = d_input.map(|d_input| d_input.rows(rows)).transpose()?;
-        self.backward(&input, rows, progress, d_input.as_ref())?;
+        self.backward(&input, rows, progress, d_input.as_ref().map_or(InputSlopes::Unread, InputSlopes::Written))?;
         Ok(loss)
     }
 
@@ -187,52 +196,47 @@ impl Stack {
         self.layers.last().ok_or(ModelError::Shape { what: "a stack has no layer" })
     }
 
-    /// As [`Self::backward`], for an input that others read as well: adds to d loss / d input.
-    pub(super) fn backward_adding(
-        &mut self,
-        input: &Tensor,
-        rows: usize,
-        progress: &mut ChunkProgress<'_>,
-        d_input: &Tensor,
-    ) -> Result<(), ModelError> {
-        self.backward(input, rows, progress, None)?;
-        let Some(first) = self.layers.first_mut() else { return Ok(()) };
-        let slopes = first.d_output.rows(rows)?;
-        first.products.add_input_gradient(&slopes, &mut d_input.shallow_clone())
-    }
-
     /// Call it after [`Self::forward`] on the same input. Adds the gradients of weights and biases to those of earlier
-    /// chunks of the batch. Writes d loss / d input if it is wanted.
+    /// chunks of the batch, and does with d loss / d input what is wanted.
     pub(super) fn backward(
         &mut self,
         input: &Tensor,
         rows: usize,
         progress: &mut ChunkProgress<'_>,
-        d_input: Option<&Tensor>,
+        d_input: InputSlopes<'_>,
     ) -> Result<(), ModelError> {
         for index in (0..self.layers.len()).rev() {
             let (before, rest) = self.layers.split_at_mut(index);
             let layer = &mut rest[0];
+            layer.present.backward()?;
             layer.undo_activation(rows, progress.earlier);
             let slopes = layer.d_output.rows(rows)?;
             let input = before.last().map_or(Ok(input.shallow_clone()), |before| before.output.rows(rows))?;
-            let mut wanted = match before.last() {
-                Some(before) => Some(before.d_output.rows(rows)?),
-                None => d_input.map(Tensor::shallow_clone),
-            };
             layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, progress)?;
             progress.finished(layer.d_weight.numel() + layer.d_bias.numel());
-            if let Some(wanted) = &mut wanted {
-                layer.products.input_gradient(&slopes, wanted)?;
+            match (before.last(), d_input) {
+                (Some(before), _) => {
+                    layer.products.input_gradient(&slopes, &before.d_output.rows(rows)?, progress.blocks)?;
+                }
+                (None, InputSlopes::Unread) => {}
+                (None, InputSlopes::Written(into)) => layer.products.input_gradient(&slopes, into, progress.blocks)?,
+                (None, InputSlopes::Added(to)) => layer.products.add_input_gradient(&slopes, to, progress.blocks)?,
             }
+            layer.present.backward_done()?;
         }
         Ok(())
     }
 }
 
-/// The gradient of the next variable.
-pub(super) fn next(gradients: &mut impl Iterator<Item = Tensor>) -> Result<Tensor, ModelError> {
-    gradients.next().ok_or(ModelError::Shape { what: "a layer has no gradient" })
+/// What a backward does with d loss / d input.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum InputSlopes<'a> {
+    /// Nobody needs it.
+    Unread,
+    /// It is written here. The matrix has a column for each of the last inputs.
+    Written(&'a Tensor),
+    /// It is added to this, as others read the input as well.
+    Added(&'a Tensor),
 }
 
 impl Layer {

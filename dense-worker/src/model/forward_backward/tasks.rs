@@ -3,12 +3,13 @@
 use tch::Tensor;
 use zagros_zip::ZipEq;
 
+use super::blocks::Blocks;
+use super::layer::Parts;
 use super::matrix::Matrix;
 use super::mixture::Mixture;
-use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use super::stack::{InputSlopes, Stack};
+use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::dropout::Dropout;
-use crate::model::loss::MeanLoss;
 use crate::model::mlp::Mlp;
 use crate::model::tasks::{self, Tasks};
 use crate::model::{InputShape, ModelError};
@@ -50,59 +51,59 @@ struct TargetInputs {
 }
 
 impl TasksForwardBackward {
-    /// `gradients` are those of the variables, in their order. `None` for experts without layers.
+    /// `None` for experts without layers.
     pub(super) fn new(
         network: &Tasks,
         shape: &InputShape,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Option<Self>, ModelError> {
         let inputs = shape.numeric + shape.width();
         let shared = match &network.shared {
             tasks::Shared::Bottom(None) => SharedStacks::Nothing,
-            tasks::Shared::Bottom(Some(bottom)) => SharedStacks::Bottom(Stack::new(bottom, CHUNK, true, gradients)?),
+            tasks::Shared::Bottom(Some(bottom)) => SharedStacks::Bottom(Stack::new(bottom, true, parts)?),
             tasks::Shared::Mmoe(experts, gates) => {
                 if experts.iter().any(|expert| expert.inputs() == 0) {
                     return Ok(None);
                 }
                 let none: Vec<Vec<Mlp>> = gates.iter().map(|_| Vec::new()).collect();
-                SharedStacks::Levels(vec![ExpertLevel::new((experts, &none), gates, None, gradients)?])
+                SharedStacks::Levels(vec![ExpertLevel::new((experts, &none), gates, None, parts)?])
             }
             tasks::Shared::Ple(levels) => {
                 if levels.iter().flat_map(|level| &level.shared).any(|expert| expert.inputs() == 0) {
                     return Ok(None);
                 }
                 let level = |level: &tasks::Level| {
-                    ExpertLevel::new((&level.shared, &level.own), &level.gates, level.shared_gate.as_ref(), gradients)
+                    ExpertLevel::new((&level.shared, &level.own), &level.gates, level.shared_gate.as_ref(), parts)
                 };
                 SharedStacks::Levels(levels.iter().map(level).collect::<Result<_, _>>()?)
             }
         };
-        let tower = |tower: &Mlp| Stack::new(tower, CHUNK, true, gradients);
+        let towers = network.towers.iter().map(|tower| Stack::new(tower, true, parts)).collect::<Result<_, _>>()?;
         Ok(Some(Self {
             numeric: shape.numeric,
-            input: Matrix::aligned(CHUNK, inputs)?,
-            d_input: Matrix::aligned(CHUNK, inputs)?,
+            input: Matrix::aligned(parts.rows(), inputs)?,
+            d_input: Matrix::aligned(parts.rows(), inputs)?,
             shared,
-            towers: network.towers.iter().map(tower).collect::<Result<_, _>>()?,
+            towers,
             d_logits: Vec::new(),
         }))
     }
 
     /// Forward to the towers. Answers what each reads.
-    fn forward_shared(&mut self, rows: usize, dropout: &mut Dropout) -> Result<Vec<Tensor>, ModelError> {
+    fn forward_shared(&mut self, rows: usize, by: Blocks, dropout: &mut Dropout) -> Result<Vec<Tensor>, ModelError> {
         let x = self.input.rows(rows)?;
         let targets = self.towers.len();
         match &mut self.shared {
             SharedStacks::Nothing => Ok(TargetInputs::the_same(&x, targets).own),
             SharedStacks::Bottom(bottom) => {
-                bottom.forward(&x, rows, Some(dropout))?;
+                bottom.forward(&x, rows, by, Some(dropout))?;
                 bottom.ends(rows).1.fill(0.0);
                 Ok(TargetInputs::the_same(&bottom.output_tensor(rows)?, targets).own)
             }
             SharedStacks::Levels(levels) => {
                 let mut read = TargetInputs::the_same(&x, targets);
                 for level in levels {
-                    level.forward(&read, rows, dropout)?;
+                    level.forward(&read, rows, by, dropout)?;
                     read = level.outputs(&x, rows)?;
                 }
                 Ok(read.own)
@@ -116,7 +117,7 @@ impl TasksForwardBackward {
         let targets = self.towers.len();
         match &mut self.shared {
             SharedStacks::Nothing => Ok(()),
-            SharedStacks::Bottom(bottom) => bottom.backward(&x, rows, progress, Some(&d_x)),
+            SharedStacks::Bottom(bottom) => bottom.backward(&x, rows, progress, InputSlopes::Written(&d_x)),
             SharedStacks::Levels(levels) => {
                 for index in (0..levels.len()).rev() {
                     let (before, rest) = levels.split_at_mut(index);
@@ -164,9 +165,9 @@ impl ChunkStep for TasksForwardBackward {
         let rows = share.samples;
         self.input.put_side_by_side(rows, (share.numeric, self.numeric), share.embeddings);
         self.d_input.values_mut(rows).fill(0.0);
-        let read = self.forward_shared(rows, dropout)?;
+        let read = self.forward_shared(rows, progress.blocks, dropout)?;
         for (tower, read) in self.towers.iter_mut().zip_eq(&read) {
-            tower.forward(read, rows, Some(dropout))?;
+            tower.forward(read, rows, progress.blocks, Some(dropout))?;
         }
         let outputs = share.logits.len() / rows;
         let mut start = 0;
@@ -174,8 +175,10 @@ impl ChunkStep for TasksForwardBackward {
             start = copy_columns(tower.output(rows), share.logits, (rows, outputs, start));
         }
         self.d_logits.resize(share.logits.len(), 0.0);
-        let MeanLoss { losses, factor } = progress.mean;
-        let loss = losses.sum(share.logits, (share.labels, share.weights), factor, &mut self.d_logits);
+        let loss = progress.loss(share.logits, (share.labels, share.weights), &mut self.d_logits);
+        if progress.ends_at_outputs() {
+            return Ok(loss);
+        }
         let d_read = self.d_read(rows)?;
         let mut end = outputs;
         for (target, tower) in self.towers.iter_mut().enumerate().rev() {
@@ -185,7 +188,7 @@ impl ChunkStep for TasksForwardBackward {
             for (into, slopes) in slopes.chunks_exact_mut(width).zip_eq(self.d_logits.chunks_exact(outputs)) {
                 into.copy_from_slice(&slopes[end..][..width]);
             }
-            tower.backward_adding(&read[target], rows, progress, &d_read[target])?;
+            tower.backward(&read[target], rows, progress, InputSlopes::Added(&d_read[target]))?;
         }
         drop((read, d_read));
         self.backward_shared(rows, progress)?;
@@ -205,16 +208,16 @@ impl ExpertLevel {
         (shared, own): (&[Mlp], &[Vec<Mlp>]),
         gates: &[Tensor],
         shared_gate: Option<&Tensor>,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
         let mut stacks = |experts: &[Mlp]| {
-            experts.iter().map(|expert| Stack::new(expert, CHUNK, true, gradients)).collect::<Result<Vec<_>, _>>()
+            experts.iter().map(|expert| Stack::new(expert, true, parts)).collect::<Result<Vec<_>, _>>()
         };
         let shared = stacks(shared)?;
         let own: Vec<Vec<Stack>> = own.iter().map(|experts| stacks(experts)).collect::<Result<_, _>>()?;
         let width = shared.iter().chain(own.iter().flatten()).next().map_or(0, Stack::width);
-        let gates = gates.iter().map(|gate| Mixture::new(gate, width, gradients)).collect::<Result<_, _>>()?;
-        let shared_gate = shared_gate.map(|gate| Mixture::new(gate, width, gradients)).transpose()?;
+        let gates = gates.iter().map(|gate| Mixture::new(gate, width, parts)).collect::<Result<_, _>>()?;
+        let shared_gate = shared_gate.map(|gate| Mixture::new(gate, width, parts)).transpose()?;
         Ok(Self { shared, own, gates, shared_gate })
     }
 
@@ -227,18 +230,18 @@ impl ExpertLevel {
         self.experts_mut().try_for_each(Stack::refresh)
     }
 
-    fn forward(&mut self, read: &TargetInputs, rows: usize, dropout: &mut Dropout) -> Result<(), ModelError> {
+    fn forward(&mut self, read: &TargetInputs, rows: usize, by: Blocks, dropout: &mut Dropout) -> Result<(), ModelError> {
         for expert in &mut self.shared {
-            expert.forward(&read.shared, rows, Some(dropout))?;
+            expert.forward(&read.shared, rows, by, Some(dropout))?;
         }
         for (experts, input) in self.own.iter_mut().zip_eq(&read.own) {
-            experts.iter_mut().try_for_each(|expert| expert.forward(input, rows, Some(dropout)))?;
+            experts.iter_mut().try_for_each(|expert| expert.forward(input, rows, by, Some(dropout)))?;
         }
         for (target, gate) in self.gates.iter_mut().enumerate() {
-            gate.forward(&read.own[target], self.own[target].iter().chain(&self.shared), rows)?;
+            gate.forward(&read.own[target], self.own[target].iter().chain(&self.shared), rows, by)?;
         }
         let all = self.own.iter().flatten().chain(&self.shared);
-        self.shared_gate.as_mut().map_or(Ok(()), |gate| gate.forward(&read.shared, all, rows))
+        self.shared_gate.as_mut().map_or(Ok(()), |gate| gate.forward(&read.shared, all, rows, by))
     }
 
     /// What the next level or the towers read.
@@ -267,7 +270,7 @@ impl ExpertLevel {
     fn backward(
         &mut self,
         read: &TargetInputs,
-        mut d_read: TargetInputs,
+        d_read: TargetInputs,
         rows: usize,
         progress: &mut ChunkProgress<'_>,
     ) -> Result<(), ModelError> {
@@ -275,19 +278,19 @@ impl ExpertLevel {
         let Self { shared, own, gates, shared_gate } = self;
         if let Some(gate) = shared_gate {
             let all = own.iter_mut().flatten().chain(&mut *shared);
-            gate.backward((&read.shared, &mut d_read.shared), all, rows, progress)?;
+            gate.backward((&read.shared, &d_read.shared), all, rows, progress)?;
         }
         for (target, gate) in gates.iter_mut().enumerate().rev() {
             let seen = own[target].iter_mut().chain(&mut *shared);
-            gate.backward((&read.own[target], &mut d_read.own[target]), seen, rows, progress)?;
+            gate.backward((&read.own[target], &d_read.own[target]), seen, rows, progress)?;
         }
         for (target, experts) in own.iter_mut().enumerate().rev() {
             for expert in experts.iter_mut().rev() {
-                expert.backward_adding(&read.own[target], rows, progress, &d_read.own[target])?;
+                expert.backward(&read.own[target], rows, progress, InputSlopes::Added(&d_read.own[target]))?;
             }
         }
         for expert in shared.iter_mut().rev() {
-            expert.backward_adding(&read.shared, rows, progress, &d_read.shared)?;
+            expert.backward(&read.shared, rows, progress, InputSlopes::Added(&d_read.shared))?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use zagros_zip::ZipEq;
 
+use super::layer::Parts;
 use super::{BatchShare, ForwardBackward};
 use crate::model::Final;
 use crate::model::dropout::Dropout;
@@ -36,12 +37,12 @@ impl ComputeThreads {
         threads: usize,
         dropout: impl Fn(u64) -> Dropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(step) = ForwardBackward::of(network, shape, gradients.views())? else { return Ok(None) };
+        let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut gradients.views()))? else { return Ok(None) };
         let lead = ComputeThread { step, dropout: dropout(0) };
         let mut others = Vec::new();
         for index in 1..threads {
             let own = gradients.twin()?;
-            let Some(step) = ForwardBackward::of(network, shape, own.views())? else { return Ok(None) };
+            let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut own.views()))? else { return Ok(None) };
             others.push((ComputeThread { step, dropout: dropout(index as u64) }, own));
         }
         Ok(Some(Self { lead, others }))
@@ -116,8 +117,14 @@ impl ComputeThread {
     }
 }
 
+/// The most samples that a thread of these can have in a batch of `samples`.
+pub(super) fn most_samples(samples: usize, threads: usize) -> usize {
+    // Fewer samples may have fewer threads.
+    (1..=threads).map(|used| samples.min(used * LEAST).div_ceil(used)).chain([samples.div_ceil(threads.max(1))]).max().unwrap_or(samples)
+}
+
 /// How many samples each used thread has: as even as possible, so that no thread waits for another.
-fn share_sizes(samples: usize, threads: usize) -> impl ExactSizeIterator<Item = usize> {
+pub(super) fn share_sizes(samples: usize, threads: usize) -> impl ExactSizeIterator<Item = usize> {
     let threads = threads.min(samples.div_ceil(LEAST)).max(1);
     (0..threads).map(move |thread| samples / threads + usize::from(thread < samples % threads))
 }
@@ -159,6 +166,17 @@ mod tests {
                 let sizes = sizes(samples, threads);
                 assert!(sizes.len() <= threads && sizes.iter().sum::<usize>() == samples, "{sizes:?}");
                 assert!(sizes.iter().max() <= sizes.iter().min().map(|least| least + 1).as_ref(), "{sizes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_batch_gives_a_thread_more_than_the_most() {
+        for (batch, threads) in [(4096, 4), (100, 8), (64, 8), (1, 3), (1000, 1)] {
+            let most = most_samples(batch, threads);
+            for samples in 1..=batch {
+                let largest = share_sizes(samples, threads).max().unwrap();
+                assert!(largest <= most, "{samples} of {batch} on {threads}: {largest}, not {most}");
             }
         }
     }

@@ -1,12 +1,12 @@
 //! A chunk through Wide & Deep ([`crate::model::wide_deep`]) and back.
 
-use tch::Tensor;
 use zagros_zip::ZipEq;
 
+use super::layer::Parts;
 use super::linear_term::LinearTerm;
 use super::matrix::Matrix;
 use super::stack::Stack;
-use super::{BatchShare, CHUNK, ChunkProgress, ChunkStep};
+use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::dropout::Dropout;
 use crate::model::wide_deep::WideDeep;
 use crate::model::{InputShape, ModelError};
@@ -27,22 +27,21 @@ pub(in crate::model) struct WideDeepForwardBackward {
 }
 
 impl WideDeepForwardBackward {
-    /// `gradients` are those of the variables, in their order.
     pub(super) fn new(
         network: &WideDeep,
         shape: &InputShape,
-        gradients: &mut impl Iterator<Item = Tensor>,
+        parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
         let (numeric, inputs) = (shape.numeric, network.deep.inputs());
-        let wide = network.wide.as_ref().map(|wide| LinearTerm::new(wide, gradients)).transpose()?;
+        let wide = network.wide.as_ref().map(|wide| LinearTerm::new(wide, parts)).transpose()?;
         Ok(Self {
             numeric,
             dims: shape.embeddings.clone(),
             wide,
-            input: Matrix::aligned(CHUNK, inputs)?,
-            d_input: (inputs > numeric).then(|| Matrix::aligned(CHUNK, inputs - numeric)).transpose()?,
+            input: Matrix::aligned(parts.rows(), inputs)?,
+            d_input: (inputs > numeric).then(|| Matrix::aligned(parts.rows(), inputs - numeric)).transpose()?,
             wide_logits: Vec::new(),
-            deep: Stack::new(&network.deep, CHUNK, true, gradients)?,
+            deep: Stack::new(&network.deep, true, parts)?,
         })
     }
 }
@@ -75,12 +74,15 @@ impl ChunkStep for WideDeepForwardBackward {
             }
         }
         if let Some(wide) = wide {
-            wide.add_to(wide_logits, share.numeric);
+            wide.add_to(wide_logits, share.numeric)?;
         }
         let loss = deep.through_loss_beside(wide_logits, (input, d_input.as_ref()), &mut share, progress, dropout)?;
+        if progress.ends_at_outputs() {
+            return Ok(loss);
+        }
         let slopes = deep.d_logits(rows);
         if let Some(wide) = wide {
-            wide.backward(slopes, share.numeric, progress);
+            wide.backward(slopes, share.numeric, progress)?;
         }
         let deep_slopes = d_input.as_ref().map(|d_input| (d_input.values(rows), d_input.stride()));
         for (sample, slope) in slopes.iter().enumerate() {

@@ -31,7 +31,7 @@ fn networks() -> [Model; 5] {
 }
 
 fn mirrored(job: &Job) -> DenseModel {
-    DenseModel::new_at(job, DevicePlacement { device: Device::Cpu, mirrored: true }).unwrap()
+    DenseModel::new_at(job, DevicePlacement { device: Device::Cpu, mirrored: true }, None).unwrap()
 }
 
 fn step(model: &mut DenseModel, samples: &Samples) -> StepOutput {
@@ -46,7 +46,7 @@ fn a_mirrored_network_makes_the_same_steps_bit_for_bit() {
         let samples = Samples::random(&job, 9);
         let (mut plain, mut mirrored) = (DenseModel::new(&job).unwrap(), mirrored(&job));
         // Both by autograd.
-        plain.compute = None;
+        plain.compute = Compute::Autograd;
         for _ in 0..3 {
             assert_eq!(step(&mut mirrored, &samples), step(&mut plain, &samples), "{:?}", job.model);
             assert_eq!(mirrored.gradients(), plain.gradients());

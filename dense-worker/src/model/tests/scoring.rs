@@ -85,7 +85,8 @@ fn a_logit_has_the_same_bits_in_every_batch() {
             }
             for precision in [Precision::F32, Precision::Bf16] {
                 let mut job = job(numeric, &dims, network.clone());
-                job.train.precision = precision;
+                // With this seed no network's only units are all off.
+                (job.train.precision, job.train.seed) = (precision, 3);
                 check(&job);
             }
         }

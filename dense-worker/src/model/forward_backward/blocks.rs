@@ -1,0 +1,80 @@
+//! Rows of a product, a block at a time.
+//!
+//! A library sums a product in an order that depends on its shape. Whether a batch goes through the network chunk by chunk or
+//! layer by layer, its products are made of the same blocks of rows in the same order, so the results have the same bits.
+
+use tch::Tensor;
+
+use super::CHUNK;
+use crate::model::{ModelError, int};
+
+/// Rows of a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks(usize);
+
+impl Blocks {
+    /// Those of a training step.
+    pub(super) const TRAINING: Self = Self(CHUNK);
+
+    /// Blocks of so many rows.
+    pub(super) fn of(rows: usize) -> Self {
+        Self(rows)
+    }
+
+    /// Calls `work` with each block's rows of the matrices, which have equally many rows, and its number.
+    pub(super) fn each<const N: usize>(
+        self,
+        matrices: [&Tensor; N],
+        mut work: impl FnMut([&mut Tensor; N], usize) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let rows = matrices.first().map_or(0, |matrix| usize::try_from(matrix.size()[0]).unwrap_or(0));
+        if rows <= self.0 {
+            return work(matrices.map(Tensor::shallow_clone).each_mut(), 0);
+        }
+        for (block, (start, count)) in self.ranges(rows).enumerate() {
+            let part = |matrix: &Tensor| matrix.f_narrow(0, int(start), int(count));
+            let mut parts = Vec::with_capacity(N);
+            for matrix in matrices {
+                parts.push(part(matrix)?);
+            }
+            let lost = |_| ModelError::Shape { what: "a block lost a matrix" };
+            let mut parts: [Tensor; N] = parts.try_into().map_err(lost)?;
+            work(parts.each_mut(), block)?;
+        }
+        Ok(())
+    }
+
+    /// The first row and the number of rows of each block.
+    pub(super) fn ranges(self, rows: usize) -> impl Iterator<Item = (usize, usize)> {
+        (0..rows).step_by(self.0).map(move |start| (start, self.0.min(rows - start)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_all_rows_once() {
+        let ranges = |size, rows| Blocks::of(size).ranges(rows).collect::<Vec<_>>();
+        assert_eq!(ranges(4, 10), [(0, 4), (4, 4), (8, 2)]);
+        assert_eq!(ranges(4, 4), [(0, 4)]);
+        assert!(ranges(4, 0).is_empty());
+    }
+
+    #[test]
+    fn each_block_is_a_part_of_each_matrix() {
+        let (from, to) = (Tensor::arange(10, (tch::Kind::Float, tch::Device::Cpu)), Tensor::zeros([10], (tch::Kind::Float, tch::Device::Cpu)));
+        for size in [3, 10, 20] {
+            let mut numbers = Vec::new();
+            let copy = |[from, to]: [&mut Tensor; 2], number| {
+                numbers.push(number);
+                to.copy_(from);
+                Ok(())
+            };
+            Blocks::of(size).each([&from, &to], copy).unwrap();
+            assert_eq!(numbers.len(), 10_usize.div_ceil(size));
+            assert_eq!(to, from);
+        }
+    }
+}

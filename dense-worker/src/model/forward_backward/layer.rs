@@ -1,0 +1,229 @@
+//! The variables of a layer as a step sees them. A resident layer always has them. A streamed layer has them only while the
+//! step uses it: [`LayerUse`] puts them in place and takes them away, and the step's code is the same.
+
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+use zagros_zip::ZipEq;
+
+use super::CHUNK;
+use super::window::{LayerWindow, UseNumber};
+use crate::model::ModelError;
+
+/// What the parts of a step are built from.
+pub(super) struct Parts<'a> {
+    source: PartSource<'a>,
+    rows: usize,
+    /// Layers that were built.
+    built: usize,
+    /// Of them, those with dropout.
+    dropouts: usize,
+}
+
+enum PartSource<'a> {
+    /// The gradients of the variables, in their order.
+    Resident(&'a mut dyn Iterator<Item = Tensor>),
+    /// The layers come and go by this window, for this thread.
+    Streamed(&'a Arc<LayerWindow>, usize),
+}
+
+/// A variable's value and gradient.
+#[derive(Debug)]
+pub(super) struct Variable {
+    /// Without autograd.
+    pub(super) value: Tensor,
+    pub(super) gradient: Tensor,
+}
+
+/// When a layer's variables are there.
+#[derive(Debug)]
+pub(super) enum LayerUse {
+    Always,
+    Between(StreamedLayer),
+}
+
+/// A layer whose variables come and go.
+#[derive(Debug)]
+pub(super) struct StreamedLayer {
+    window: Arc<LayerWindow>,
+    thread: usize,
+    layer: usize,
+    variables: Vec<StreamedVariable>,
+    present: Option<UseNumber>,
+    /// All gradients of the layer, one after another.
+    gradients: Option<Tensor>,
+}
+
+/// Second handles of a [`Variable`]'s tensors: what is set here, is seen there.
+#[derive(Debug)]
+struct StreamedVariable {
+    value: Tensor,
+    gradient: Tensor,
+    shape: Vec<i64>,
+}
+
+impl<'a> Parts<'a> {
+    /// Parts for chunks of resident layers.
+    pub(super) fn resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
+        Self { source: PartSource::Resident(gradients), rows: CHUNK, built: 0, dropouts: 0 }
+    }
+
+    /// Parts for up to `rows` samples that go through one layer after another.
+    pub(super) fn streamed(window: &'a Arc<LayerWindow>, thread: usize, rows: usize) -> Self {
+        Self { source: PartSource::Streamed(window, thread), rows, built: 0, dropouts: 0 }
+    }
+
+    /// The most samples that go through the network together.
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of the next layer with dropout.
+    pub(super) fn next_dropout(&mut self) -> usize {
+        self.dropouts += 1;
+        self.dropouts - 1
+    }
+
+    /// Whether memory that is as large as a layer is given back between uses.
+    pub(super) fn is_streamed(&self) -> bool {
+        matches!(self.source, PartSource::Streamed(..))
+    }
+
+    /// The next layer, in the order in which the network made its weights.
+    pub(super) fn layer<const N: usize>(
+        &mut self,
+        variables: [&Tensor; N],
+    ) -> Result<(LayerUse, [Variable; N]), ModelError> {
+        self.layer_as(variables.map(|variable| (variable, variable.size())))
+    }
+
+    /// As [`Self::layer`], with the variables seen in these shapes.
+    pub(super) fn layer_as<const N: usize>(
+        &mut self,
+        variables: [(&Tensor, Vec<i64>); N],
+    ) -> Result<(LayerUse, [Variable; N]), ModelError> {
+        let lost = ModelError::Shape { what: "a layer has no gradient" };
+        let layer = self.built;
+        self.built += 1;
+        match &mut self.source {
+            PartSource::Resident(gradients) => {
+                let mut made = Vec::with_capacity(N);
+                for (variable, shape) in variables {
+                    let gradient = gradients.next().ok_or(ModelError::Shape { what: "a layer has no gradient" })?;
+                    let value = variable.f_detach()?.f_view_(shape.as_slice())?;
+                    made.push(Variable { value, gradient: gradient.f_view_(shape.as_slice())? });
+                }
+                Ok((LayerUse::Always, made.try_into().map_err(|_| lost)?))
+            }
+            PartSource::Streamed(window, thread) => {
+                let (mut made, mut streamed) = (Vec::with_capacity(N), Vec::with_capacity(N));
+                for (_, shape) in variables {
+                    let (value, gradient) = (nothing()?, nothing()?);
+                    let handles = (value.shallow_clone(), gradient.shallow_clone());
+                    streamed.push(StreamedVariable { value: handles.0, gradient: handles.1, shape });
+                    made.push(Variable { value, gradient });
+                }
+                let streamed = StreamedLayer {
+                    window: Arc::clone(window),
+                    thread: *thread,
+                    layer,
+                    variables: streamed,
+                    present: None,
+                    gradients: None,
+                };
+                Ok((LayerUse::Between(streamed), made.try_into().map_err(|_| lost)?))
+            }
+        }
+    }
+}
+
+impl LayerUse {
+    /// Before the layer's part of a forward. Waits for its values.
+    pub(super) fn forward(&mut self) -> Result<(), ModelError> {
+        match self {
+            Self::Always => Ok(()),
+            Self::Between(layer) => layer.begin(),
+        }
+    }
+
+    /// After the layer's part of a forward.
+    pub(super) fn forward_done(&mut self) -> Result<(), ModelError> {
+        match self {
+            Self::Always => Ok(()),
+            Self::Between(layer) => layer.end(),
+        }
+    }
+
+    /// Before the layer's part of a backward. Waits for its values, and gives memory for its gradients, which holds anything.
+    pub(super) fn backward(&mut self) -> Result<(), ModelError> {
+        match self {
+            Self::Always => Ok(()),
+            Self::Between(layer) => layer.begin().and_then(|()| layer.begin_gradients()),
+        }
+    }
+
+    /// After the layer's part of a backward: its gradients are whole.
+    pub(super) fn backward_done(&mut self) -> Result<(), ModelError> {
+        match self {
+            Self::Always => Ok(()),
+            Self::Between(layer) => layer.end().and_then(|()| layer.give_gradients()),
+        }
+    }
+}
+
+impl StreamedLayer {
+    fn begin(&mut self) -> Result<(), ModelError> {
+        let (number, values) = self.window.begin(self.thread, self.layer)?;
+        self.present = Some(number);
+        self.view(&values, |variable| &mut variable.value)
+    }
+
+    fn end(&mut self) -> Result<(), ModelError> {
+        for variable in &mut self.variables {
+            variable.value.f_set_data(&nothing()?)?;
+        }
+        self.present.take().map_or(Ok(()), |number| self.window.end(number))
+    }
+
+    fn begin_gradients(&mut self) -> Result<(), ModelError> {
+        let count: i64 = self.variables.iter().map(StreamedVariable::count).sum();
+        let gradients = Tensor::f_empty([count], (Kind::Float, Device::Cpu))?;
+        self.view(&gradients, |variable| &mut variable.gradient)?;
+        self.gradients = Some(gradients);
+        Ok(())
+    }
+
+    fn give_gradients(&mut self) -> Result<(), ModelError> {
+        for variable in &mut self.variables {
+            variable.gradient.f_set_data(&nothing()?)?;
+        }
+        self.gradients.take().map_or(Ok(()), |gradients| self.window.give(self.thread, self.layer, gradients))
+    }
+
+    /// Makes tensors of the variables views of their parts of `all`.
+    fn view(
+        &mut self,
+        all: &Tensor,
+        of: impl Fn(&mut StreamedVariable) -> &mut Tensor,
+    ) -> Result<(), ModelError> {
+        let mut start = 0;
+        let counts: Vec<i64> = self.variables.iter().map(StreamedVariable::count).collect();
+        for (variable, count) in self.variables.iter_mut().zip_eq(counts) {
+            let part = all.f_narrow(0, start, count)?.f_view_(variable.shape.as_slice())?;
+            of(variable).f_set_data(&part)?;
+            start += count;
+        }
+        Ok(())
+    }
+}
+
+impl StreamedVariable {
+    fn count(&self) -> i64 {
+        self.shape.iter().product()
+    }
+}
+
+/// A tensor without values: a product with it fails, so that nothing reads a layer that is not there.
+fn nothing() -> Result<Tensor, ModelError> {
+    Ok(Tensor::f_zeros([0], (Kind::Float, Device::Cpu))?)
+}

@@ -1,0 +1,188 @@
+//! The step of a network whose weights are elsewhere: the whole batch goes through one layer after another.
+//!
+//! A resident network takes a batch in chunks, each through all layers. Here all chunks go through a layer before the next one,
+//! so that a layer's weights come twice per step: for the forward, and for the backward. The products are those of a resident
+//! network, so the results have the same bits.
+
+use std::sync::Arc;
+
+use zagros_zip::{ZipEq, number_from};
+
+use super::blocks::Blocks;
+use super::layer::Parts;
+use super::threads::{most_samples, share_sizes};
+use super::window::LayerWindow;
+use super::{BatchShare, ChunkProgress, ForwardBackward, Purpose};
+use crate::model::dropout::Dropout;
+use crate::model::loss::{Losses, MeanLoss, mean_over};
+use crate::model::scoring::BLOCK;
+use crate::model::{InputShape, ModelError, Network};
+
+/// Threads that make a step together, each with a share of the batch.
+#[derive(Debug)]
+pub(in crate::model) struct StreamedThreads {
+    window: Arc<LayerWindow>,
+    threads: Vec<StreamedThread>,
+    /// The most samples of a thread, a multiple of [`BLOCK`].
+    rows: usize,
+}
+
+#[derive(Debug)]
+struct StreamedThread {
+    step: ForwardBackward,
+    dropout: Dropout,
+    /// Drops nothing.
+    keep: Dropout,
+}
+
+/// What all threads of a pass have in common.
+#[derive(Clone, Copy, Debug)]
+struct Pass<'a> {
+    purpose: Purpose,
+    blocks: Blocks,
+    mean: MeanLoss<'a>,
+}
+
+impl StreamedThreads {
+    /// For batches of up to `batch` samples; `None` for networks that have only autograd.
+    pub(in crate::model) fn of(
+        network: &Network,
+        shape: &InputShape,
+        window: &Arc<LayerWindow>,
+        (threads, batch): (usize, usize),
+        dropout: impl Fn(u64) -> Dropout,
+    ) -> Result<Option<Self>, ModelError> {
+        let rows = most_samples(batch, threads).next_multiple_of(BLOCK);
+        let mut made = Vec::with_capacity(threads);
+        for thread in 0..threads {
+            let mut parts = Parts::streamed(window, thread, rows);
+            let Some(step) = ForwardBackward::of(network, shape, &mut parts)? else { return Ok(None) };
+            made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: Dropout::new(0.0, 0, 0) });
+        }
+        Ok(Some(Self { window: Arc::clone(window), threads: made, rows }))
+    }
+
+    /// Drops other units from now on. `dropout` makes each thread's.
+    pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
+        for (index, thread) in number_from(0, &mut self.threads) {
+            thread.dropout = dropout(index);
+        }
+    }
+
+    /// Sets the dropout to that of this step.
+    pub(in crate::model) fn draw_for(&mut self, step: u64) {
+        self.threads.iter_mut().for_each(|thread| thread.dropout.draw_for(step));
+    }
+
+    /// Forward and backward at a step. The gradients go to where the weights are. Returns the mean loss of the batch.
+    pub(in crate::model) fn train(
+        &mut self,
+        mut batch: BatchShare<'_>,
+        losses: &Losses,
+        step: u64,
+    ) -> Result<f32, ModelError> {
+        let (weight, factor) = mean_over(batch.weights, batch.samples);
+        let sizes = share_sizes(batch.samples, self.threads.len());
+        let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
+        self.window.start(Purpose::Training, step, shares.len());
+        let mean = MeanLoss { losses, factor };
+        let sum = self.run(Pass { purpose: Purpose::Training, blocks: Blocks::TRAINING, mean }, shares)?;
+        Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
+    }
+
+    /// Outputs of samples, `[samples, outputs]`, by blocks as [`crate::model::scoring`] has them. `numeric` has `columns` values a
+    /// sample, and `embeddings` `width`.
+    pub(in crate::model) fn score(
+        &mut self,
+        (numeric, columns): (&[f32], usize),
+        (embeddings, width): (&[f32], usize),
+        samples: usize,
+        losses: &Losses,
+    ) -> Result<Vec<f32>, ModelError> {
+        let outputs = losses.outputs();
+        let mut logits = Vec::with_capacity(samples * outputs);
+        let most = self.rows * self.threads.len();
+        for start in (0..samples).step_by(most) {
+            let count = most.min(samples - start);
+            let padded = count.next_multiple_of(BLOCK);
+            let part = |values: &[f32], each: usize| {
+                let mut values = values[start * each..(start + count) * each].to_vec();
+                values.resize(padded * each, 0.0);
+                values
+            };
+            let (numeric, embeddings) = (part(numeric, columns), part(embeddings, width));
+            let mut made = vec![0.0; padded * outputs];
+            let mut batch = BatchShare {
+                samples: padded,
+                numeric: &numeric,
+                embeddings: &embeddings,
+                labels: &[],
+                weights: &[],
+                logits: &mut made,
+                gradients: &mut [],
+            };
+            let each = (padded / BLOCK).div_ceil(self.threads.len()) * BLOCK;
+            let mut shares = Vec::new();
+            while batch.samples > 0 {
+                shares.push(batch.split_off(each.min(batch.samples)));
+            }
+            self.window.start(Purpose::Scoring, 0, shares.len());
+            let mean = MeanLoss { losses, factor: 0.0 };
+            self.run(Pass { purpose: Purpose::Scoring, blocks: Blocks::of(BLOCK), mean }, shares)?;
+            logits.extend_from_slice(&made[..count * outputs]);
+        }
+        Ok(logits)
+    }
+
+    /// Each share on a thread, the first on this one. Returns the sum of the losses.
+    fn run(&mut self, pass: Pass<'_>, shares: Vec<BatchShare<'_>>) -> Result<f64, ModelError> {
+        let busy = shares.len();
+        let (window, mut shares) = (&self.window, shares.into_iter());
+        let (lead, others) = self.threads[..busy].split_at_mut(1);
+        let first = shares.next().ok_or(ModelError::Thread)?;
+        let results = std::thread::scope(|scope| {
+            let work = |thread: &mut StreamedThread, share| {
+                thread.run(pass, share).inspect_err(|_| window.fail())
+            };
+            let mut running = Vec::new();
+            for (thread, share) in others.iter_mut().zip_eq(shares) {
+                running.push(scope.spawn(move || work(thread, share)));
+            }
+            let mut results = vec![work(&mut lead[0], first)];
+            results.extend(running.into_iter().map(|thread| thread.join().unwrap_or(Err(ModelError::Thread))));
+            results
+        });
+        let mut sum = 0.0;
+        let mut failed = None;
+        for result in results {
+            match result {
+                Ok(part) => sum += part,
+                // A thread that only ended because another one failed does not know why.
+                Err(error) if failed.is_none() || matches!(failed, Some(ModelError::Thread)) => failed = Some(error),
+                Err(_) => {}
+            }
+        }
+        failed.map_or(Ok(sum), Err)
+    }
+
+    /// Waits until all gradients have arrived where the weights are.
+    pub(in crate::model) fn settle(&self) -> Result<(), ModelError> {
+        self.window.store().settle()
+    }
+}
+
+impl StreamedThread {
+    fn run(&mut self, pass: Pass<'_>, share: BatchShare<'_>) -> Result<f64, ModelError> {
+        // The parallelism is between shares. libtorch counts its threads by calling thread.
+        tch::set_num_threads(1);
+        let _no_grad = tch::no_grad_guard();
+        let Pass { purpose, blocks, mean } = pass;
+        let on_gradients: &mut dyn FnMut(usize) = &mut |_| ();
+        let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, on_gradients };
+        let dropout = if purpose == Purpose::Training { &mut self.dropout } else { &mut self.keep };
+        self.step.0.chunk(share, &mut progress, dropout)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! A network whose weights are tiles of tables, against the same network with its weights.
+
+use std::sync::{Arc, Mutex};
+
+use zagros_job::{DenseOptimizer, DenseTiles, ExpertLayers, Job, Model, Schedule, Structure, WeightStore};
+use zagros_table::{LookupMode, PushStep, RequestBuffers, Table};
+use zagros_zip::ZipEq;
+
+use super::*;
+use crate::model::forward_backward::CHUNK;
+use crate::model::{DenseModel, LayerStore, PendingLayer};
+use crate::testing::job;
+
+/// The tables of a server, called directly.
+#[derive(Debug)]
+pub(crate) struct TileTables {
+    tables: Vec<Table>,
+    weights: Vec<usize>,
+    log: Mutex<Vec<String>>,
+}
+
+#[derive(Debug)]
+struct Fetched(Vec<f32>);
+
+impl PendingLayer for Fetched {
+    fn wait(self: Box<Self>) -> Result<Vec<f32>, ModelError> {
+        Ok(self.0)
+    }
+}
+
+impl TileTables {
+    pub(crate) fn of(job: &Job) -> Arc<Self> {
+        let tables = job.server_tables();
+        let of_layers = tables.iter().enumerate().skip(job.tables.len());
+        let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
+        let weights = job.streamed_layers().iter().map(|layer| layer.weights).collect();
+        Arc::new(Self { tables: tables.collect(), weights, log: Mutex::default() })
+    }
+
+    fn ids(&self, layer: usize) -> Vec<u64> {
+        (0..DenseTiles::of(self.weights[layer]).count as u64).collect()
+    }
+
+    fn read(&self, layer: usize) -> Vec<f32> {
+        let (table, ids) = (&self.tables[layer], self.ids(layer));
+        let mut values = vec![0.0; ids.len() * table.dim()];
+        table.lookup(&ids, LookupMode::Train, &mut values, &mut RequestBuffers::default()).unwrap();
+        values
+    }
+
+    /// All weights, layer after layer.
+    fn all(&self) -> Vec<f32> {
+        (0..self.tables.len()).flat_map(|layer| self.read(layer)[..self.weights[layer]].to_vec()).collect()
+    }
+}
+
+impl LayerStore for TileTables {
+    fn pull(&self, layer: usize) -> Box<dyn PendingLayer> {
+        self.log.lock().unwrap().push(format!("pull {layer}"));
+        Box::new(Fetched(self.read(layer)))
+    }
+
+    fn push(&self, layer: usize, step: u64, gradient: &[f32]) -> Result<(), ModelError> {
+        self.log.lock().unwrap().push(format!("push {layer}"));
+        let (table, ids) = (&self.tables[layer], self.ids(layer));
+        let mut gradients = gradient.to_vec();
+        gradients.resize(ids.len() * table.dim(), 0.0);
+        let step = PushStep { number: step, share: 1.0 };
+        table.push(&ids, &gradients, step, &mut RequestBuffers::default()).unwrap();
+        Ok(())
+    }
+
+    fn settle(&self) -> Result<(), ModelError> {
+        Ok(())
+    }
+}
+
+fn streamed(mut job: Job) -> Job {
+    job.train.weights = WeightStore::Streamed;
+    job
+}
+
+fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
+    super::super::tests::samples(job, batch, seed)
+}
+
+/// Steps of both, and that all they give and learn has the same bits.
+fn check(job: Job, batch: usize) {
+    let job = Job { dense_optimizer: job.dense_optimizer, ..job };
+    let tiles = streamed(job.clone());
+    let store = TileTables::of(&tiles);
+    let mut resident = DenseModel::new(&job).unwrap();
+    let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
+    let mut weights = vec![0.0; resident.weights()];
+    for (seed, size) in [(1, batch), (2, batch.div_ceil(2)), (3, batch)] {
+        let [numeric, embeddings, labels] = samples(&job, size, seed);
+        resident.copy_weights(&mut weights).unwrap();
+        assert_eq!(store.all(), weights, "before step {seed} of {:?}", job.model);
+        let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
+        let found = far.step(&numeric, &embeddings, &labels).unwrap();
+        assert_eq!(found, expected, "step {seed} of {:?}", job.model);
+        let scores = |model: &mut DenseModel| model.predict(&numeric, &embeddings, size).unwrap();
+        for (found, expected) in scores(&mut far).iter().zip_eq(&scores(&mut resident)) {
+            assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{found}, not {expected}");
+        }
+    }
+    resident.copy_weights(&mut weights).unwrap();
+    assert_eq!(store.all(), weights, "{:?}", job.model);
+    assert_eq!(far.weights(), 0);
+}
+
+fn with(numeric: usize, dims: &[usize], model: Model, batch: usize, threads: usize) -> Job {
+    let mut job = job(numeric, dims, model);
+    (job.train.threads, job.train.batch_size) = (threads, batch);
+    job
+}
+
+fn networks() -> Vec<Model> {
+    let dropout = 0.3;
+    let layers = || ExpertLayers { hidden: vec![7, 6], tower: vec![5], dropout };
+    let dcnv2 = |rank, structure| Model::Dcnv2 { cross_layers: 2, rank, structure, hidden: vec![6], dropout };
+    vec![
+        Model::Ffnn { hidden: vec![11, 6], dropout },
+        Model::Dlrm { bottom: vec![12, 7], top: vec![9, 5], dropout },
+        dcnv2(None, Structure::Parallel),
+        dcnv2(Some(3), Structure::Stacked),
+        Model::DeepFm { hidden: vec![11, 6], dropout },
+        Model::WideDeep { hidden: vec![11, 6], dropout },
+        Model::FinalMlp { first: vec![8, 6], second: vec![4], heads: 2, gate: None, dropout },
+        Model::SharedBottom { bottom: vec![8], tower: vec![5], dropout },
+        Model::Mmoe { experts: 3, layers: layers() },
+        Model::Ple { levels: 2, shared_experts: 1, task_experts: 2, layers: layers() },
+    ]
+}
+
+#[test]
+fn every_network_learns_the_same_bits_layer_by_layer() {
+    for model in networks() {
+        for (batch, threads) in [(300, 1), (2 * CHUNK + 5, 1), (2 * CHUNK + 5, 2)] {
+            check(with(3, &[6, 6, 6], model.clone(), batch, threads), batch);
+        }
+    }
+}
+
+#[test]
+fn every_optimiser_gives_the_same_bits_at_the_tiles() {
+    let schedule = Schedule::Linear { warmup: 2.into(), decay: 5.into(), floor: 0.0 };
+    for optimizer in [
+        DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.01 },
+        DenseOptimizer::Sgd { lr: 0.1, momentum: 0.9, weight_decay: 0.0 },
+        DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.01 },
+        DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 },
+        DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, weight_decay: 0.01 },
+    ] {
+        let mut job = with(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 1);
+        (job.dense_optimizer, job.train.updates.schedule) = (optimizer, schedule);
+        check(job, 64);
+    }
+}
+
+/// A layer of several tiles, of which the last is not full.
+#[test]
+fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
+    let job = with(0, &[16; 26], Model::Ffnn { hidden: vec![401], dropout: 0.0 }, 64, 1);
+    assert_eq!(DenseTiles::of(streamed(job.clone()).streamed_layers()[0].weights).count, 3);
+    check(job, 64);
+}
+
+#[test]
+fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
+    let job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 1));
+    let store = TileTables::of(&job);
+    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    for seed in 1..3 {
+        let [numeric, embeddings, labels] = samples(&job, 64, seed);
+        store.log.lock().unwrap().clear();
+        model.step(&numeric, &embeddings, &labels).unwrap();
+    }
+    let log = store.log.lock().unwrap().join(", ");
+    assert_eq!(log, "pull 0, pull 1, pull 2, pull 1, pull 0, push 2, push 1, push 0");
+}
+
+#[test]
+fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
+    let job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 2));
+    let store = TileTables::of(&job);
+    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let [mut numeric, embeddings, labels] = samples(&job, 64, 1);
+    let before = store.all();
+    numeric[5] = f32::INFINITY;
+    let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
+    assert!(error.to_string().starts_with("a gradient of layer layers."), "{error}");
+    assert_eq!(store.all(), before);
+}
+
+/// A store that loses a layer.
+#[derive(Debug)]
+struct Lossy(Arc<TileTables>);
+
+#[derive(Debug)]
+struct Lost;
+
+impl PendingLayer for Lost {
+    fn wait(self: Box<Self>) -> Result<Vec<f32>, ModelError> {
+        let (layer, what) = ("layers.1".to_owned(), "fetch the weights");
+        Err(ModelError::Layer { layer, what, reason: "as the test wants".to_owned() })
+    }
+}
+
+impl LayerStore for Lossy {
+    fn pull(&self, layer: usize) -> Box<dyn PendingLayer> {
+        if layer == 1 { Box::new(Lost) } else { self.0.pull(layer) }
+    }
+
+    fn push(&self, layer: usize, step: u64, gradient: &[f32]) -> Result<(), ModelError> {
+        self.0.push(layer, step, gradient)
+    }
+
+    fn settle(&self) -> Result<(), ModelError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn all_threads_end_when_a_layer_does_not_come() {
+    let job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 256, 3));
+    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::of(&job)))).unwrap();
+    let [numeric, embeddings, labels] = samples(&job, 256, 1);
+    let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
+    assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");
+}
+
+#[test]
+fn the_layers_of_the_job_are_those_of_the_network() {
+    for model in networks() {
+        let job = with(3, &[6, 6, 6], model, 64, 1);
+        let variables = tch::nn::VarStore::new(tch::Device::Cpu);
+        let held = crate::model::mlp::Held::AtServers;
+        let built = Network::build(&job, &variables, held).unwrap();
+        assert_eq!(job.dense_layers().unwrap(), built.layers, "{:?}", job.model);
+        assert!(variables.variables().is_empty());
+    }
+}

@@ -1,0 +1,260 @@
+//! The layers of a network that are here at the moment, where the weights of all are elsewhere.
+//!
+//! A step uses layers one after another: forward from the first, and backward from the last. The window holds the layer in use
+//! and fetches the one that is used next, so the fetch goes on while the step computes. It learns the order of the uses in the
+//! first step.
+//!
+//! ```text
+//! use       0 layer a   1 layer b   2 layer c = 3 layer c   4 layer b   5 layer a
+//! weights   ── fetch ──► computes with it ──► gone
+//!                fetch of the next ──────────► computes with it
+//! gradient                                     given ─► (sum of all threads) ─► pushed
+//! ```
+//!
+//! All threads of a step use the same layers in the same order. A layer goes once the last of them is done with it.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use tch::Tensor;
+use zagros_zip::ZipEq;
+
+use super::Purpose;
+use super::matrix::{values, values_mut};
+use crate::model::ModelError;
+
+/// Where the weights of layers are.
+pub trait LayerStore: Send + Sync + Debug {
+    /// Begins to fetch the weights of a layer, those after every gradient that was pushed before.
+    fn pull(&self, layer: usize) -> Box<dyn PendingLayer>;
+
+    /// Begins to push the gradient of a layer at a step.
+    ///
+    /// # Errors
+    /// When an earlier push of the layer failed.
+    fn push(&self, layer: usize, step: u64, gradient: &[f32]) -> Result<(), ModelError>;
+
+    /// Waits until every push has arrived.
+    ///
+    /// # Errors
+    /// When one did not.
+    fn settle(&self) -> Result<(), ModelError>;
+}
+
+/// The weights of a layer that are on their way.
+pub trait PendingLayer: Send + Debug {
+    /// Waits for them, at most until the store's timeout. There may be more values than the layer has weights.
+    ///
+    /// # Errors
+    /// When they do not come: the error names layer and server.
+    fn wait(self: Box<Self>) -> Result<Vec<f32>, ModelError>;
+}
+
+/// The layers that are here.
+#[derive(Debug)]
+pub(in crate::model) struct LayerWindow {
+    store: Arc<dyn LayerStore>,
+    /// Weights of each layer, and its name.
+    layers: Vec<(usize, String)>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// The number of a use of a layer within a step.
+pub(super) type UseNumber = usize;
+
+#[derive(Debug)]
+struct State {
+    pass: Pass,
+    /// The layers in the order of their uses, as far as they are known: of a training step, and of scoring.
+    orders: [Vec<usize>; 2],
+    /// By use: what is here or on its way.
+    held: BTreeMap<UseNumber, Held>,
+    /// By use: threads that are not done with it. A use that nobody has begun is missing.
+    users: BTreeMap<UseNumber, usize>,
+    /// By layer: the gradients of threads, with the number of the thread.
+    gradients: BTreeMap<usize, Vec<(usize, Tensor)>>,
+    /// Whether a thread has failed: the others need not wait.
+    has_failed: bool,
+}
+
+/// What the threads do at the moment.
+#[derive(Debug)]
+struct Pass {
+    purpose: Purpose,
+    step: u64,
+    /// Uses that each thread has begun.
+    begun: Vec<usize>,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// Nobody waits for it yet.
+    Coming(Box<dyn PendingLayer>),
+    /// A thread waits for it.
+    Awaited,
+    /// `[weights]`.
+    Here(Tensor),
+}
+
+impl LayerWindow {
+    /// A window on layers with so many weights and these names.
+    pub(in crate::model) fn new(store: Arc<dyn LayerStore>, layers: Vec<(usize, String)>) -> Self {
+        let state = State {
+            pass: Pass { purpose: Purpose::Training, step: 0, begun: Vec::new() },
+            orders: [Vec::new(), Vec::new()],
+            held: BTreeMap::new(),
+            users: BTreeMap::new(),
+            gradients: BTreeMap::new(),
+            has_failed: false,
+        };
+        Self { store, layers, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Where the weights are.
+    pub(in crate::model) fn store(&self) -> &Arc<dyn LayerStore> {
+        &self.store
+    }
+
+    /// Before a pass of so many threads. What an earlier pass left is gone.
+    pub(super) fn start(&self, purpose: Purpose, step: u64, threads: usize) {
+        let mut state = self.lock();
+        state.pass = Pass { purpose, step, begun: vec![0; threads] };
+        state.held.clear();
+        state.users.clear();
+        state.gradients.clear();
+        state.has_failed = false;
+        self.fetch(&mut state, 0);
+    }
+
+    /// Notes that a thread has failed. The others end when they next ask for a layer.
+    pub(super) fn fail(&self) {
+        self.lock().has_failed = true;
+        self.changed.notify_all();
+    }
+
+    /// The weights of a layer, `[weights]`, for the next use of a thread. Waits for them.
+    pub(super) fn begin(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
+        let mut state = self.lock();
+        let number = state.pass.begun[thread];
+        state.pass.begun[thread] += 1;
+        let order = state.order();
+        if number == order.len() {
+            order.push(layer);
+        }
+        let threads = state.pass.begun.len();
+        state.users.entry(number).or_insert(threads);
+        loop {
+            if state.has_failed {
+                return Err(ModelError::Thread);
+            }
+            match state.held.insert(number, Held::Awaited) {
+                Some(Held::Here(weights)) => {
+                    let view = weights.shallow_clone();
+                    state.held.insert(number, Held::Here(weights));
+                    self.fetch(&mut state, number + 1);
+                    return Ok((number, view));
+                }
+                Some(Held::Awaited) => {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                Some(Held::Coming(pending)) => {
+                    drop(state);
+                    state = self.take(number, layer, pending)?;
+                }
+                None => {
+                    state.held.insert(number, Held::Coming(self.store.pull(layer)));
+                }
+            }
+        }
+    }
+
+    /// Waits for weights, and puts them in.
+    fn take(
+        &self,
+        number: UseNumber,
+        layer: usize,
+        pending: Box<dyn PendingLayer>,
+    ) -> Result<MutexGuard<'_, State>, ModelError> {
+        let (weights, name) = &self.layers[layer];
+        let fetched = pending.wait().and_then(|values| {
+            let missing = || ModelError::Layer {
+                layer: name.clone(),
+                what: "take the weights",
+                reason: format!("{} values came for {weights} weights", values.len()),
+            };
+            Ok(Tensor::f_from_slice(values.get(..*weights).ok_or_else(missing)?)?)
+        });
+        let fetched = fetched.inspect_err(|_| self.fail())?;
+        let mut state = self.lock();
+        state.held.insert(number, Held::Here(fetched));
+        self.changed.notify_all();
+        Ok(state)
+    }
+
+    /// Ends a thread's use of a layer.
+    pub(super) fn end(&self, number: UseNumber) -> Result<(), ModelError> {
+        let mut state = self.lock();
+        let left = state.users.get_mut(&number).ok_or(ModelError::Thread)?;
+        *left -= 1;
+        if *left == 0 {
+            state.release(number);
+            self.fetch(&mut state, number + 2);
+        }
+        Ok(())
+    }
+
+    /// Begins to fetch the layer of a use, if it is known and not here, and if no earlier layer but one is still in use.
+    fn fetch(&self, state: &mut State, number: UseNumber) {
+        let is_near = number < 2 || state.users.get(&(number - 2)) == Some(&0);
+        let Some(layer) = state.order().get(number).copied().filter(|_| is_near) else { return };
+        let is_kept = number > 0 && state.order()[number - 1] == layer;
+        if !is_kept && !state.held.contains_key(&number) && !state.users.contains_key(&number) {
+            state.held.insert(number, Held::Coming(self.store.pull(layer)));
+        }
+    }
+
+    /// A thread's gradients of a layer. Those of the last thread complete the sum, which is pushed.
+    pub(super) fn give(&self, thread: usize, layer: usize, gradients: Tensor) -> Result<(), ModelError> {
+        let mut state = self.lock();
+        let given = state.gradients.entry(layer).or_default();
+        given.push((thread, gradients));
+        if given.len() < state.pass.begun.len() {
+            return Ok(());
+        }
+        let (mut given, step) = (state.gradients.remove(&layer).unwrap_or_default(), state.pass.step);
+        drop(state);
+        given.sort_by_key(|(thread, _)| *thread);
+        let mut given = given.into_iter().map(|(_, gradients)| gradients);
+        let Some(mut sum) = given.next() else { return Ok(()) };
+        for other in given {
+            values_mut(&mut sum).iter_mut().zip_eq(values(&other)).for_each(|(sum, value)| *sum += value);
+        }
+        if !crate::model::all_finite(values(&sum)) {
+            return Err(ModelError::LayerNotFinite { layer: self.layers[layer].1.clone() });
+        }
+        self.store.push(layer, step, values(&sum))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked is reported by the thread that joins it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn order(&mut self) -> &mut Vec<usize> {
+        &mut self.orders[usize::from(self.pass.purpose == Purpose::Scoring)]
+    }
+
+    /// Drops the weights of a use, or keeps them for the next use of the same layer.
+    fn release(&mut self, number: UseNumber) {
+        let weights = self.held.remove(&number);
+        let order = self.order();
+        let is_kept = order.get(number + 1).is_some_and(|next| *next == order[number]);
+        if let (true, Some(weights)) = (is_kept, weights) {
+            self.held.entry(number + 1).or_insert(weights);
+        }
+    }
+}

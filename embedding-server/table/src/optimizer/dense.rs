@@ -1,0 +1,277 @@
+//! The update rules of the dense network. A worker applies them to all weights at once, a server to one tile of weights; both
+//! give the same bits.
+//!
+//! | layout | state of a tile | values |
+//! |---|---|---|
+//! | `dense-sgd` | `[updates; 2]` | 2 |
+//! | `dense-momentum` | `[velocity; dim] [updates; 2]` | dim + 2 |
+//! | `dense-adagrad` | `[squares; dim] [updates; 2]` | dim + 2 |
+//! | `dense-adam` | `[m; dim] [v; dim] [updates; 2]` | 2·dim + 2 |
+
+use zagros_zip::ZipEq;
+
+use crate::wide::wide;
+
+/// Adam's decay rates of the moments, and the constant that prevents a division by zero, as in the paper (and PyTorch).
+const BETAS: (f32, f32) = (0.9, 0.999);
+const EPSILON: f32 = 1e-8;
+
+/// The count of updates is two numbers, the second in units of this: each is a whole number that f32 holds exactly.
+const COUNT_UNIT: u64 = 1 << 20;
+/// Values of the count.
+const COUNT: usize = 2;
+
+/// A rule and its settings. In the formulas g is the gradient after clipping, w a weight.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DenseRule {
+    /// v ← momentum·v + (g + weight_decay·w); w ← w − lr·v (Polyak 1964, as PyTorch writes it).
+    Sgd {
+        /// Share of the velocity that an update keeps. With 0 there is no velocity.
+        momentum: f32,
+        /// L2 penalty.
+        weight_decay: f32,
+    },
+    /// a ← a + g²; w ← w − lr·g / (√a + ε), with g + weight_decay·w in place of g (Duchi et al. 2011).
+    Adagrad {
+        /// Added to the root.
+        epsilon: f32,
+        /// First value of a.
+        initial_accumulator: f32,
+        /// L2 penalty.
+        weight_decay: f32,
+    },
+    /// Kingma & Ba 2015, algorithm 1, with g + weight_decay·w in place of g.
+    Adam {
+        /// L2 penalty.
+        weight_decay: f32,
+    },
+    /// Loshchilov & Hutter 2019, algorithm 2: an update also makes w ← w − lr·weight_decay·w.
+    AdamW {
+        /// Decoupled decay.
+        weight_decay: f64,
+    },
+}
+
+impl DenseRule {
+    /// Names of the state's vectors. Each is as long as the weights.
+    #[must_use]
+    pub fn vectors(&self) -> &'static [&'static str] {
+        match self {
+            Self::Sgd { momentum: 0.0, .. } => &[],
+            Self::Sgd { .. } => &["velocity"],
+            Self::Adagrad { .. } => &["squares"],
+            Self::Adam { .. } | Self::AdamW { .. } => &["first_moment", "second_moment"],
+        }
+    }
+
+    /// First value of the state's vectors.
+    #[must_use]
+    pub fn first_value(&self) -> f32 {
+        match *self {
+            Self::Adagrad { initial_accumulator, .. } => initial_accumulator,
+            Self::Sgd { .. } | Self::Adam { .. } | Self::AdamW { .. } => 0.0,
+        }
+    }
+
+    /// One update, the `applied`th, counted from 1. `state` are the vectors in the order of [`Self::vectors`].
+    ///
+    /// # Panics
+    /// When a vector of the rule is missing, or has another length than the weights.
+    pub fn apply(&self, lr: f64, applied: u64, weights: &mut [f32], gradients: &[f32], state: [&mut [f32]; 2]) {
+        let [first, second] = state;
+        match *self {
+            Self::Sgd { momentum, weight_decay } => {
+                sgd(weights, gradients, first, lr as f32, momentum, weight_decay);
+            }
+            Self::Adagrad { epsilon, weight_decay, .. } => {
+                adagrad(weights, gradients, first, lr as f32, epsilon, weight_decay);
+            }
+            Self::Adam { weight_decay } => {
+                adam(weights, gradients, first, second, AdamRates { weight_decay, ..AdamRates::of(lr, applied) });
+            }
+            Self::AdamW { weight_decay } => {
+                let keep = (1.0 - lr * weight_decay) as f32;
+                adam(weights, gradients, first, second, AdamRates { keep, ..AdamRates::of(lr, applied) });
+            }
+        }
+    }
+
+    /// Values of state of a tile of `dim` weights.
+    pub(super) fn state_len(&self, dim: usize) -> usize {
+        self.vectors().len() * dim + COUNT
+    }
+
+    pub(super) fn layout(&self) -> &'static str {
+        match self {
+            Self::Sgd { momentum: 0.0, .. } => "dense-sgd",
+            Self::Sgd { .. } => "dense-momentum",
+            Self::Adagrad { .. } => "dense-adagrad",
+            Self::Adam { .. } | Self::AdamW { .. } => "dense-adam",
+        }
+    }
+
+    pub(super) fn init_state(&self, state: &mut [f32]) {
+        let (vectors, count) = state.split_at_mut(state.len() - COUNT);
+        vectors.fill(self.first_value());
+        count.fill(0.0);
+    }
+
+    /// One update of a tile, which counts it.
+    pub(super) fn apply_to_tile(&self, lr: f64, weights: &mut [f32], state: &mut [f32], gradients: &[f32]) {
+        let (vectors, count) = state.split_at_mut(state.len() - COUNT);
+        let applied = count[1] as u64 * COUNT_UNIT + count[0] as u64 + 1;
+        (count[0], count[1]) = ((applied % COUNT_UNIT) as f32, (applied / COUNT_UNIT) as f32);
+        let (first, second) = vectors.split_at_mut(weights.len().min(vectors.len()));
+        self.apply(lr, applied, weights, gradients, [first, second]);
+    }
+
+    /// The rule for a push with this share of a step's samples.
+    pub(super) fn with_share(self, share: f32) -> Self {
+        match self {
+            Self::Sgd { momentum, weight_decay } => Self::Sgd { momentum, weight_decay: weight_decay * share },
+            Self::Adagrad { epsilon, initial_accumulator, weight_decay } => {
+                Self::Adagrad { epsilon, initial_accumulator, weight_decay: weight_decay * share }
+            }
+            Self::Adam { weight_decay } => Self::Adam { weight_decay: weight_decay * share },
+            Self::AdamW { weight_decay } => Self::AdamW { weight_decay: weight_decay * f64::from(share) },
+        }
+    }
+
+    pub(super) fn settings(&self) -> Vec<(&'static str, f32)> {
+        match *self {
+            Self::Sgd { momentum, weight_decay } => vec![("momentum", momentum), ("weight_decay", weight_decay)],
+            Self::Adagrad { epsilon, initial_accumulator, weight_decay } => {
+                vec![("epsilon", epsilon), ("initial_accumulator", initial_accumulator), ("weight_decay", weight_decay)]
+            }
+            Self::Adam { weight_decay } => vec![("weight_decay", weight_decay)],
+            Self::AdamW { weight_decay } => vec![("weight_decay", weight_decay as f32)],
+        }
+    }
+}
+
+/// Without momentum `velocity` is empty.
+fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, momentum: f32, weight_decay: f32) {
+    wide(
+        #[inline(always)]
+        || {
+            if velocity.is_empty() {
+                for (weight, gradient) in weights.iter_mut().zip_eq(gradients) {
+                    *weight -= lr * (gradient + weight_decay * *weight);
+                }
+                return;
+            }
+            for ((weight, gradient), velocity) in weights.iter_mut().zip_eq(gradients).zip_eq(velocity.iter_mut()) {
+                *velocity = momentum * *velocity + (gradient + weight_decay * *weight);
+                *weight -= lr * *velocity;
+            }
+        },
+    );
+}
+
+fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32, epsilon: f32, weight_decay: f32) {
+    wide(
+        #[inline(always)]
+        || {
+            for ((weight, gradient), square) in weights.iter_mut().zip_eq(gradients).zip_eq(squares.iter_mut()) {
+                let gradient = gradient + weight_decay * *weight;
+                *square += gradient * gradient;
+                *weight -= lr * gradient / (square.sqrt() + epsilon);
+            }
+        },
+    );
+}
+
+/// The factors of one update of Adam.
+#[derive(Clone, Copy, Debug)]
+struct AdamRates {
+    /// lr / (1 − β₁ᵗ).
+    step: f32,
+    /// 1 / √(1 − β₂ᵗ).
+    root: f32,
+    /// Factor of the weight that is added to the gradient: L2 regularisation.
+    weight_decay: f32,
+    /// Factor of the weight before the update: decoupled decay.
+    keep: f32,
+}
+
+impl AdamRates {
+    /// The factors of the `applied`th update, counted from 1, without decay.
+    fn of(lr: f64, applied: u64) -> Self {
+        let left = |beta: f32| 1.0 - f64::from(beta).powf(applied as f64);
+        Self {
+            step: (lr / left(BETAS.0)) as f32,
+            root: (1.0 / left(BETAS.1).sqrt()) as f32,
+            weight_decay: 0.0,
+            keep: 1.0,
+        }
+    }
+}
+
+fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], rates: AdamRates) {
+    let AdamRates { step, root, weight_decay, keep } = rates;
+    wide(
+        #[inline(always)]
+        || {
+            let moments = first.iter_mut().zip_eq(second.iter_mut());
+            for ((weight, gradient), (first, second)) in weights.iter_mut().zip_eq(gradients).zip_eq(moments) {
+                let gradient = gradient + weight_decay * *weight;
+                *first = BETAS.0 * *first + (1.0 - BETAS.0) * gradient;
+                *second = BETAS.1 * *second + (1.0 - BETAS.1) * gradient * gradient;
+                *weight = keep * *weight - step * *first / (second.sqrt() * root + EPSILON);
+            }
+        },
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULES: [DenseRule; 5] = [
+        DenseRule::Sgd { momentum: 0.0, weight_decay: 0.01 },
+        DenseRule::Sgd { momentum: 0.9, weight_decay: 0.0 },
+        DenseRule::Adagrad { epsilon: 1e-8, initial_accumulator: 0.1, weight_decay: 0.01 },
+        DenseRule::Adam { weight_decay: 0.01 },
+        DenseRule::AdamW { weight_decay: 0.01 },
+    ];
+
+    /// A server with tiles and a worker with all weights make the same network.
+    #[test]
+    fn tiles_are_updated_as_all_weights_at_once() {
+        let value = |index: usize, step: usize| ((index * 7 + step * 13) as f32 * 0.37).sin();
+        for rule in RULES {
+            let mut whole: Vec<f32> = (0..70).map(|index| value(index, 0)).collect();
+            let mut state = [(); 2].map(|()| vec![rule.first_value(); 70]);
+            state[rule.vectors().len()..].iter_mut().for_each(Vec::clear);
+            let mut tiles: Vec<(Vec<f32>, Vec<f32>)> = whole
+                .chunks(32)
+                .map(|tile| {
+                    let mut state = vec![f32::NAN; rule.state_len(tile.len())];
+                    rule.init_state(&mut state);
+                    (tile.to_vec(), state)
+                })
+                .collect();
+            for step in 1..6 {
+                let gradients: Vec<f32> = (0..70).map(|index| value(index, step)).collect();
+                let lr = 0.01 / step as f64;
+                let [first, second] = &mut state;
+                rule.apply(lr, step as u64, &mut whole, &gradients, [first, second]);
+                for ((weights, state), gradients) in tiles.iter_mut().zip_eq(gradients.chunks(32)) {
+                    rule.apply_to_tile(lr, weights, state, gradients);
+                }
+                let joined: Vec<f32> = tiles.iter().flat_map(|(weights, _)| weights.clone()).collect();
+                assert_eq!(joined, whole, "{rule:?} after {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tile_counts_its_updates_beyond_what_one_number_holds() {
+        let rule = RULES[0];
+        let mut state = [(COUNT_UNIT - 1) as f32, 16.0];
+        rule.apply_to_tile(0.0, &mut [0.0], &mut state, &[0.0]);
+        assert_eq!(state, [0.0, 17.0]);
+        rule.apply_to_tile(0.0, &mut [0.0], &mut state, &[0.0]);
+        assert_eq!(state, [1.0, 17.0]);
+    }
+}

@@ -1,0 +1,106 @@
+//! Where the weights of the dense network are: checks of streamed weights, and the choice of `train.weights = "auto"`.
+
+use super::Resolver;
+use crate::settings::{Device, Job, Mode, Precision, WeightStore, size};
+
+/// Bytes of a resident weight besides the optimiser's state: its value and its gradient.
+const VALUE_AND_GRADIENT: u64 = 2 * size_of::<f32>() as u64;
+
+impl Job {
+    /// Bytes of the dense network's weights, gradients and optimiser state, where a worker has them all; `None` for a user's
+    /// module.
+    #[must_use]
+    pub fn resident_bytes(&self) -> Option<u64> {
+        let vectors = self.dense_optimizer.rule().0.vectors().len() as u64;
+        let each = VALUE_AND_GRADIENT + vectors * size_of::<f32>() as u64;
+        self.dense_parameters().map(|weights| weights * each)
+    }
+}
+
+impl Resolver<'_> {
+    /// Decides where weights are, if the job leaves it open, and checks that streamed weights can be.
+    pub(super) fn weights_fit(&mut self, job: &mut Job) {
+        let needed = job.resident_bytes().unwrap_or(0);
+        let is_too_large = job.train.memory.is_some_and(|memory| needed > memory);
+        match job.train.weights {
+            WeightStore::Auto if !is_too_large => job.train.weights = WeightStore::Resident,
+            WeightStore::Auto => {
+                job.train.weights = WeightStore::Streamed;
+                self.streamed_weights_fit(job);
+            }
+            WeightStore::Streamed => self.streamed_weights_fit(job),
+            WeightStore::Resident if is_too_large => {
+                let (needed, memory) = (size::write(needed), size::write(job.train.memory.unwrap_or(0)));
+                let message = format!("the dense network needs {needed}, and `train.memory` is {memory}");
+                let help = "set train.weights = \"auto\" to stream its weights, or choose a smaller network";
+                self.problem("train.memory", message, "too little", help);
+            }
+            WeightStore::Resident => {}
+        }
+    }
+
+    fn streamed_weights_fit(&mut self, job: &Job) {
+        let train = &job.train;
+        let reasons = [
+            ("train.mode", train.mode == Mode::Async, "mode \"async\" keeps the weights in another form"),
+            ("train.device", train.device == Device::Cuda, "streamed weights are for processors"),
+            ("train.precision", train.precision != Precision::F32, "layers with streamed weights compute in f32"),
+            ("train.ema", train.ema.is_some(), "the servers keep no average of streamed weights"),
+            ("train.start_from", train.start_from.is_some(), "streamed weights start from no saved model"),
+            ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),
+            ("model", job.dense_layers().is_none(), "the layers of this network cannot be streamed one by one"),
+        ];
+        for (key, _, message) in reasons.into_iter().filter(|(_, is_so, _)| *is_so) {
+            let help = "set train.weights = \"resident\", or change this key; docs/how-to/stream-weights.md says which networks stream";
+            self.problem(key, message, "not with streamed weights", help);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CRITEO, job, problems};
+
+    /// About 13·512 weights and more.
+    const NETWORK: &str = "[model]\nkind = 'ffnn'\nhidden = [64]\n";
+
+    fn chosen(train: &str) -> WeightStore {
+        job(CRITEO, &format!("{NETWORK}[train]\n{train}\n")).train.weights
+    }
+
+    #[test]
+    fn a_network_that_does_not_fit_is_streamed() {
+        let weights = job(CRITEO, NETWORK).dense_parameters().unwrap();
+        assert_eq!(job(CRITEO, NETWORK).resident_bytes(), Some(16 * weights));
+        assert_eq!(chosen(""), WeightStore::Resident);
+        let (fits, short) = (16 * weights, 16 * weights - 1);
+        assert_eq!(chosen(&format!("memory = '{fits}'")), WeightStore::Resident);
+        assert_eq!(chosen(&format!("memory = '{short}'")), WeightStore::Streamed);
+        assert_eq!(chosen("weights = 'streamed'"), WeightStore::Streamed);
+        // Gradient descent keeps nothing.
+        let plain = format!("{NETWORK}[optimizer]\nkind = 'sgd'\nmomentum = 0\n[train]\nmemory = '{}'\n", 8 * weights);
+        assert_eq!(job(CRITEO, &plain).train.weights, WeightStore::Resident);
+        let found = problems(CRITEO, &format!("{NETWORK}[train]\nweights = 'resident'\nmemory = '{short}'\n"));
+        assert!(found[0].starts_with("the dense network needs "), "{found:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_streamed_is_refused_by_its_key() {
+        for (text, expected) in [
+            ("mode = 'async'", "mode \"async\" keeps the weights in another form"),
+            ("precision = 'bf16'", "layers with streamed weights compute in f32"),
+            ("ema = 0.9", "the servers keep no average of streamed weights"),
+            ("[mlp]\nnorm = 'layer'", "the layers of this network cannot be streamed one by one"),
+            ("[model]\nkind = 'wukong'", "the layers of this network cannot be streamed one by one"),
+        ] {
+            assert_eq!(problems(CRITEO, &format!("[train]\nweights = 'streamed'\n{text}\n")), [expected], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_resolved_job_says_where_the_weights_are() {
+        let text = job(CRITEO, &format!("{NETWORK}[train]\nweights = 'streamed'\n")).to_toml();
+        assert!(text.contains("weights = \"streamed\""), "{text}");
+    }
+}
