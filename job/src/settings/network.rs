@@ -331,7 +331,7 @@ fn activation_units(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
             AttentionActivation::Dice => Some(("dice", 0.0)),
             AttentionActivation::Sigmoid | AttentionActivation::Relu => None,
         };
-        for (stack, first) in slopes {
+        if let Some((stack, first)) = slopes {
             for (layer, width) in widths.iter().enumerate() {
                 layout.slopes(&format!("{stack}_{index}"), layer, *width, first);
             }
