@@ -14,14 +14,17 @@ mod encoded;
 mod encoding;
 mod features;
 mod finalmlp;
+mod layout;
 mod meanings;
 mod mlp;
 mod model;
+mod model_size;
 mod network;
 mod numbers;
 mod numeric;
 mod numeric_embedding;
 mod optimizers;
+mod parametrization;
 mod parts;
 mod run;
 mod schedule;
@@ -38,18 +41,20 @@ pub use cluster::{Cluster, Collective, Durability, Wire};
 pub use data::{
     Columnar, Data, DataOrder, DecimalMark, Delimited, Format, NewestRows, STDIN, TestPart, TimeBound, ValidationPart,
 };
-pub use dense::{DENSE_TABLE, DenseTiles, ServerTable, is_dense_table};
-pub use dense_layers::{DenseLayer, FACTOR_BOUND, linear_bound};
+pub use dense::{DENSE_TABLE, ServerTable, is_dense_table};
+pub use dense_layers::{DenseTiles, StreamedLayer, StreamedTensor};
 pub use encoding::{EncodeBy, Encoding, EncodingTable};
 pub use features::Features;
 pub use finalmlp::StreamGates;
+pub use layout::{DenseLayout, DenseTensor, Extent, FirstValues, TensorRole};
 pub use mlp::{Activation, Mlp, MlpNorm};
 pub use model::{ExpertLayers, Model, Structure};
-pub use network::PairSize;
+pub use model_size::{LADDER, ModelSize};
 pub(crate) use numbers::{shorten, size};
 pub use numeric::{MinMax, Numeric, Standardise};
 pub use numeric_embedding::NumericEmbedding;
 pub use optimizers::{DenseOptimizer, TableOptimizer};
+pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
 pub use parts::Part;
 pub use run::{CalibrationKind, Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
 pub use schedule::{EpochCount, Schedule, StepCount};
@@ -80,6 +85,8 @@ pub struct Job {
     pub tables: Vec<Table>,
     /// The dense network.
     pub model: Model,
+    /// How first values and learning rates of the dense network follow its width.
+    pub parametrization: Parametrization,
     /// What follows the linear layers of its MLPs.
     pub mlp: Mlp,
     /// Optimiser of the dense network.

@@ -7,6 +7,7 @@ pub mod pace;
 pub mod packed;
 pub mod payloads;
 pub mod refusal;
+mod writers;
 
 /// Generated from the messages of `proto/zagros/datapath/v1`.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated")]
@@ -25,6 +26,7 @@ pub use id::{Generation, Lineage, RowKey, RunId, ServerIndex, TableId};
 pub use pace::NumberPace;
 pub use packed::{PackError, Segment, Segments};
 pub use refusal::{Refusal, RefusalKind};
+pub use writers::{counts_batches, member_of_writer, tile_writer};
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a connection need the same version.
 /// The coordinator checks it when a process joins.

@@ -107,6 +107,8 @@ impl ScoringParts {
         let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
         let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };
+        let of_tiles = || EmbeddingClient::new(reader, Arc::clone(&self.control), Arc::clone(&self.connect));
+        dense.stream_by(Access::Read, of_tiles).await?;
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &*client, Load::IntoEmpty).await?;

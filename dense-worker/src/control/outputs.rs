@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::DENSE_TABLE;
 use zagros_plumbing::process::{MachineInfo, peak_memory};
 use zagros_protocol::control::DescribeRequest;
 
@@ -117,6 +116,7 @@ impl Trainer {
             bad_rows: self.run.metrics.bad_rows.get(),
             peak_rss_bytes: peak_memory(),
             machine: MachineInfo::this(),
+            cost: tracker.cost(),
         })
     }
 
@@ -130,7 +130,7 @@ impl Trainer {
         let (_, described) = on_all(&*self.run.client, describe).await?;
         let mut tables: Vec<_> = described.into_iter().flat_map(|server| server.tables).collect();
         // The dense network is none of the rows that a user asks about.
-        tables.retain(|table| self.stream.weights.is_none() || table.name != DENSE_TABLE);
+        tables.retain(|table| self.run.job.tables.iter().any(|own| own.name == table.name));
         Ok((tables.iter().map(|table| table.rows).sum(), tables.iter().map(|table| table.bytes).sum()))
     }
 }

@@ -12,7 +12,8 @@ use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints, writings};
 use zagros_job::{Job, Statistic};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
-use zagros_protocol::PROTOCOL_VERSION;
+use zagros_protocol::datapath::Access;
+use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
 use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
 use zagros_zip::ZipEq;
 
@@ -255,6 +256,8 @@ impl Worker {
         membership: Arc<Membership>,
     ) -> Result<Summary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
+        let writer = (tile_writer(membership.member()), membership.incarnation());
+        dense.stream_by(Access::Train, || self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
         let weights = dense.call(|dense| dense.server_weights.as_ref().map(ServerWeights::rows)).await?;
@@ -298,13 +301,16 @@ impl Worker {
         wait_for_placement(&*self.control, timeout, &self.shutdown).await?;
         drop(joining);
         let (member, incarnation) = (membership.member(), membership.incarnation());
-        let config = ClientConfig { writer: member, incarnation, wire: wire(&self.job), timeout };
-        let client = EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect));
-        let client = client.with_metrics(&self.registry);
+        let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
         self.observer.on(&Event::Joined { member, incarnation, servers });
         Ok(Arc::new(client))
+    }
+
+    fn client_of(&self, (writer, incarnation): (u64, u32)) -> EmbeddingClient {
+        let config = ClientConfig { writer, incarnation, wire: wire(&self.job), timeout: self.job.cluster.timeout };
+        EmbeddingClient::new(config, Arc::clone(&self.control), Arc::clone(&self.connect))
     }
 
     fn trainer(

@@ -1,17 +1,19 @@
 //! Third stage: the thread of the dense network. It gathers, steps and scatters.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
 use tracing::warn;
-use zagros_embedding_client::BatchRows;
+use zagros_embedding_client::{BatchRows, EmbeddingClient};
 use zagros_job::Job;
+use zagros_protocol::datapath::Access;
 
 use super::kernels::{Columns, gather, scatter_add};
 use super::prepared::Prepared;
 use super::process_group::ProcessGroup;
 use super::server_weights::ServerWeights;
+use super::tiles::TileStore;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
 use crate::model::{DenseModel, ModelError, without_units};
@@ -39,6 +41,8 @@ pub(crate) struct Dense {
     pub(crate) in_flight: Option<Stepped>,
     /// Mode `async`: the weights live on the servers.
     pub(crate) server_weights: Option<ServerWeights>,
+    /// Streamed weights: the servers' tiles of them.
+    pub(crate) tiles: Option<Arc<TileStore>>,
 }
 
 /// The result of a step.
@@ -77,6 +81,21 @@ impl DenseThread {
         Ok(Self { work: send })
     }
 
+    /// Gives streamed weights the client of their servers, if the job has any.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub(crate) async fn stream_by(
+        &self,
+        access: Access,
+        client: impl FnOnce() -> EmbeddingClient,
+    ) -> Result<(), WorkerError> {
+        if let Some(tiles) = self.call(|dense| dense.tiles.clone()).await? {
+            tiles.connect(Arc::new(client()), access);
+        }
+        Ok(())
+    }
+
     /// Runs `work` on the thread, after earlier work. It always ends: a step waits for nothing but the other workers, and
     /// that wait has a deadline.
     ///
@@ -103,7 +122,11 @@ impl Dense {
                 "this processor has no {precision} units, so train.precision = \"{precision}\" is slower than \"f32\""
             );
         }
-        let model = DenseModel::new(job)?;
+        let tiles = TileStore::of(job, metrics.waits.clone());
+        let model = match &tiles {
+            Some(tiles) => DenseModel::streamed(job, Arc::new(Arc::clone(tiles)))?,
+            None => DenseModel::new(job)?,
+        };
         let server_weights = ServerWeights::of(job, &model)?;
         Ok(Self {
             model,
@@ -113,6 +136,7 @@ impl Dense {
             process_group: None,
             in_flight: None,
             server_weights,
+            tiles,
         })
     }
 
@@ -189,8 +213,6 @@ fn thread_error(reason: String) -> WorkerError {
 #[cfg(test)]
 mod tests {
     use zagros_job::{Model, Pooling};
-    use zagros_protocol::datapath::Access;
-
     use super::*;
     use crate::datapath::prepared::Preparer;
     use crate::testing::{batch, job, pool};

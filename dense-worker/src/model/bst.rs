@@ -22,9 +22,6 @@ use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 use super::{ModelError, int};
 
-/// Bound of the first vectors of positions. It is the default bound of an embedding row's first values.
-const POSITION_BOUND: f32 = 0.01;
-
 /// Settings of the network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BstForm<'a> {
@@ -98,7 +95,7 @@ impl Transformer {
         if !dim.is_multiple_of(form.heads) {
             return Err(ModelError::Shape { what: "the heads of bst do not divide the dim of a sequence" });
         }
-        let positions = weights.factors(&format!("positions_{index}"), positions, dim, POSITION_BOUND)?;
+        let positions = weights.factors(&format!("positions_{index}"), positions, dim)?;
         let mut blocks = Vec::with_capacity(form.layers);
         for layer in 0..form.layers {
             blocks.push(Block::new(index, layer, dim, form, weights)?);

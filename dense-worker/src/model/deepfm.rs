@@ -7,7 +7,6 @@
 //! Numeric column i has its w_i and v_i in the dense network.
 
 use tch::{Kind, Tensor};
-use zagros_job::FACTOR_BOUND;
 
 use super::dropout::Dropout;
 use super::mlp::{Linear, Mlp, Weights, widths};
@@ -32,7 +31,7 @@ impl DeepFm {
         }
         let columns = (shape.numeric > 0).then_some(shape.numeric);
         let first_order = columns.map(|columns| weights.linear("first_order", 0, columns, 1)).transpose()?;
-        let factors = columns.map(|columns| weights.factors("factors", columns, dim - 1, FACTOR_BOUND)).transpose()?;
+        let factors = columns.map(|columns| weights.factors("factors", columns, dim - 1)).transpose()?;
         let deep = Mlp::logit("deep", (shape.numeric + features) * (dim - 1), &widths(hidden)?, weights)?;
         Ok(Self { first_order, factors, deep, features, dim })
     }

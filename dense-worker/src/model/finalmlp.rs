@@ -17,9 +17,6 @@ use super::dropout::Dropout;
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
-/// Bound of the first values of a learned gate, so that its factors are near 1.
-const GATE_BOUND: f32 = 0.01;
-
 /// Settings of the network.
 #[derive(Clone, Debug)]
 pub(super) struct FinalMlpForm<'a> {
@@ -143,7 +140,7 @@ impl Gate {
     ) -> Result<Self, ModelError> {
         let Some((hidden, places)) = form else { return Ok(Self::None) };
         if places.is_empty() {
-            return Ok(Self::Learned(weights.factors(name, 1, width, GATE_BOUND)?));
+            return Ok(Self::Learned(weights.factors(name, 1, width)?));
         }
         let widths = [widths(hidden)?, vec![width]].concat();
         let mlp = weights.plain(|weights| Mlp::linear_last(name, places.len(), &widths, weights))?;

@@ -1,11 +1,12 @@
 //! Stacks of linear layers with norm, activation and dropout, and the source of their first weights.
 
-use rand::{Rng, SeedableRng};
-use rand_pcg::Pcg64Mcg;
+use std::collections::HashMap;
+
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::{Activation, DenseLayer, DenseTiles, Initializer, MlpNorm, Precision, linear_bound};
+use zagros_job::{Activation, DenseTiles, Initializer, Job, MlpNorm, Precision};
 use zagros_table::init::RowSeed;
+use zagros_zip::number_from;
 
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
@@ -13,17 +14,14 @@ use super::dice::Dice;
 use super::dropout::Dropout;
 use super::{ModelError, int};
 
-/// Makes first weights, layer after layer. Those of a layer are a function of the seed and its number, as an embedding server
-/// makes them that holds the layer's tiles: streamed and resident weights begin with the same bits.
+/// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
+/// tiles, as an embedding server makes them that holds the tiles: streamed and resident weights begin with the same bits.
 pub(super) struct Weights<'a> {
     root: Path<'a>,
     seed: u64,
-    /// The number of the next layer, as a table of the servers.
-    table: u32,
+    /// By name of a tensor: the number of its table at the servers, and how its first values are drawn.
+    tensors: HashMap<String, (u32, Initializer)>,
     held: Held,
-    /// The layers so far.
-    made: Vec<DenseLayer>,
-    random: Pcg64Mcg,
     precision: Precision,
     layers: zagros_job::Mlp,
     /// Values that the network gives for a sample.
@@ -43,47 +41,28 @@ pub(super) enum Held {
 }
 
 impl<'a> Weights<'a> {
-    /// `precision` is that of the layers' products, not of the weights.
-    pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
-        let (random, layers) = (Pcg64Mcg::seed_from_u64(seed), zagros_job::Mlp::default());
+    /// Those of a job's network.
+    pub(super) fn of(job: &Job, root: Path<'a>, held: Held) -> Self {
+        let first = job.tables.len() as u32;
+        let segments = number_from(first, job.dense_segments().unwrap_or_default());
         Self {
             root,
-            seed,
-            table: 0,
-            held: Held::Here,
-            made: Vec::new(),
-            random,
-            precision,
-            layers,
-            outputs: 1,
+            seed: job.train.seed,
+            tensors: segments
+                .map(|(table, segment)| (segment.tensor.name.clone(), (table, segment.initializer())))
+                .collect(),
+            held,
+            precision: job.train.precision,
+            layers: job.mlp,
+            outputs: job.features.outputs(),
             buffers: Vec::new(),
             lent: LentBuffers::default(),
         }
     }
 
-    /// Of a job with so many tables of features. The tables of layers follow them.
-    pub(super) fn after_tables(self, tables: usize) -> Self {
-        Self { table: u32::try_from(tables).unwrap_or(u32::MAX), ..self }
-    }
-
-    /// With values there.
-    pub(super) fn held(self, held: Held) -> Self {
-        Self { held, ..self }
-    }
-
-    /// Of a network with so many outputs.
-    pub(super) fn with_outputs(self, outputs: usize) -> Self {
-        Self { outputs, ..self }
-    }
-
     /// Values that the network gives for a sample.
     pub(super) fn outputs(&self) -> usize {
         self.outputs
-    }
-
-    /// What follows the hidden layers of MLPs.
-    pub(super) fn followed_by(self, layers: zagros_job::Mlp) -> Self {
-        Self { layers, ..self }
     }
 
     /// Makes layers with an activation of their own, to which the choice of the job does not apply.
@@ -99,8 +78,7 @@ impl<'a> Weights<'a> {
         (self.buffers, self.lent)
     }
 
-    /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, uniform in ±1/√inputs
-    /// as PyTorch's `nn.Linear` has them.
+    /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, as PyTorch's `nn.Linear` has them.
     pub(super) fn linear(
         &mut self,
         stack: &str,
@@ -108,10 +86,8 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Linear, ModelError> {
-        let (weight, bias) = ([outputs, inputs], [outputs]);
-        let parts: [(&str, &[usize]); 2] = [("weight", &weight), ("bias", &bias)];
-        let [weight, bias] = self.layer(&format!("{stack}.{index}"), parts, linear_bound(inputs))?;
-        Ok(Linear { weight, bias })
+        let weight = self.matrix(stack, index, inputs, outputs)?;
+        Ok(Linear { weight, bias: self.variable(&format!("{stack}.{index}"), "bias", &[outputs])? })
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
@@ -122,69 +98,32 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Tensor, ModelError> {
-        self.weight_alone(&format!("{stack}.{index}"), [outputs, inputs], linear_bound(inputs))
+        self.variable(&format!("{stack}.{index}"), "weight", &[outputs, inputs])
     }
 
-    /// `name.weight` of `[rows, dim]`, uniform in ±`bound`.
-    pub(super) fn factors(&mut self, name: &str, rows: usize, dim: usize, bound: f32) -> Result<Tensor, ModelError> {
-        self.weight_alone(name, [rows, dim], bound)
+    /// `name.weight` of `[rows, dim]`.
+    pub(super) fn factors(&mut self, name: &str, rows: usize, dim: usize) -> Result<Tensor, ModelError> {
+        self.variable(name, "weight", &[rows, dim])
     }
 
-    fn weight_alone(&mut self, name: &str, shape: [usize; 2], bound: f32) -> Result<Tensor, ModelError> {
-        let [weight] = self.layer(name, [("weight", &shape)], bound)?;
-        Ok(weight)
-    }
-
-    /// The variables of the next layer with their names and shapes, uniform in ±`bound`.
-    fn layer<const N: usize>(
-        &mut self,
-        name: &str,
-        parts: [(&str, &[usize]); N],
-        bound: f32,
-    ) -> Result<[Tensor; N], ModelError> {
-        let length = |shape: &[usize]| shape.iter().product::<usize>();
-        let weights = parts.iter().map(|(_, shape)| length(shape)).sum();
-        let values = if self.held == Held::Here { self.first_weights(weights, bound) } else { Vec::new() };
-        self.table += 1;
-        self.made.push(DenseLayer { name: name.to_owned(), weights, bound });
-        let path = name.split('.').fold(self.root.clone(), |path, part| &path / part);
-        let (mut variables, mut rest) = (Vec::with_capacity(N), &values[..]);
-        for (name, shape) in parts {
-            let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
-            variables.push(match self.held {
-                Held::AtServers => Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?,
-                Held::Here => {
-                    let (values, others) = rest.split_at(length(shape));
-                    rest = others;
-                    path.f_var_copy(name, &Tensor::f_from_slice(values)?.f_reshape(&sizes)?)?
-                }
-            });
+    /// `layer.name` of this shape. The job's list of tensors says what its first values are.
+    pub(super) fn variable(&mut self, layer: &str, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
+        let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
+        if self.held == Held::AtServers {
+            return Ok(Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?);
         }
-        variables.try_into().map_err(|_| ModelError::Shape { what: "a layer lost a variable" })
-    }
-
-    /// First weights of the next layer, tile by tile.
-    fn first_weights(&self, weights: usize, bound: f32) -> Vec<f32> {
-        let DenseTiles { dim, count } = DenseTiles::of(weights);
-        let mut values = vec![0.0; dim * count];
-        for (id, tile) in values.chunks_exact_mut(dim).enumerate() {
-            let row = RowSeed { seed: self.seed, table: self.table, id: id as u64 };
-            Initializer::Uniform { bound }.fill(row, tile);
-        }
-        values.truncate(weights);
-        values
-    }
-
-    /// The layers so far.
-    pub(super) fn made(&self) -> &[DenseLayer] {
-        &self.made
+        let tensor = self.tensors.get(&format!("{layer}.{name}"));
+        let (table, first) = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
+        let values = first_values(self.seed, *table, *first, shape.iter().product());
+        let path = layer.split('.').fold(self.root.clone(), |path, part| &path / part);
+        Ok(path.f_var_copy(name, &Tensor::f_from_slice(&values)?.f_reshape(&sizes)?)?)
     }
 
     /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
     pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<Norm, ModelError> {
-        let (path, of) = (&self.root / stack / index, (Kind::Float, Device::Cpu));
-        let weight = path.f_var_copy("weight", &Tensor::f_ones([int(width)], of)?)?;
-        Ok(Norm { weight, bias: path.f_var_copy("bias", &Tensor::f_zeros([int(width)], of)?)? })
+        let layer = format!("{stack}.{index}");
+        let weight = self.variable(&layer, "weight", &[width])?;
+        Ok(Norm { weight, bias: self.variable(&layer, "bias", &[width])? })
     }
 
     /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
@@ -195,8 +134,7 @@ impl<'a> Weights<'a> {
 
     /// `stack.index.weight` of zeros, `[width]`, with buffers as those of a batch norm.
     pub(super) fn dice(&mut self, stack: &str, index: usize, width: usize) -> Result<Dice, ModelError> {
-        let path = &self.root / stack / index;
-        let slopes = path.f_var_copy("weight", &Tensor::f_zeros([int(width)], (Kind::Float, Device::Cpu))?)?;
+        let slopes = self.slopes(stack, index, width)?;
         Ok(Dice { slopes, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
     }
 
@@ -230,40 +168,9 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// Only `stack.index.weight`, `[width]` of 0.25, as PyTorch's `nn.PReLU` has them.
+    /// Only `stack.index.weight`, `[width]`: 0.25 as PyTorch's `nn.PReLU` has them, or 0 for Dice.
     pub(super) fn slopes(&mut self, stack: &str, index: usize, width: usize) -> Result<Tensor, ModelError> {
-        let path = &self.root / stack / index;
-        Ok(path.f_var_copy("weight", &Tensor::f_full([int(width)], 0.25, (Kind::Float, Device::Cpu))?)?)
-    }
-
-    /// `stack.name` of this shape, uniform in ±`bound`.
-    pub(super) fn bounded(
-        &mut self,
-        stack: &str,
-        name: &str,
-        shape: &[usize],
-        bound: f32,
-    ) -> Result<Tensor, ModelError> {
-        let [values] = self.layer(stack, [(name, shape)], bound)?;
-        Ok(values)
-    }
-
-    /// `stack.name` of this shape, normal with mean 0 and deviation `sigma`.
-    pub(super) fn normal(
-        &mut self,
-        stack: &str,
-        name: &str,
-        shape: &[usize],
-        sigma: f64,
-    ) -> Result<Tensor, ModelError> {
-        let count: usize = shape.iter().product();
-        let values: Vec<f32> = (0..count).map(|_| (sigma * standard_normal(&mut self.random)) as f32).collect();
-        self.shaped(stack, name, shape, &Tensor::f_from_slice(&values)?)
-    }
-
-    fn shaped(&self, stack: &str, name: &str, shape: &[usize], values: &Tensor) -> Result<Tensor, ModelError> {
-        let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
-        Ok((&self.root / stack).f_var_copy(name, &values.f_reshape(sizes)?)?)
+        self.variable(&format!("{stack}.{index}"), "weight", &[width])
     }
 
     /// Indices of columns, on the device of the weights.
@@ -272,10 +179,15 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// A value of the normal distribution (Box and Muller 1958).
-fn standard_normal(random: &mut Pcg64Mcg) -> f64 {
-    let (radius, angle): (f64, f64) = (random.random_range(f64::MIN_POSITIVE..1.0), random.random_range(0.0..1.0));
-    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+/// The first values of a tensor, tile by tile.
+fn first_values(seed: u64, table: u32, first: Initializer, weights: usize) -> Vec<f32> {
+    let DenseTiles { dim, count } = DenseTiles::of(weights);
+    let mut values = vec![0.0; dim * count];
+    for (id, tile) in number_from(0, values.chunks_exact_mut(dim)) {
+        first.fill(RowSeed { seed, table, id }, tile);
+    }
+    values.truncate(weights);
+    values
 }
 
 /// W·x + b.
@@ -493,14 +405,19 @@ pub(super) fn widths(job: &[i64]) -> Result<Vec<usize>, ModelError> {
 
 #[cfg(test)]
 mod tests {
+    use zagros_job::Model;
+
     use super::*;
 
     #[test]
     fn first_weights_are_within_the_bound_and_seeded() {
         let weights = |seed| {
             let variables = tch::nn::VarStore::new(tch::Device::Cpu);
-            Mlp::logit("top", 16, &[8], &mut Weights::seeded(variables.root(), seed, Precision::F32)).unwrap();
-            Vec::<f32>::try_from(variables.variables()["top.0.weight"].detach().reshape([-1])).unwrap()
+            let mut job = crate::testing::job(0, &[16], Model::Ffnn { hidden: vec![8], dropout: 0.0 });
+            job.train.seed = seed;
+            let mut weights = Weights::of(&job, variables.root(), Held::Here);
+            Mlp::logit("layers", 16, &[8], &mut weights).unwrap();
+            Vec::<f32>::try_from(variables.variables()["layers.0.weight"].detach().reshape([-1])).unwrap()
         };
         let first = weights(3);
         assert!(first.iter().all(|weight| weight.abs() <= 0.25));

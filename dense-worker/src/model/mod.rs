@@ -65,6 +65,7 @@ use loss_scale::LossScale;
 use mlp::Held;
 use network::{BuiltNetwork, Network};
 use numeric_embedding::NumericEmbeddings;
+pub(crate) use optimizer::RateRange;
 use optimizer::Updater;
 use regularisation::Regularisation;
 pub(crate) use scoring::batch_of_blocks;
@@ -149,22 +150,21 @@ impl DenseModel {
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
         let held = if store.is_some() { Held::AtServers } else { Held::Here };
-        let BuiltNetwork { numbers, network, buffers, lent, layers } = Network::build(job, &variables, held)?;
-        let layers_at = store.map(|store| {
-            (store, layers.into_iter().map(|layer| (layer.weights, layer.name)).collect::<Vec<_>>())
-        });
+        let BuiltNetwork { numbers, network, buffers, lent } = Network::build(job, &variables, held)?;
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
-        let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
+        let count = weights.values().len();
+        let updater =
+            Updater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::of(job, count));
         let dropout = |stream| Dropout::new(job.model.dropout(), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::Mlp::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
         let regularisation = Regularisation::of(job, &shape);
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
-        let compute = match (layers_at, by_autograd) {
-            (Some((store, layers)), _) => {
-                let window = Arc::new(LayerWindow::new(store, layers));
+        let compute = match (store, by_autograd) {
+            (Some(store), _) => {
+                let window = Arc::new(LayerWindow::new(store, job.streamed_layers()));
                 let size = (job.train.threads, job.train.batch_size);
                 let threads = StreamedThreads::of(&network, &shape, &window, size, dropout)?;
                 let what = "the layers of this network cannot be streamed";

@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 use tch::nn::VarStore;
-use zagros_job::{DenseLayer, ExpertLayers, Job, Model};
+use zagros_job::{ExpertLayers, Job, Model};
 
 use super::batch_norm::LentBuffers;
 use super::bst::{Bst, BstForm};
@@ -46,8 +46,6 @@ pub(super) struct BuiltNetwork {
     pub(super) buffers: ModuleBuffers,
     /// Where batch norms find the buffers.
     pub(super) lent: LentBuffers,
-    /// The layers of the network, in the order of its weights. Empty for a user's module.
-    pub(super) layers: Vec<DenseLayer>,
 }
 
 impl Network {
@@ -55,9 +53,7 @@ impl Network {
     pub(super) fn build(job: &Job, variables: &VarStore, held: Held) -> Result<BuiltNetwork, ModelError> {
         let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::of(job) };
         let outputs = job.features.outputs();
-        let made = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
-        let made = made.after_tables(job.tables.len()).held(held);
-        let mut made = made.followed_by(job.mlp).with_outputs(outputs);
+        let mut made = Weights::of(job, variables.root(), held);
         let weights = &mut made;
         let numbers = NumericEmbeddings::of(&job.features, weights)?;
         let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();
@@ -109,12 +105,11 @@ impl Network {
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
                 let (network, lent) = (Self::TorchScript(module), LentBuffers::default());
-                return Ok(BuiltNetwork { numbers: None, network, buffers, lent, layers: Vec::new() });
+                return Ok(BuiltNetwork { numbers: None, network, buffers, lent });
             }
         };
-        let layers = made.made().to_vec();
         let (buffers, lent) = made.into_buffers();
-        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent, layers })
+        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent })
     }
 
     /// `[batch, outputs]` of `[batch, inputs]` of numbers, which become vectors first where there are `numbers`, and of `[batch, ΣD]`.

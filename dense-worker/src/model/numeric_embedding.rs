@@ -63,13 +63,12 @@ impl NumericEmbeddings {
             false => Some(Others { inputs: weights.columns(&others)?, order: weights.columns(&order)? }),
         };
         let embedded: Vec<i64> = embedded.into_iter().map(int).collect();
-        let bound = 1.0 / (2.0 * frequencies as f32).sqrt();
         Ok(Some(Self {
             embedded: weights.columns(&embedded)?,
             others,
-            frequencies: weights.normal(NAME, "frequencies", &[count, frequencies], settings.sigma)?,
-            weight: weights.bounded(NAME, "weight", &[count, 2 * frequencies, dim], bound)?,
-            bias: weights.bounded(NAME, "bias", &[count, dim], bound)?,
+            frequencies: weights.variable(NAME, "frequencies", &[count, frequencies])?,
+            weight: weights.variable(NAME, "weight", &[count, 2 * frequencies, dim])?,
+            bias: weights.variable(NAME, "bias", &[count, dim])?,
         }))
     }
 

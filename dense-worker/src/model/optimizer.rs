@@ -2,8 +2,9 @@
 //! so the state can be kept, sent and restored.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use zagros_job::{DenseOptimizer, DenseUpdates};
+use zagros_job::{DenseOptimizer, DenseSegment, DenseUpdates, Job};
 use zagros_table::optimizer::dense::DenseRule;
 
 use super::ModelError;
@@ -15,7 +16,32 @@ pub(super) struct Updater {
     /// Learning rate before the schedule.
     lr: f64,
     updates: DenseUpdates,
+    /// Of all weights, in order.
+    rates: Vec<RateRange>,
     state: SlotState,
+}
+
+/// Weights with the same factor of the learning rate.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RateRange {
+    pub(crate) weights: Range<usize>,
+    pub(crate) factor: f32,
+}
+
+impl RateRange {
+    /// Those of a job's network of so many weights, as few as there can be.
+    pub(crate) fn of(job: &Job, weights: usize) -> Vec<Self> {
+        let mut rates: Vec<Self> = Vec::new();
+        for DenseSegment { range, lr_factor, .. } in job.dense_segments().unwrap_or_default() {
+            let factor = lr_factor as f32;
+            match rates.last_mut().filter(|last| last.factor == factor) {
+                Some(last) => last.weights.end = range.end,
+                None => rates.push(Self { weights: range, factor }),
+            }
+        }
+        // A module has no segments, and one rate.
+        if rates.is_empty() { vec![Self { weights: 0..weights, factor: 1.0 }] } else { rates }
+    }
 }
 
 /// The state of an optimiser.
@@ -32,7 +58,13 @@ impl Updater {
     pub(super) fn new(optimizer: &DenseOptimizer, updates: DenseUpdates, weights: usize) -> Self {
         let (rule, lr) = optimizer.rule();
         let vectors = rule.vectors().iter().map(|name| (*name, vec![rule.first_value(); weights])).collect();
-        Self { rule, lr, updates, state: SlotState { applied: 0, vectors } }
+        let rates = vec![RateRange { weights: 0..weights, factor: 1.0 }];
+        Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
+    }
+
+    /// With factors of the learning rate.
+    pub(super) fn with_rates(self, rates: Vec<RateRange>) -> Self {
+        Self { rates, ..self }
     }
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`].
@@ -53,8 +85,11 @@ impl Updater {
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);
-        let state = [vectors.next().unwrap_or_default(), vectors.next().unwrap_or_default()];
-        self.rule.apply(lr, *applied, weights, gradients, state);
+        let (first, second) = (vectors.next().unwrap_or_default(), vectors.next().unwrap_or_default());
+        for RateRange { weights: range, factor } in &self.rates {
+            let state = [part(first, range), part(second, range)];
+            self.rule.apply((lr, *factor), *applied, &mut weights[range.clone()], &gradients[range.clone()], state);
+        }
         Ok(())
     }
 
@@ -78,6 +113,11 @@ impl Updater {
         self.state = state;
         Ok(())
     }
+}
+
+/// The state of some weights; nothing of a vector that the rule does not have.
+fn part<'a>(vector: &'a mut [f32], range: &Range<usize>) -> &'a mut [f32] {
+    vector.get_mut(range.clone()).unwrap_or_default()
 }
 
 fn named(vectors: &[String]) -> String {

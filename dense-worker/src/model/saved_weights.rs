@@ -9,14 +9,18 @@ impl DenseModel {
     /// # Errors
     /// When libtorch fails.
     pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+        self.settle()?;
         self.weights.with(self.average.as_ref().map(WeightAverage::values), || weights::encode(&self.variables))
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.
     ///
+    /// Streamed weights are saved by their servers; here is nothing of them. All gradients have arrived there after this.
+    ///
     /// # Errors
-    /// When libtorch fails.
+    /// When libtorch fails, or a gradient does not arrive.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, ModelError> {
+        self.settle()?;
         self.weights.upload()?;
         weights::encode(&self.variables)
     }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use dashmap::DashMap;
 use dashmap::mapref::one::RefMut;
 use zagros_log::{WindowGroup, WindowImage};
-use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind};
+use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind, counts_batches};
 use zagros_table::PushOrigin;
 
 use super::window_groups::WindowGroups;
@@ -125,9 +125,10 @@ impl SequenceWindows {
         }
     }
 
-    /// The highest number of any push. 0 without one.
+    /// The highest number of any push that counts batches. 0 without one.
     pub(crate) fn newest(&self) -> u64 {
-        self.windows.iter().filter_map(|window| window.newest).max().unwrap_or(0)
+        let of_batches = self.windows.iter().filter(|window| counts_batches(window.key().1));
+        of_batches.filter_map(|window| window.newest).max().unwrap_or(0)
     }
 
     /// Forgets the windows of groups without a bucket of this server.

@@ -17,7 +17,7 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use zagros_protocol::control::Writer;
-use zagros_protocol::{NumberPace, Refusal, RefusalKind};
+use zagros_protocol::{NumberPace, Refusal, RefusalKind, counts_batches, member_of_writer};
 
 use super::sequence_window::PushId;
 use crate::tables::nanos;
@@ -46,7 +46,7 @@ impl KnownWriters {
     /// Whether a push of this process may still come: no newer process of its writer is known.
     pub(crate) fn may_push(&self, writer: u64, incarnation: u32) -> bool {
         let incarnations = self.incarnations.load();
-        let newest = incarnations.as_ref().and_then(|known| known.get(&writer).copied());
+        let newest = incarnations.as_ref().and_then(|known| known.get(&member_of_writer(writer)).copied());
         newest.is_none_or(|newest| newest <= incarnation)
     }
 
@@ -94,7 +94,7 @@ impl KnownWriters {
     pub(crate) fn admit(&self, push: PushId, step: u64) -> Result<(), Refusal> {
         let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
         let PushId { writer, incarnation, seq } = push;
-        match incarnations.get(&writer).copied() {
+        match incarnations.get(&member_of_writer(writer)).copied() {
             Some(current) if current == incarnation => {}
             Some(current) if current > incarnation => {
                 let message = format!(
@@ -113,7 +113,8 @@ impl KnownWriters {
                 return Err(Refusal::new(RefusalKind::Unavailable, message));
             }
         }
-        if !self.may_reach(step.max(seq), Duration::from_nanos(nanos())) {
+        let number = if counts_batches(writer) { step.max(seq) } else { step };
+        if !self.may_reach(number, Duration::from_nanos(nanos())) {
             let newest = self.newest.load(Ordering::Acquire);
             let message = format!(
                 "push {seq} of writer {writer} (incarnation {incarnation}) at step {step} is not applied: it is further beyond \

@@ -102,6 +102,8 @@ pub enum Optimizer {
     Dense {
         /// Learning rate.
         lr: f64,
+        /// Its factor for these weights.
+        factor: f32,
         /// The rule.
         rule: DenseRule,
     },
@@ -263,7 +265,7 @@ impl Optimizer {
             // At a rate of 0 the row stays as it is.
             Self::Ftrl { lr: ..STILL, .. } => {}
             Self::Ftrl { lr, beta, l1, l2 } => ftrl_anew(weights, state, gradient, shaping, [lr, beta, l1, l2]),
-            Self::Dense { lr, rule } => rule.apply_to_tile(lr, weights, state, gradient),
+            Self::Dense { lr, factor, rule } => rule.apply_to_tile((lr, factor), weights, state, gradient),
         }
     }
 
@@ -296,7 +298,7 @@ impl Optimizer {
                 rates.into_iter().chain([("l2", l2), ("weight_decay", weight_decay)]).collect()
             }
             Self::Ftrl { lr, beta, l1, l2 } => vec![("lr", lr), ("beta", beta), ("l1", l1), ("l2", l2)],
-            Self::Dense { lr, rule } => [vec![("lr", lr as f32)], rule.settings()].concat(),
+            Self::Dense { lr, factor, rule } => [vec![("lr", lr as f32), ("factor", factor)], rule.settings()].concat(),
         }
     }
 }

@@ -94,11 +94,11 @@ impl Resolver<'_> {
 
     /// Reports keys with a size that is not one in range, and removes them.
     pub(super) fn sizes(&mut self, keys: &mut Json) {
-        self.size(keys, "cluster.memory");
-        self.size(keys, "train.memory");
+        self.size_of(keys, "cluster.memory");
+        self.size_of(keys, "train.memory");
     }
 
-    fn size(&mut self, keys: &mut Json, key: &str) {
+    fn size_of(&mut self, keys: &mut Json, key: &str) {
         let Some(memory) = keys.pointer_mut(&format!("/{}", key.replace('.', "/"))) else { return };
         let text = memory.as_str().unwrap_or_default().to_owned();
         let (message, label) = match size::parse(&text) {

@@ -5,7 +5,9 @@
 
 use zagros_table::{Initializer, Optimizer, TableConfig};
 
-use super::{DenseLayer, DenseOptimizer, Job, Mode, Table, TableOptimizer, TableSettings, WeightStore};
+use super::{
+    DenseOptimizer, Job, Mode, StreamedLayer, StreamedTensor, Table, TableOptimizer, TableSettings, WeightStore,
+};
 
 /// Name of the table that holds the dense network's weights in mode `async`. No feature's table may have this name.
 pub const DENSE_TABLE: &str = "(dense)";
@@ -13,11 +15,6 @@ pub const DENSE_TABLE: &str = "(dense)";
 /// Weights per row: few enough rows for a fast lookup, and enough rows to spread over servers.
 const DIM: usize = 256;
 
-/// The most weights of a tile, 256 KiB: large enough that a row's own costs vanish, and small enough that the tiles of a layer
-/// spread over servers. A row has at most 2¹⁶ weights.
-const TILE: usize = 1 << 16;
-/// Tiles start at cache lines.
-const TILE_STEP: usize = 16;
 /// Stripes of a table of tiles: a request has few tiles, and each takes long.
 const TILE_STRIPES: usize = 4;
 
@@ -28,24 +25,6 @@ pub struct ServerTable {
     pub name: String,
     /// Its settings.
     pub config: TableConfig,
-}
-
-/// The tiles of a layer: its weights in blocks of equal size, the last filled up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DenseTiles {
-    /// Weights of a tile: the dim of the layer's table.
-    pub dim: usize,
-    /// Tiles: the rows 0 … count − 1.
-    pub count: usize,
-}
-
-impl DenseTiles {
-    /// The tiles of so many weights, at least one.
-    #[must_use]
-    pub fn of(weights: usize) -> Self {
-        let count = weights.div_ceil(TILE).max(1);
-        Self { dim: weights.div_ceil(count).next_multiple_of(TILE_STEP).min(TILE), count }
-    }
 }
 
 /// Whether a table holds a part of the dense network.
@@ -75,29 +54,30 @@ impl Job {
     pub fn server_tables(&self) -> Vec<ServerTable> {
         let of = |table: Table| ServerTable { config: table.config(), name: table.name };
         let rows = self.tables.iter().cloned().chain(self.dense_table()).map(of);
-        rows.chain(self.streamed_layers().iter().map(|layer| self.tile_table(layer))).collect()
+        let layers = self.streamed_layers();
+        rows.chain(layers.iter().flat_map(|layer| &layer.tensors).map(|tensor| self.tile_table(tensor))).collect()
     }
 
     /// The layers whose weights are streamed; none where they are not.
     #[must_use]
-    pub fn streamed_layers(&self) -> Vec<DenseLayer> {
+    pub fn streamed_layers(&self) -> Vec<StreamedLayer> {
         match self.train.weights {
             WeightStore::Streamed => self.dense_layers().unwrap_or_default(),
             WeightStore::Auto | WeightStore::Resident => Vec::new(),
         }
     }
 
-    fn tile_table(&self, layer: &DenseLayer) -> ServerTable {
+    fn tile_table(&self, StreamedTensor { segment, tiles, .. }: &StreamedTensor) -> ServerTable {
         let (rule, lr) = self.dense_optimizer.rule();
         let config = TableConfig {
-            dim: DenseTiles::of(layer.weights).dim,
-            init: Initializer::Uniform { bound: layer.bound },
-            optimizer: Optimizer::Dense { lr, rule },
+            dim: tiles.dim,
+            init: segment.initializer(),
+            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule },
             schedule: self.train.updates.schedule.in_steps(),
             stripes: TILE_STRIPES,
             ..TableConfig::default()
         };
-        ServerTable { name: format!("{DENSE_TABLE} {}", layer.name), config }
+        ServerTable { name: format!("{DENSE_TABLE} {}", segment.tensor.name), config }
     }
 
     /// τ of each worker: its own bound, or its share of the bound of all workers if that is less. If each of n workers has
@@ -129,7 +109,6 @@ fn table_optimizer(optimizer: DenseOptimizer) -> TableOptimizer {
 #[cfg(test)]
 mod tests {
     use zagros_table::WeightType;
-    use zagros_zip::ZipEq;
 
     use super::*;
     use crate::fixture::{CRITEO, job};
@@ -150,28 +129,19 @@ mod tests {
     }
 
     #[test]
-    fn each_streamed_layer_has_a_table_of_tiles() {
+    fn each_streamed_tensor_has_a_table_of_tiles() {
         let text = "[model]\nkind = 'ffnn'\nhidden = [400, 8]\n[train]\nweights = 'streamed'\nmode = 'sync'\n";
         let job = job(CRITEO, text);
         let (tables, layers) = (job.server_tables(), job.dense_layers().unwrap());
-        assert_eq!(tables.len(), job.tables.len() + layers.len());
-        for (table, layer) in tables[job.tables.len()..].iter().zip_eq(&layers) {
-            let DenseTiles { dim, count } = DenseTiles::of(layer.weights);
-            assert_eq!((table.config.dim, &table.name), (dim, &format!("(dense) {}", layer.name)));
-            assert_eq!(table.config.init, Initializer::Uniform { bound: layer.bound });
-            assert!(is_dense_table(&table.name) && dim * count >= layer.weights);
+        let tensors: Vec<&StreamedTensor> = layers.iter().flat_map(|layer| &layer.tensors).collect();
+        assert_eq!(tables.len(), job.tables.len() + tensors.len());
+        for tensor in &tensors {
+            let ServerTable { name, config } = &tables[tensor.table as usize];
+            assert_eq!((config.dim, name), (tensor.tiles.dim, &format!("(dense) {}", tensor.segment.tensor.name)));
+            assert_eq!(config.init, tensor.segment.initializer());
+            assert!(is_dense_table(name) && tensor.tiles.dim * tensor.tiles.count >= tensor.segment.range.len());
         }
-        let first = DenseTiles::of(layers[0].weights);
-        assert_eq!((first.count, layers[0].weights), (3, 429 * 400 + 400));
-    }
-
-    #[test]
-    fn tiles_hold_all_weights_and_little_more() {
-        for weights in [1, 15, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 4_194_304 + 2048] {
-            let DenseTiles { dim, count } = DenseTiles::of(weights);
-            let held = dim * count;
-            assert!(dim <= TILE && held >= weights && held < weights + 16 * count, "{weights}: {count} of {dim}");
-        }
+        assert_eq!((tensors[0].tiles.count, tensors[0].segment.range.len()), (3, 429 * 400));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tch::Tensor;
+use zagros_job::StreamedLayer;
 use zagros_zip::ZipEq;
 
 use super::Purpose;
@@ -44,7 +45,7 @@ pub trait LayerStore: Send + Sync + Debug {
 
 /// The weights of a layer that are on their way.
 pub trait PendingLayer: Send + Debug {
-    /// Waits for them, at most until the store's timeout. There may be more values than the layer has weights.
+    /// Waits for them, at most until the store's timeout. They are in the order of the layer's tensors.
     ///
     /// # Errors
     /// When they do not come: the error names layer and server.
@@ -55,8 +56,7 @@ pub trait PendingLayer: Send + Debug {
 #[derive(Debug)]
 pub(in crate::model) struct LayerWindow {
     store: Arc<dyn LayerStore>,
-    /// Weights of each layer, and its name.
-    layers: Vec<(usize, String)>,
+    layers: Vec<StreamedLayer>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -99,8 +99,8 @@ enum Held {
 }
 
 impl LayerWindow {
-    /// A window on layers with so many weights and these names.
-    pub(in crate::model) fn new(store: Arc<dyn LayerStore>, layers: Vec<(usize, String)>) -> Self {
+    /// A window on these layers.
+    pub(in crate::model) fn new(store: Arc<dyn LayerStore>, layers: Vec<StreamedLayer>) -> Self {
         let state = State {
             pass: Pass { purpose: Purpose::Training, step: 0, begun: Vec::new() },
             orders: [Vec::new(), Vec::new()],
@@ -177,14 +177,14 @@ impl LayerWindow {
         layer: usize,
         pending: Box<dyn PendingLayer>,
     ) -> Result<MutexGuard<'_, State>, ModelError> {
-        let (weights, name) = &self.layers[layer];
+        let (weights, name) = (self.layers[layer].weights(), &self.layers[layer].name);
         let fetched = pending.wait().and_then(|values| {
             let missing = || ModelError::Layer {
                 layer: name.clone(),
                 what: "take the weights",
                 reason: format!("{} values came for {weights} weights", values.len()),
             };
-            Ok(Tensor::f_from_slice(values.get(..*weights).ok_or_else(missing)?)?)
+            Ok(Tensor::f_from_slice(values.get(..weights).ok_or_else(missing)?)?)
         });
         let fetched = fetched.inspect_err(|_| self.fail())?;
         let mut state = self.lock();
@@ -232,7 +232,7 @@ impl LayerWindow {
             values_mut(&mut sum).iter_mut().zip_eq(values(&other)).for_each(|(sum, value)| *sum += value);
         }
         if !crate::model::all_finite(values(&sum)) {
-            return Err(ModelError::LayerNotFinite { layer: self.layers[layer].1.clone() });
+            return Err(ModelError::LayerNotFinite { layer: self.layers[layer].name.clone() });
         }
         self.store.push(layer, step, values(&sum))
     }

@@ -73,25 +73,26 @@ impl DenseRule {
         }
     }
 
-    /// One update, the `applied`th, counted from 1. `state` are the vectors in the order of [`Self::vectors`].
+    /// One update, the `applied`th, counted from 1, with the learning rate `lr.0` times the factor `lr.1`. The factor is not part of
+    /// AdamW's decay: the pull to zero is that of all widths. `state` are the vectors in the order of [`Self::vectors`].
     ///
     /// # Panics
     /// When a vector of the rule is missing, or has another length than the weights.
-    pub fn apply(&self, lr: f64, applied: u64, weights: &mut [f32], gradients: &[f32], state: [&mut [f32]; 2]) {
-        let [first, second] = state;
+    pub fn apply(&self, lr: (f64, f32), applied: u64, weights: &mut [f32], gradients: &[f32], state: [&mut [f32]; 2]) {
+        let ([first, second], lr, scaled) = (state, lr.0, lr.0 * f64::from(lr.1));
         match *self {
             Self::Sgd { momentum, weight_decay } => {
-                sgd(weights, gradients, first, lr as f32, momentum, weight_decay);
+                sgd(weights, gradients, first, scaled as f32, momentum, weight_decay);
             }
             Self::Adagrad { epsilon, weight_decay, .. } => {
-                adagrad(weights, gradients, first, lr as f32, epsilon, weight_decay);
+                adagrad(weights, gradients, first, scaled as f32, epsilon, weight_decay);
             }
             Self::Adam { weight_decay } => {
-                adam(weights, gradients, first, second, AdamRates { weight_decay, ..AdamRates::of(lr, applied) });
+                adam(weights, gradients, first, second, AdamRates { weight_decay, ..AdamRates::of(scaled, applied) });
             }
             Self::AdamW { weight_decay } => {
                 let keep = (1.0 - lr * weight_decay) as f32;
-                adam(weights, gradients, first, second, AdamRates { keep, ..AdamRates::of(lr, applied) });
+                adam(weights, gradients, first, second, AdamRates { keep, ..AdamRates::of(scaled, applied) });
             }
         }
     }
@@ -117,7 +118,7 @@ impl DenseRule {
     }
 
     /// One update of a tile, which counts it.
-    pub(super) fn apply_to_tile(&self, lr: f64, weights: &mut [f32], state: &mut [f32], gradients: &[f32]) {
+    pub(super) fn apply_to_tile(&self, lr: (f64, f32), weights: &mut [f32], state: &mut [f32], gradients: &[f32]) {
         let (vectors, count) = state.split_at_mut(state.len() - COUNT);
         let applied = count[1] as u64 * COUNT_UNIT + count[0] as u64 + 1;
         (count[0], count[1]) = ((applied % COUNT_UNIT) as f32, (applied / COUNT_UNIT) as f32);
@@ -253,7 +254,7 @@ mod tests {
                 .collect();
             for step in 1..6 {
                 let gradients: Vec<f32> = (0..70).map(|index| value(index, step)).collect();
-                let lr = 0.01 / step as f64;
+                let lr = (0.01 / step as f64, 0.5);
                 let [first, second] = &mut state;
                 rule.apply(lr, step as u64, &mut whole, &gradients, [first, second]);
                 for ((weights, state), gradients) in tiles.iter_mut().zip_eq(gradients.chunks(32)) {
@@ -269,9 +270,9 @@ mod tests {
     fn a_tile_counts_its_updates_beyond_what_one_number_holds() {
         let rule = RULES[0];
         let mut state = [(COUNT_UNIT - 1) as f32, 16.0];
-        rule.apply_to_tile(0.0, &mut [0.0], &mut state, &[0.0]);
+        rule.apply_to_tile((0.0, 1.0), &mut [0.0], &mut state, &[0.0]);
         assert_eq!(state, [0.0, 17.0]);
-        rule.apply_to_tile(0.0, &mut [0.0], &mut state, &[0.0]);
+        rule.apply_to_tile((0.0, 1.0), &mut [0.0], &mut state, &[0.0]);
         assert_eq!(state, [1.0, 17.0]);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use zagros_job::{DenseOptimizer, DenseTiles, ExpertLayers, Job, Model, Schedule, Structure, WeightStore};
+use zagros_job::{
+    DenseOptimizer, ExpertLayers, Job, Model, Parametrization, Schedule, StreamedLayer, StreamedTensor, Structure, WeightStore,
+};
 use zagros_table::{LookupMode, PushStep, RequestBuffers, Table};
 use zagros_zip::ZipEq;
 
@@ -15,7 +17,9 @@ use crate::testing::job;
 #[derive(Debug)]
 pub(crate) struct TileTables {
     tables: Vec<Table>,
-    weights: Vec<usize>,
+    layers: Vec<StreamedLayer>,
+    /// Number of the first table.
+    first: u32,
     log: Mutex<Vec<String>>,
 }
 
@@ -33,24 +37,30 @@ impl TileTables {
         let tables = job.server_tables();
         let of_layers = tables.iter().enumerate().skip(job.tables.len());
         let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
-        let weights = job.streamed_layers().iter().map(|layer| layer.weights).collect();
-        Arc::new(Self { tables: tables.collect(), weights, log: Mutex::default() })
+        let (layers, first) = (job.streamed_layers(), job.tables.len() as u32);
+        Arc::new(Self { tables: tables.collect(), layers, first, log: Mutex::default() })
     }
 
-    fn ids(&self, layer: usize) -> Vec<u64> {
-        (0..DenseTiles::of(self.weights[layer]).count as u64).collect()
+    /// A tensor's table and rows.
+    fn rows(&self, tensor: &StreamedTensor) -> (&Table, Vec<u64>) {
+        (&self.tables[(tensor.table - self.first) as usize], (0..tensor.tiles.count as u64).collect())
     }
 
     fn read(&self, layer: usize) -> Vec<f32> {
-        let (table, ids) = (&self.tables[layer], self.ids(layer));
-        let mut values = vec![0.0; ids.len() * table.dim()];
-        table.lookup(&ids, LookupMode::Train, &mut values, &mut RequestBuffers::default()).unwrap();
-        values
+        let tensors = self.layers[layer].tensors.iter();
+        let values = tensors.flat_map(|tensor| {
+            let (table, ids) = self.rows(tensor);
+            let mut values = vec![0.0; ids.len() * table.dim()];
+            table.lookup(&ids, LookupMode::Train, &mut values, &mut RequestBuffers::default()).unwrap();
+            values.truncate(tensor.segment.range.len());
+            values
+        });
+        values.collect()
     }
 
     /// All weights, layer after layer.
     fn all(&self) -> Vec<f32> {
-        (0..self.tables.len()).flat_map(|layer| self.read(layer)[..self.weights[layer]].to_vec()).collect()
+        (0..self.layers.len()).flat_map(|layer| self.read(layer)).collect()
     }
 }
 
@@ -62,11 +72,16 @@ impl LayerStore for TileTables {
 
     fn push(&self, layer: usize, step: u64, gradient: &[f32]) -> Result<(), ModelError> {
         self.log.lock().unwrap().push(format!("push {layer}"));
-        let (table, ids) = (&self.tables[layer], self.ids(layer));
-        let mut gradients = gradient.to_vec();
-        gradients.resize(ids.len() * table.dim(), 0.0);
-        let step = PushStep { number: step, share: 1.0 };
-        table.push(&ids, &gradients, step, &mut RequestBuffers::default()).unwrap();
+        let mut left = gradient;
+        for tensor in &self.layers[layer].tensors {
+            let (part, others) = left.split_at(tensor.segment.range.len());
+            let (table, ids) = self.rows(tensor);
+            let mut gradients = part.to_vec();
+            gradients.resize(ids.len() * table.dim(), 0.0);
+            let step = PushStep { number: step, share: 1.0 };
+            table.push(&ids, &gradients, step, &mut RequestBuffers::default()).unwrap();
+            left = others;
+        }
         Ok(())
     }
 
@@ -86,7 +101,6 @@ fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
 
 /// Steps of both, and that all they give and learn has the same bits.
 fn check(job: Job, batch: usize) {
-    let job = Job { dense_optimizer: job.dense_optimizer, ..job };
     let tiles = streamed(job.clone());
     let store = TileTables::of(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
@@ -137,7 +151,10 @@ fn networks() -> Vec<Model> {
 fn every_network_learns_the_same_bits_layer_by_layer() {
     for model in networks() {
         for (batch, threads) in [(300, 1), (2 * CHUNK + 5, 1), (2 * CHUNK + 5, 2)] {
-            check(with(3, &[6, 6, 6], model.clone(), batch, threads), batch);
+            let mut job = with(3, &[6, 6, 6], model.clone(), batch, threads);
+            // Several learning rates.
+            job.parametrization = Parametrization::Mup { base_width: 4 };
+            check(job, batch);
         }
     }
 }
@@ -162,7 +179,7 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
 #[test]
 fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
     let job = with(0, &[16; 26], Model::Ffnn { hidden: vec![401], dropout: 0.0 }, 64, 1);
-    assert_eq!(DenseTiles::of(streamed(job.clone()).streamed_layers()[0].weights).count, 3);
+    assert_eq!(streamed(job.clone()).streamed_layers()[0].tensors[0].tiles.count, 3);
     check(job, 64);
 }
 
@@ -228,16 +245,4 @@ fn all_threads_end_when_a_layer_does_not_come() {
     let [numeric, embeddings, labels] = samples(&job, 256, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");
-}
-
-#[test]
-fn the_layers_of_the_job_are_those_of_the_network() {
-    for model in networks() {
-        let job = with(3, &[6, 6, 6], model, 64, 1);
-        let variables = tch::nn::VarStore::new(tch::Device::Cpu);
-        let held = crate::model::mlp::Held::AtServers;
-        let built = Network::build(&job, &variables, held).unwrap();
-        assert_eq!(job.dense_layers().unwrap(), built.layers, "{:?}", job.model);
-        assert!(variables.variables().is_empty());
-    }
 }
