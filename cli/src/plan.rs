@@ -5,7 +5,7 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{
-    Attention, ExpertLayers, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart,
+    Attention, ExpertLayers, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart, WeightStore,
 };
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
@@ -189,8 +189,9 @@ fn training(job: &Job) -> String {
         Mode::Sync => "sync".to_owned(),
         Mode::Async => format!("async, staleness {}", job.staleness()),
     };
+    let weights = if train.weights == WeightStore::Streamed { ", weights streamed from the servers" } else { "" };
     let steps = train.max_steps.map_or_else(String::new, |steps| format!(", at most {} steps", HumanCount(steps)));
-    format!("{} epoch(s), batch {}, {mode}{steps}, seed {}", train.epochs, train.batch_size, train.seed)
+    format!("{} epoch(s), batch {}, {mode}{weights}{steps}, seed {}", train.epochs, train.batch_size, train.seed)
 }
 
 /// Tables with the same cost per row, counted.

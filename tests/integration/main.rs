@@ -49,6 +49,7 @@ mod slices;
 mod sources;
 mod stop;
 mod store;
+mod streamed;
 mod streaming;
 mod sweep;
 mod takeover;

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::{Categorical, Job, Overrides, RegressionLoss, Sequence, StartSteps, Target, TargetKind};
+use zagros_job::{Categorical, Job, Overrides, RegressionLoss, Sequence, StartSteps, Target, TargetKind, WeightStore};
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
@@ -79,6 +79,13 @@ impl StartModel {
             || (job.train.seed, &job.model, job.parametrization)
                 != (of_model.train.seed, &of_model.model, of_model.parametrization)
             || same_inputs(&measured(job, &of_model), &of_model) != (SameInputs { numeric: true, categorical: true });
+        if of_model.train.weights == WeightStore::Streamed {
+            return Err(wrong(
+                "the weights of its dense network are streamed: they are rows of its tables, and no run starts from them yet; \
+                 resume its run instead, with more epochs"
+                    .to_owned(),
+            ));
+        }
         if job.dense_table().is_some() && weights_differ {
             return Err(wrong(
                 "mode `async` starts only from a model of mode `async` with the same seed, features and network, because its \

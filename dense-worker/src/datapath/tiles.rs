@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use futures::future::try_join_all;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tracing::info;
 use zagros_coordinator_client::{Waiting, Waits};
 use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, PushedBatch, RoutedIds, TableIds, UniqueIds};
 use zagros_job::{Job, StreamedLayer};
@@ -77,7 +78,13 @@ impl TileStore {
     pub(crate) fn of(job: &Job, waits: Waits) -> Option<Arc<Self>> {
         let layers: Vec<TiledLayer> = job.streamed_layers().iter().map(TiledLayer::of).collect();
         let pushes = layers.iter().map(|_| Mutex::default()).collect();
-        (!layers.is_empty()).then(|| Arc::new(Self { layers, servers: OnceLock::new(), pushes, waits }))
+        if layers.is_empty() {
+            return None;
+        }
+        let weights: usize = layers.iter().map(|layer| layer.weights).sum();
+        let largest = layers.iter().map(|layer| layer.weights).max().unwrap_or(0);
+        info!(weights, largest, "the embedding servers hold the weights of the dense network; this worker streams them");
+        Some(Arc::new(Self { layers, servers: OnceLock::new(), pushes, waits }))
     }
 
     /// Takes the client of the servers. It must be a writer of its own. Call it once, on the runtime that the client runs on.

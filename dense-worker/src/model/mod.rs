@@ -164,7 +164,7 @@ impl DenseModel {
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let compute = match (store, by_autograd) {
             (Some(store), _) => {
-                let window = Arc::new(LayerWindow::new(store, job.streamed_layers()));
+                let window = Arc::new(LayerWindow::of(job, store));
                 let size = (job.train.threads, job.train.batch_size);
                 let threads = StreamedThreads::of(&network, &shape, &window, size, dropout)?;
                 let what = "the layers of this network cannot be streamed";

@@ -32,6 +32,10 @@ impl RateRange {
     /// Those of a job's network of so many weights, as few as there can be.
     pub(crate) fn of(job: &Job, weights: usize) -> Vec<Self> {
         let mut rates: Vec<Self> = Vec::new();
+        if weights == 0 {
+            // Streamed weights have their factors at the servers.
+            return rates;
+        }
         for DenseSegment { range, lr_factor, .. } in job.dense_segments().unwrap_or_default() {
             let factor = lr_factor as f32;
             match rates.last_mut().filter(|last| last.factor == factor) {

@@ -16,6 +16,7 @@ mod reset;
 mod resume;
 mod sorted;
 mod start_model;
+mod streamed;
 mod tally;
 mod watched;
 mod workers;

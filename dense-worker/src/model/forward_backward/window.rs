@@ -18,7 +18,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use tch::Tensor;
-use zagros_job::StreamedLayer;
+use zagros_job::{Job, StreamedLayer};
 use zagros_zip::ZipEq;
 
 use super::Purpose;
@@ -57,6 +57,8 @@ pub trait PendingLayer: Send + Debug {
 pub(in crate::model) struct LayerWindow {
     store: Arc<dyn LayerStore>,
     layers: Vec<StreamedLayer>,
+    /// Largest magnitude of a gradient (`train.clip_value`).
+    largest: Option<f32>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -99,8 +101,8 @@ enum Held {
 }
 
 impl LayerWindow {
-    /// A window on these layers.
-    pub(in crate::model) fn new(store: Arc<dyn LayerStore>, layers: Vec<StreamedLayer>) -> Self {
+    /// A window on the layers of a job.
+    pub(in crate::model) fn of(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = State {
             pass: Pass { purpose: Purpose::Training, step: 0, begun: Vec::new() },
             orders: [Vec::new(), Vec::new()],
@@ -109,7 +111,8 @@ impl LayerWindow {
             gradients: BTreeMap::new(),
             has_failed: false,
         };
-        Self { store, layers, state: Mutex::new(state), changed: Condvar::new() }
+        let largest = job.train.updates.clip_value.map(|largest| largest as f32);
+        Self { store, layers: job.streamed_layers(), largest, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Where the weights are.
@@ -233,6 +236,9 @@ impl LayerWindow {
         }
         if !crate::model::all_finite(values(&sum)) {
             return Err(ModelError::LayerNotFinite { layer: self.layers[layer].name.clone() });
+        }
+        if let Some(largest) = self.largest {
+            values_mut(&mut sum).iter_mut().for_each(|gradient| *gradient = gradient.clamp(-largest, largest));
         }
         self.store.push(layer, step, values(&sum))
     }

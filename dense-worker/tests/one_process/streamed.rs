@@ -1,0 +1,77 @@
+//! Streamed weights: the dense network as tiles on the embedding servers.
+
+use super::resume::{Break, run};
+use super::*;
+
+const STREAMED: &str = "train.weights=streamed";
+
+/// In mode `sync`, with all that changes a step: dropout, a schedule, several rates, a layer of several tiles.
+const SETS: [&str; 9] = [
+    "train.mode=sync",
+    "model.kind=ffnn",
+    "model.hidden=[600, 120, 8]",
+    "model.mup_base_width=64",
+    "model.dropout=0.2",
+    "train.schedule={kind='cosine', warmup=10, decay=100}",
+    "train.clip_value=0.5",
+    "train.evaluate_every=20",
+    "data.shuffle_rows=100",
+];
+
+fn with(folder: &Path, sets: &[&str]) -> Job {
+    let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", "kind = \"ffnn\"\n");
+    job_of(&text, rows(2000), folder, &[&SETS[1..], &SETS[..1], sets].concat())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streamed_and_resident_weights_learn_the_same_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (resident, expected, _) = train(with(folder.path(), &["train.weights=resident"])).await;
+    let resident = resident.unwrap();
+    for sets in [&[STREAMED][..], &[STREAMED, "cluster.servers=3"]] {
+        let (streamed, recorded, run) = train(with(folder.path(), sets)).await;
+        let streamed = streamed.unwrap();
+        assert_eq!(recorded.losses(), expected.losses(), "{sets:?}");
+        assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
+        let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+        assert!((auc(&streamed) - auc(&resident)).abs() < 1e-6, "{} {}", auc(&streamed), auc(&resident));
+        // The model scores as it did while it was trained, on another number of servers.
+        let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
+        assert_eq!(Some(again), streamed.evaluation);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_run_goes_on_with_its_tiles_on_other_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = |servers: &str| with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
+    let whole = run(job("cluster.servers=1"), None, Break::Never).await;
+    for how in [Break::Tidy(13), Break::Sudden(24)] {
+        let first = run(job("cluster.servers=3"), None, how).await;
+        let second = run(job("cluster.servers=2"), Some(&first.run), Break::Never).await;
+        let last = |ended: &super::resume::Ended| ended.losses.last().copied();
+        assert_eq!(last(&second), last(&whole));
+        assert_eq!(second.summary.unwrap().evaluation, whole.summary.as_ref().unwrap().evaluation);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_network_that_streams_trains_in_mode_hybrid() {
+    let folder = tempfile::tempdir().unwrap();
+    for network in ["dlrm", "dcnv2", "deepfm", "wide_deep", "finalmlp", "mmoe", "ple", "shared_bottom"] {
+        let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", &format!("kind = \"{network}\"\n"));
+        let sets = ["train.weights=streamed", "train.max_steps=12", "train.staleness=2", "cluster.servers=2"];
+        let (summary, _, run) = train(job_of(&text, rows(2000), folder.path(), &sets)).await;
+        let evaluation = summary.unwrap().evaluation;
+        assert_eq!(Some(evaluate(&run, &[], None).await.unwrap()), evaluation, "{network}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn weights_that_are_elsewhere_do_not_fit_a_job_with_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (summary, _, run) = train(with(folder.path(), &[STREAMED, "train.max_steps=3"])).await;
+    assert!(summary.is_ok());
+    let refused = evaluate(&run, &["train.weights=resident"], None).await.unwrap_err();
+    assert_eq!(refused.exit_class(), ExitClass::Data, "{refused}");
+}
