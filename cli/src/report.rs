@@ -195,6 +195,9 @@ impl Report<'_> {
     fn print_cost(&self) {
         let summary = self.summary;
         row("speed", &format!("{} samples/s", HumanCount(summary.samples_per_second as u64)));
+        if let Some(cost) = summary.cost.in_words() {
+            row("cost", &cost);
+        }
         let tables = self.job.tables.len();
         let bytes = HumanBytes(summary.table_bytes);
         row("embeddings", &format!("{} rows created in {tables} tables, {bytes}", HumanCount(summary.rows)));

@@ -25,5 +25,5 @@ pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};
 pub use measures::TargetMeasures;
 pub use report::{MeasureRecorder, RunFolder, RunLock};
-pub use summary::{Outcome, StageSeconds, Staleness, Summary};
+pub use summary::{Cost, Outcome, StageSeconds, Staleness, Summary};
 pub use zagros_ingest::RareCategories;

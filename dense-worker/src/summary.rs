@@ -90,6 +90,40 @@ pub struct Summary {
     /// The machine of the process.
     #[serde(default)]
     pub machine: MachineInfo,
+    /// What training cost, since the process started.
+    #[serde(default)]
+    pub cost: Cost,
+}
+
+/// What a sample cost. A figure that is not known is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Samples that all workers trained on since this process started.
+    pub samples: u64,
+    /// User and system time of this process while it trained, without evaluation and saving, in µs for each sample of this
+    /// worker. With `zagros train` all roles are in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_us_per_sample: Option<f64>,
+    /// User and system time of all processes that `zagros up` started, from their start to their end, with evaluation and saving,
+    /// in µs for each sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_us_per_sample_of_all: Option<f64>,
+    /// Energy of the processor packages of the first worker's machine while it trained, in J for each sample. Every program on the
+    /// machine counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joules_per_sample: Option<f64>,
+}
+
+impl Cost {
+    /// In words; `None` if nothing is known.
+    #[must_use]
+    pub fn in_words(&self) -> Option<String> {
+        let of_all = self.cpu_us_per_sample_of_all.map(|cpu| format!("{cpu:.1} µs of CPU a sample in all processes"));
+        let own = self.cpu_us_per_sample.map(|cpu| format!("{cpu:.1} µs of CPU a sample in this process"));
+        let joules = self.joules_per_sample.map(|joules| format!("{:.3} mJ a sample (this machine)", joules * 1e3));
+        let parts: Vec<String> = [of_all.or(own), joules].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
 }
 
 /// Earlier batches whose gradients were not acknowledged at lookup, over all steps.
@@ -122,4 +156,22 @@ pub struct StageSeconds {
     pub waiting: f64,
     /// Waiting for the other workers, and summing gradients with them.
     pub reduce: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_described_as_far_as_it_is_known() {
+        assert_eq!(Cost::default().in_words(), None);
+        let own = Cost { samples: 10, cpu_us_per_sample: Some(12.34), ..Cost::default() };
+        assert_eq!(own.in_words().unwrap(), "12.3 µs of CPU a sample in this process");
+        assert_eq!(serde_json::to_string(&own).unwrap(), r#"{"samples":10,"cpu_us_per_sample":12.34}"#);
+        let all = Cost { cpu_us_per_sample_of_all: Some(20.0), joules_per_sample: Some(0.0015), ..own };
+        assert_eq!(
+            all.in_words().unwrap(),
+            "20.0 µs of CPU a sample in all processes, 1.500 mJ a sample (this machine)"
+        );
+    }
 }

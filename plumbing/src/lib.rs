@@ -5,6 +5,7 @@ pub mod ask;
 pub mod backoff;
 pub mod disk;
 pub mod durable;
+pub mod energy;
 pub mod exit_codes;
 pub mod grpc;
 pub mod lifecycle;

@@ -36,7 +36,12 @@ fn lines_carry_the_role_and_the_model_is_saved_by_every_server() {
     let folder = folder.display().to_string();
     let scored = fixture.zagros(["eval", &folder, "--json"]).expect(0);
     let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
-    assert_eq!(scored["auc"], fixture.summary()["evaluation"]["auc"]);
+    let summary = fixture.summary();
+    assert_eq!(scored["auc"], summary["evaluation"]["auc"]);
+    let cost = |figure: &str| summary["cost"][figure].as_f64().unwrap_or_default();
+    let (own, all) = (cost("cpu_us_per_sample"), cost("cpu_us_per_sample_of_all"));
+    assert!(0.0 < own && own < all, "{summary}");
+    assert!(run.stderr.contains("µs of CPU a sample in all processes"), "{}", run.stderr);
 }
 
 #[test]

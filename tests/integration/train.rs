@@ -19,7 +19,10 @@ fn a_run_reports_measures_beside_the_best_and_leaves_a_run_folder() {
     }
     let events = std::fs::read_dir(folder.join("tensorboard")).expect("a tensorboard folder").count();
     assert_eq!(events, 1);
-    assert_eq!(fixture.summary()["samples"], Value::from(20_000));
+    let summary = fixture.summary();
+    assert_eq!((&summary["samples"], &summary["cost"]["samples"]), (&Value::from(20_000), &Value::from(20_000)));
+    assert!(summary["cost"]["cpu_us_per_sample"].as_f64().is_some_and(|cost| cost > 0.0), "{summary}");
+    assert!(run.stdout.contains("µs of CPU a sample in this process"), "{}", run.stdout);
 }
 
 #[test]

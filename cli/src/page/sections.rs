@@ -217,6 +217,7 @@ fn machine(record: &Record) -> String {
         ("cores", machine.cores.to_string()),
         ("memory", bytes(machine.memory_bytes)),
         ("most memory held", bytes(summary.peak_rss_bytes)),
+        ("cost of training", summary.cost.in_words().unwrap_or_else(unknown)),
     ])
 }
 

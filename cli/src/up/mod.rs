@@ -3,6 +3,7 @@
 //! The parent starts the roles in order, shows their lines with a prefix, and ends them in order at Ctrl-C. If a process
 //! dies, the parent ends the others and names the first that died.
 
+mod cost;
 mod held;
 mod scale;
 mod targets;
@@ -20,6 +21,7 @@ use zagros_launch::{
     Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable,
 };
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{
     Announcement, Exit, Failure, Logging, OrInternal, ProcessChange, ProcessRecord, UP, describe_threads, is_key_given,
     load_job, load_job_for, note, watch_signals_twice,
@@ -72,7 +74,8 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let (job, sets) = share_cores(&args.job.job, sets, &machine)?;
     let folder = start.folder.path();
     let secret = secret(folder)?;
-    let output = ChildOutput { logs: Some(folder.join(LOG_FOLDER)), console, ..ChildOutput::default() };
+    let logs = Some(folder.join(LOG_FOLDER));
+    let output = ChildOutput { logs, console: console.clone(), ..ChildOutput::default() };
     let plan = LaunchPlan {
         program: &program,
         job_file: &args.job.job,
@@ -81,7 +84,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         timeout,
         resume: args.resume,
         logging,
-        output: output.clone(),
+        output,
         addresses,
         row_folders: RowFolders::of(&job, folder),
         secret,
@@ -91,17 +94,19 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     if let Err(error) = ProcessRecord::now(UP, std::process::id(), ProcessChange::Started).append(folder) {
         tracing::warn!(%error, "starts and ends of processes are not recorded: `zagros doctor` will know less");
     }
+    let cpu_before = cpu_time_of_children();
     let wanted = Sender::new(WantedRoles::default());
     let listed = args.prometheus_targets.as_deref();
     let targets = listed.map(|file| Targets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
     let run = train(&plan, &job, args.restarts, (&stop, &signals), &wanted);
     let ended = if args.watch {
-        watch::along(run, (folder, plan.credentials()), timeout, output.console).await
+        watch::along(run, (folder, plan.credentials()), timeout, console.clone()).await
     } else {
         run.await
     };
     if ended.is_ok() {
         plan.row_folders.remove();
+        cost::record(&start.folder, cpu_before, &console);
     }
     if let Some(targets) = targets {
         targets.end(ended.is_ok());

@@ -16,6 +16,7 @@ mod checkpoint_names;
 mod completer;
 mod conclude;
 mod context;
+mod cost_meter;
 mod departure;
 mod diverged;
 mod divergence;

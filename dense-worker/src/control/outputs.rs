@@ -117,6 +117,7 @@ impl Trainer {
             bad_rows: self.run.metrics.bad_rows.get(),
             peak_rss_bytes: peak_memory(),
             machine: MachineInfo::this(),
+            cost: tracker.cost(),
         })
     }
 

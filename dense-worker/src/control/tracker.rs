@@ -3,13 +3,15 @@
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use zagros_plumbing::energy::EnergyMeter;
 use zagros_protocol::control::{Progress, StageSeconds as Stages};
 
+use super::cost_meter::CostMeter;
 use super::main_target::MainTarget;
 use super::worker_counts::WorkerCounts;
 use crate::event::{Evaluation, StepReport};
 use crate::progress::{Overall, Recent, Smoothed, Speed};
-use crate::summary::{StageSeconds, Staleness};
+use crate::summary::{Cost, StageSeconds, Staleness};
 
 /// Steps that the smoothed loss remembers.
 const LOSS_STEPS: f64 = 100.0;
@@ -37,6 +39,10 @@ pub(crate) struct Tracker {
     /// Of training alone.
     time: Duration,
     running_since: Option<Instant>,
+    /// Since the process started.
+    cost: CostMeter,
+    /// Samples of all workers before the process started.
+    samples_before: u64,
     epoch: u32,
     epoch_bytes: u64,
     total_bytes: u64,
@@ -124,6 +130,8 @@ impl Tracker {
             others: WorkerCounts::default(),
             time: Duration::ZERO,
             running_since: None,
+            cost: CostMeter::new(EnergyMeter::of_this_machine()),
+            samples_before: 0,
             epoch: 0,
             epoch_bytes: 0,
             total_bytes,
@@ -160,6 +168,7 @@ impl Tracker {
     /// Continues from there.
     pub(crate) fn restore(&mut self, state: TrackerState) {
         (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
+        self.samples_before = state.samples;
         (self.loss, self.overall) = (state.loss, state.overall);
         self.recent = state.recent.unwrap_or_else(|| Recent::over(RECENT_SAMPLES));
         (self.staleness_max, self.staleness_sum) = (state.staleness_max, state.staleness_sum);
@@ -196,6 +205,7 @@ impl Tracker {
     /// Training goes on: the clock runs.
     pub(crate) fn resume(&mut self) {
         self.running_since.get_or_insert_with(Instant::now);
+        self.cost.start();
         self.speed.add(Instant::now(), self.samples);
         self.own_speed.add(Instant::now(), self.own);
     }
@@ -203,6 +213,7 @@ impl Tracker {
     /// Something else is done: the clock stops.
     pub(crate) fn pause(&mut self) {
         self.time += self.running_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.cost.stop();
         self.speed.pause();
         self.own_speed.pause();
     }
@@ -221,6 +232,7 @@ impl Tracker {
         self.speed.add(Instant::now(), self.samples);
         self.own += step.main.samples(step.labels) as u64;
         self.own_speed.add(Instant::now(), self.own);
+        self.cost.update();
         StepReport {
             step: self.steps,
             epoch: self.epoch,
@@ -254,6 +266,11 @@ impl Tracker {
     /// Of training alone, seconds; of asynchronous workers, the longest.
     pub(crate) fn seconds(&self) -> f64 {
         self.own_time().max(Duration::from_micros(self.others.micros)).as_secs_f64()
+    }
+
+    /// Of training alone, since the process started.
+    pub(crate) fn cost(&self) -> Cost {
+        self.cost.cost(self.samples_of_all().saturating_sub(self.samples_before), self.own)
     }
 
     fn own_time(&self) -> Duration {
@@ -375,7 +392,9 @@ mod tests {
             (0.25, before.staleness(), before.overall().report())
         );
         assert_eq!((after.recent(), after.recent().samples), (before.recent(), 2));
+        assert_eq!((before.cost().samples, after.cost().samples), (2, 0));
         assert_eq!(after.stepped(step).step, before.stepped(step).step);
+        assert_eq!(after.cost().samples, 2);
     }
 
     #[test]

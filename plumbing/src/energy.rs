@@ -1,0 +1,155 @@
+//! Energy of this machine's processors, by the counters that Linux shows under `/sys/class/powercap` (RAPL).
+//!
+//! Each processor package has a folder with three files: `name` (`package-0`), `energy_uj`, a counter in microjoules, and
+//! `max_energy_range_uj`, its largest value. The counter starts again at 0 after that value, which takes some minutes under load.
+//! Other folders, such as `core` and `dram`, are parts of a package or count the whole board.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where Linux shows the counters.
+const FOLDER: &str = "/sys/class/powercap";
+/// Well below the time in which a counter of 2^32 µJ starts again at 300 W: 14 s.
+const OFTEN: Duration = Duration::from_secs(5);
+
+/// Adds up what the packages of the machine use. Every program on the machine counts.
+#[derive(Debug)]
+pub struct EnergyMeter {
+    packages: Vec<PackageCounter>,
+    /// Since the meter was made.
+    microjoules: u64,
+    read_at: Instant,
+    is_readable: bool,
+}
+
+/// The counter of one processor package.
+#[derive(Debug)]
+struct PackageCounter {
+    file: PathBuf,
+    /// The counter's largest value, µJ.
+    most: u64,
+    /// When it was read last, µJ.
+    last: u64,
+}
+
+impl EnergyMeter {
+    /// The counters of this machine. `None` where there are none, as in most virtual machines, or where this user may not
+    /// read them.
+    #[must_use]
+    pub fn of_this_machine() -> Option<Self> {
+        Self::at(Path::new(FOLDER))
+    }
+
+    /// The counters in a folder. `None` if none is readable.
+    #[must_use]
+    pub fn at(folder: &Path) -> Option<Self> {
+        let domains = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+        let packages: Vec<_> = domains.filter_map(|domain| PackageCounter::open(&domain)).collect();
+        (!packages.is_empty()).then(|| Self { packages, microjoules: 0, read_at: Instant::now(), is_readable: true })
+    }
+
+    /// Reads the counters if that was some seconds ago. Call it often while energy is measured, so that no counter starts again
+    /// twice between two readings.
+    pub fn update(&mut self) {
+        if self.read_at.elapsed() >= OFTEN {
+            self.read();
+        }
+    }
+
+    /// Joules since the meter was made. `None` if a counter has become unreadable.
+    pub fn joules(&mut self) -> Option<f64> {
+        self.read();
+        self.is_readable.then(|| self.microjoules as f64 / 1e6)
+    }
+
+    fn read(&mut self) {
+        self.read_at = Instant::now();
+        for package in &mut self.packages {
+            match package.used() {
+                Some(microjoules) => self.microjoules += microjoules,
+                None => self.is_readable = false,
+            }
+        }
+    }
+}
+
+impl PackageCounter {
+    fn open(domain: &Path) -> Option<Self> {
+        let is_package = fs::read_to_string(domain.join("name")).ok()?.starts_with("package");
+        let file = domain.join("energy_uj");
+        let (most, last) = (number(&domain.join("max_energy_range_uj"))?, number(&file)?);
+        is_package.then_some(Self { file, most, last })
+    }
+
+    /// µJ since the last call.
+    fn used(&mut self) -> Option<u64> {
+        let now = number(&self.file)?;
+        let used = match now.checked_sub(self.last) {
+            Some(used) => used,
+            // It has started again.
+            None => self.most.saturating_sub(self.last) + now,
+        };
+        self.last = now;
+        Some(used)
+    }
+}
+
+fn number(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder as Linux shows it: two packages, and a part of the first.
+    fn powercap() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (domain, name, used) in [
+            ("intel-rapl:0", "package-0", "1000"),
+            ("intel-rapl:1", "package-1", "9000"),
+            ("intel-rapl:0:0", "core", "7"),
+        ] {
+            let domain = folder.path().join(domain);
+            fs::create_dir(&domain).unwrap();
+            fs::write(domain.join("name"), format!("{name}\n")).unwrap();
+            fs::write(domain.join("energy_uj"), format!("{used}\n")).unwrap();
+            fs::write(domain.join("max_energy_range_uj"), "10000\n").unwrap();
+        }
+        folder
+    }
+
+    fn set(folder: &Path, domain: &str, microjoules: u64) {
+        fs::write(folder.join(domain).join("energy_uj"), format!("{microjoules}\n")).unwrap();
+    }
+
+    #[test]
+    fn packages_add_up_their_parts_do_not_and_a_counter_may_start_again() {
+        let folder = powercap();
+        let mut meter = EnergyMeter::at(folder.path()).unwrap();
+        assert_eq!(meter.joules(), Some(0.0));
+        set(folder.path(), "intel-rapl:0", 4000);
+        set(folder.path(), "intel-rapl:0:0", 5000);
+        assert_eq!(meter.joules(), Some(0.003));
+        // 1000 to its end, and 500 after it.
+        set(folder.path(), "intel-rapl:1", 500);
+        assert_eq!(meter.joules(), Some(0.0045));
+        // It was read a moment ago.
+        set(folder.path(), "intel-rapl:0", 9000);
+        meter.update();
+        assert_eq!(meter.microjoules, 4500);
+    }
+
+    #[test]
+    fn energy_that_cannot_be_read_is_absent() {
+        let folder = powercap();
+        assert!(EnergyMeter::at(&folder.path().join("absent")).is_none());
+        let mut meter = EnergyMeter::at(folder.path()).unwrap();
+        fs::remove_file(folder.path().join("intel-rapl:1/energy_uj")).unwrap();
+        assert_eq!(meter.joules(), None);
+        assert!(EnergyMeter::at(folder.path()).is_some(), "the other package is left");
+        fs::remove_dir_all(folder.path().join("intel-rapl:0")).unwrap();
+        assert!(EnergyMeter::at(folder.path()).is_none(), "a part is no package");
+    }
+}
