@@ -2,6 +2,7 @@
 
 mod data;
 mod forget;
+mod job;
 mod predict;
 #[cfg(test)]
 mod reference;
@@ -17,6 +18,7 @@ use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::forget::ForgetArgs;
+pub(crate) use self::job::JobArgs;
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
@@ -93,17 +95,6 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-}
-
-/// A job file and changes to it.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct JobArgs {
-    /// The job file (TOML); every key is described in docs/job-file.md.
-    #[arg(value_name = "JOB")]
-    pub(crate) job: PathBuf,
-    /// Change a key: `--set train.seed=3` (again for more). Environment: ZAGROS__TRAIN__SEED=3.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) sets: Vec<String>,
 }
 
 #[derive(Debug, Args)]

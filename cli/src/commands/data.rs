@@ -166,7 +166,7 @@ fn size(path: &Path) -> u64 {
 
 /// Shows the content of each column.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
-    let job = load_job(&args.job.job, &args.job.sets)?;
+    let job = load_job(&args.job.job, &args.job.sets())?;
     let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
     if inspection.rows == 0 && inspection.bad_rows > 0 {
         return Err(no_good_row(&inspection));
@@ -186,7 +186,7 @@ fn no_good_row(inspection: &ColumnSummaries) -> Failure {
 
 /// Checks every row. Malformed rows lead to the exit code of bad data.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
-    let job = load_job(&args.job.job, &args.job.sets)?;
+    let job = load_job(&args.job.job, &args.job.sets())?;
     let validation = zagros_ingest::validate(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
     out!("{validation}");
     Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
