@@ -101,7 +101,7 @@ fn factor_job(spec: &FactorSpec) -> String {
          # seed {}). planted.json has the best reachable measures.\n\
          name = \"factors\"\n\n[data]\nformat = \"delimited\"\ntrain = \"train.csv\"\ntest = \"test.csv\"\n\n\
          [features]\nlabel = \"label\"\nnumeric = [\n{}]\ncategorical = {:?}\n\n\
-         [embedding]\ndim = 8\n\n[model]\nkind = \"ffnn\"\nhidden = [128, 64]\n\n[train]\nbatch_size = 1024\n",
+         [embedding]\ndim = 8\n\n[model]\nkind = \"ffnn\"\n\n[train]\nbatch_size = 1024\n",
         spec.decay,
         spec.terms,
         spec.seed,
