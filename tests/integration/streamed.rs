@@ -19,7 +19,9 @@ const SETS: [&str; 6] = [
 ];
 
 fn arguments(sets: &[&'static str]) -> impl Iterator<Item = &'static str> {
-    ["up", "job.toml", "--servers", "2", "--workers", "1"].into_iter().chain(sets.to_vec().into_iter().flat_map(|set| ["--set", set]))
+    ["up", "job.toml", "--servers", "2", "--workers", "1"]
+        .into_iter()
+        .chain(sets.to_vec().into_iter().flat_map(|set| ["--set", set]))
 }
 
 fn up(fixture: &Fixture, sets: &[&'static str]) -> RunningCommand {

@@ -12,9 +12,9 @@ use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints, writings};
 use zagros_job::{Job, Statistic};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
+use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{PROTOCOL_VERSION, tile_writer};
-use zagros_protocol::control::{self, DataFile, JoinRequest, Role, WaitKind};
 use zagros_zip::ZipEq;
 
 use super::ballots::Ballots;

@@ -212,10 +212,10 @@ fn thread_error(reason: String) -> WorkerError {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Model, Pooling};
     use super::*;
     use crate::datapath::prepared::Preparer;
     use crate::testing::{batch, job, pool};
+    use zagros_job::{Model, Pooling};
 
     async fn thread(job: &Job) -> DenseThread {
         DenseThread::start(job, Metrics::new(&prometheus::Registry::new())).await.unwrap()

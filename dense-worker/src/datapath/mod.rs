@@ -17,6 +17,6 @@ pub(crate) mod process_group;
 pub(crate) mod push;
 pub(crate) mod read;
 pub(crate) mod server_weights;
-pub(crate) mod tiles;
 #[cfg(test)]
 mod server_weights_tests;
+pub(crate) mod tiles;

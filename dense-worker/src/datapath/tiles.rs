@@ -83,7 +83,10 @@ impl TileStore {
         }
         let weights: usize = layers.iter().map(|layer| layer.weights).sum();
         let largest = layers.iter().map(|layer| layer.weights).max().unwrap_or(0);
-        info!(weights, largest, "the embedding servers hold the weights of the dense network; this worker streams them");
+        info!(
+            weights,
+            largest, "the embedding servers hold the weights of the dense network; this worker streams them"
+        );
         Some(Arc::new(Self { layers, servers: OnceLock::new(), pushes, waits }))
     }
 

@@ -58,7 +58,12 @@ impl Resolver<'_> {
 
     /// Checks that no table has the name of a table of the dense network.
     pub(super) fn names_are_free(&mut self, train: &Train, tables: &[Table]) {
-        let holds_weights = train.mode == Mode::Async || train.weights != WeightStore::Resident;
+        let may_stream = match train.weights {
+            WeightStore::Streamed => true,
+            WeightStore::Auto => train.memory.is_some(),
+            WeightStore::Resident => false,
+        };
+        let holds_weights = train.mode == Mode::Async || may_stream;
         let taken = tables.iter().find(|table| holds_weights && is_dense_table(&table.name));
         if let Some(Table { name, .. }) = taken {
             let message = format!("a table is named \"{name}\", as are tables of the dense network");
@@ -153,11 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_the_dense_table_is_taken_in_mode_async_only() {
+    fn the_names_of_dense_tables_are_taken_where_servers_have_the_weights() {
         let features =
             "[features]\nlabel = 'y'\ncategorical = [{ column = 'a', table = '(dense)' }]\n[tables.'(dense)']\n";
         job(DELIMITED, features);
-        let found = problems(DELIMITED, &format!("{features}[train]\nmode = 'async'\n"));
-        assert_eq!(found, ["a table is named \"(dense)\", which is the dense network's table in mode \"async\""]);
+        for train in ["mode = 'async'", "weights = 'streamed'", "memory = '1 GiB'"] {
+            let found = problems(DELIMITED, &format!("{features}[train]\n{train}\n"));
+            assert_eq!(found, ["a table is named \"(dense)\", as are tables of the dense network"], "{train}");
+        }
     }
 }

@@ -46,8 +46,16 @@ impl Resolver<'_> {
             ("train.device", train.device == Device::Cuda, "streamed weights are for processors"),
             ("train.precision", train.precision != Precision::F32, "layers with streamed weights compute in f32"),
             ("train.ema", train.ema.is_some(), "the servers keep no average of streamed weights"),
-            ("train.clip_norm", train.updates.clip_norm.is_some(), "no gradient is applied before all are known, to clip them by their norm"),
-            ("train.non_finite", train.updates.non_finite == NonFinitePolicy::Skip, "no gradient is applied before all are known to be finite"),
+            (
+                "train.clip_norm",
+                train.updates.clip_norm.is_some(),
+                "no gradient is applied before all are known, to clip them by their norm",
+            ),
+            (
+                "train.non_finite",
+                train.updates.non_finite == NonFinitePolicy::Skip,
+                "no gradient is applied before all are known to be finite",
+            ),
             ("cluster.workers", job.cluster.most_workers() > 1, "streamed weights are for one dense worker"),
             ("train.start_from", train.start_from.is_some(), "streamed weights start from no saved model"),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),

@@ -106,8 +106,9 @@ impl Model {
             | Self::DeepFm { .. }
             | Self::WideDeep { .. }
             | Self::FinalMlp { gate: None, .. }
-            | Self::SharedBottom { .. } => true,
-            Self::Mmoe { layers, .. } | Self::Ple { layers, .. } => !layers.hidden.is_empty(),
+            | Self::SharedBottom { .. }
+            | Self::Mmoe { .. }
+            | Self::Ple { .. } => true,
             Self::FinalMlp { gate: Some(_), .. }
             | Self::Wukong { .. }
             | Self::Din { .. }
@@ -146,9 +147,8 @@ mod tests {
         for text in [
             "[model]\nkind = 'wukong'\n",
             "[mlp]\nnorm = 'layer'\n",
-            "[model]\nkind = 'finalmlp'\nfirst = [8]\nsecond = [4]\ngate = {}\n",
+            "[model]\nkind = 'finalmlp'\ngate = {}\n",
             "[features]\nnumeric_embedding = { dim = 4 }\n",
-            "[model]\nkind = 'mmoe'\nhidden = []\n",
         ] {
             assert_eq!(layers(text), None, "{text}");
         }

@@ -64,7 +64,10 @@ mod tests {
 
     #[test]
     fn each_block_is_a_part_of_each_matrix() {
-        let (from, to) = (Tensor::arange(10, (tch::Kind::Float, tch::Device::Cpu)), Tensor::zeros([10], (tch::Kind::Float, tch::Device::Cpu)));
+        let (from, to) = (
+            Tensor::arange(10, (tch::Kind::Float, tch::Device::Cpu)),
+            Tensor::zeros([10], (tch::Kind::Float, tch::Device::Cpu)),
+        );
         for size in [3, 10, 20] {
             let mut numbers = Vec::new();
             let copy = |[from, to]: [&mut Tensor; 2], number| {

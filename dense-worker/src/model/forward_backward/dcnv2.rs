@@ -42,11 +42,7 @@ struct Parallel {
 }
 
 impl Dcnv2ForwardBackward {
-    pub(super) fn new(
-        dcnv2: &Dcnv2,
-        shape: &InputShape,
-        parts: &mut Parts<'_>,
-    ) -> Result<Self, ModelError> {
+    pub(super) fn new(dcnv2: &Dcnv2, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
         let cross = CrossLayers::new(&dcnv2.cross, width, parts)?;
         let after = match (&dcnv2.deep, dcnv2.structure) {

@@ -44,11 +44,7 @@ struct NumericFactors {
 }
 
 impl DeepFmForwardBackward {
-    pub(super) fn new(
-        network: &DeepFm,
-        numeric: usize,
-        parts: &mut Parts<'_>,
-    ) -> Result<Self, ModelError> {
+    pub(super) fn new(network: &DeepFm, numeric: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let of_numeric = match (&network.first_order, &network.factors) {
             (Some(first_order), Some(factors)) => Some(NumericFactors::new(first_order, factors, parts)?),
             _ => None,

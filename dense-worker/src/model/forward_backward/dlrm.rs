@@ -82,13 +82,7 @@ impl ChunkStep for DlrmForwardBackward {
 
 impl Bottom {
     /// Forward through the bottom. Returns its output and copies it to the start of each row of `input`.
-    fn forward(
-        &mut self,
-        numeric: &[f32],
-        rows: usize,
-        by: Blocks,
-        input: &mut Matrix,
-    ) -> Result<&[f32], ModelError> {
+    fn forward(&mut self, numeric: &[f32], rows: usize, by: Blocks, input: &mut Matrix) -> Result<&[f32], ModelError> {
         let stride = input.stride();
         self.numeric.values_mut(rows).copy_from_slice(numeric);
         self.stack.forward(&self.numeric.rows(rows)?, rows, by, None)?;

@@ -19,11 +19,7 @@ pub(in crate::model) struct FfnnForwardBackward {
 }
 
 impl FfnnForwardBackward {
-    pub(super) fn new(
-        ffnn: &Ffnn,
-        numeric: usize,
-        parts: &mut Parts<'_>,
-    ) -> Result<Self, ModelError> {
+    pub(super) fn new(ffnn: &Ffnn, numeric: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let inputs = ffnn.layers.inputs();
         let input = Matrix::aligned(parts.rows(), inputs)?;
         let d_input = (inputs > numeric).then(|| Matrix::aligned(parts.rows(), inputs - numeric)).transpose()?;

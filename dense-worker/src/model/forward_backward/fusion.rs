@@ -93,12 +93,7 @@ impl FusionStep {
     }
 
     /// Forward of `[rows, a]` and `[rows, b]`, without space between rows.
-    pub(super) fn forward(
-        &mut self,
-        [first, second]: [&Tensor; 2],
-        rows: usize,
-        by: Blocks,
-    ) -> Result<(), ModelError> {
+    pub(super) fn forward(&mut self, [first, second]: [&Tensor; 2], rows: usize, by: Blocks) -> Result<(), ModelError> {
         self.of_second.present.forward()?;
         self.of_second.products.forward(second, &mut self.term.rows(rows)?, by)?;
         self.of_second.present.forward_done()?;

@@ -201,11 +201,7 @@ impl StreamedLayer {
     }
 
     /// Makes tensors of the variables views of their parts of `all`.
-    fn view(
-        &mut self,
-        all: &Tensor,
-        of: impl Fn(&mut StreamedVariable) -> &mut Tensor,
-    ) -> Result<(), ModelError> {
+    fn view(&mut self, all: &Tensor, of: impl Fn(&mut StreamedVariable) -> &mut Tensor) -> Result<(), ModelError> {
         let mut start = 0;
         let counts: Vec<i64> = self.variables.iter().map(StreamedVariable::count).collect();
         for (variable, count) in self.variables.iter_mut().zip_eq(counts) {

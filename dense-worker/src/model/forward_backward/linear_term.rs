@@ -24,13 +24,7 @@ impl LinearTerm {
     pub(super) fn new(linear: &Linear, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let (weight, bias) = linear.parts();
         let (present, [weight, bias]) = parts.layer([weight, bias])?;
-        Ok(Self {
-            present,
-            weight: weight.value,
-            bias: bias.value,
-            d_weight: weight.gradient,
-            d_bias: bias.gradient,
-        })
+        Ok(Self { present, weight: weight.value, bias: bias.value, d_weight: weight.gradient, d_bias: bias.gradient })
     }
 
     /// Adds the term of each sample of `[samples, numeric]`.

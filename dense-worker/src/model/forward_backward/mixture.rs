@@ -34,11 +34,7 @@ pub(super) struct Mixture {
 
 impl Mixture {
     /// `gate` is G, `[experts, inputs]`. Experts give `width` values. It is the next layer of `parts`.
-    pub(super) fn new(
-        gate: &Tensor,
-        width: usize,
-        parts: &mut Parts<'_>,
-    ) -> Result<Self, ModelError> {
+    pub(super) fn new(gate: &Tensor, width: usize, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let shape = [gate.size()[0], gate.size()[1]];
         let (present, [gate]) = parts.layer([gate])?;
         let products = Products::new(gate.value, shape, None, parts)?;

@@ -36,12 +36,12 @@ use ffnn::FfnnForwardBackward;
 use finalmlp::FinalMlpForwardBackward;
 use layer::Parts;
 pub(super) use matrix::{values, values_mut};
-pub use window::{LayerStore, PendingLayer};
-pub(super) use window::LayerWindow;
-use tasks::TasksForwardBackward;
 pub(super) use streamed::StreamedThreads;
+use tasks::TasksForwardBackward;
 pub(super) use threads::ComputeThreads;
 use wide_deep::WideDeepForwardBackward;
+pub(super) use window::LayerWindow;
+pub use window::{LayerStore, PendingLayer};
 
 /// Samples per chunk. With fewer, the products copy the weights more often; with more, a chunk leaves the cache.
 const CHUNK: usize = 1024;

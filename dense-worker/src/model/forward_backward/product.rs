@@ -2,9 +2,9 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::ChunkProgress;
 use super::blocks::Blocks;
 use super::layer::Parts;
-use super::ChunkProgress;
 use super::matrix::{LINE, Matrix};
 use crate::model::{ModelError, int};
 

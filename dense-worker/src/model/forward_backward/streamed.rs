@@ -35,9 +35,9 @@ struct StreamedThread {
     keep: Dropout,
 }
 
-/// What all threads of a pass have in common.
+/// What all threads of a traversal have in common.
 #[derive(Clone, Copy, Debug)]
-struct Pass<'a> {
+struct Traversal<'a> {
     purpose: Purpose,
     blocks: Blocks,
     mean: MeanLoss<'a>,
@@ -86,7 +86,7 @@ impl StreamedThreads {
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
         self.window.start(Purpose::Training, step, shares.len());
         let mean = MeanLoss { losses, factor };
-        let sum = self.run(Pass { purpose: Purpose::Training, blocks: Blocks::TRAINING, mean }, shares)?;
+        let sum = self.run(Traversal { purpose: Purpose::Training, blocks: Blocks::TRAINING, mean }, shares)?;
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 
@@ -128,22 +128,20 @@ impl StreamedThreads {
             }
             self.window.start(Purpose::Scoring, 0, shares.len());
             let mean = MeanLoss { losses, factor: 0.0 };
-            self.run(Pass { purpose: Purpose::Scoring, blocks: Blocks::of(BLOCK), mean }, shares)?;
+            self.run(Traversal { purpose: Purpose::Scoring, blocks: Blocks::of(BLOCK), mean }, shares)?;
             logits.extend_from_slice(&made[..count * outputs]);
         }
         Ok(logits)
     }
 
     /// Each share on a thread, the first on this one. Returns the sum of the losses.
-    fn run(&mut self, pass: Pass<'_>, shares: Vec<BatchShare<'_>>) -> Result<f64, ModelError> {
+    fn run(&mut self, traversal: Traversal<'_>, shares: Vec<BatchShare<'_>>) -> Result<f64, ModelError> {
         let busy = shares.len();
         let (window, mut shares) = (&self.window, shares.into_iter());
         let (lead, others) = self.threads[..busy].split_at_mut(1);
         let first = shares.next().ok_or(ModelError::Thread)?;
         let results = std::thread::scope(|scope| {
-            let work = |thread: &mut StreamedThread, share| {
-                thread.run(pass, share).inspect_err(|_| window.fail())
-            };
+            let work = |thread: &mut StreamedThread, share| thread.run(traversal, share).inspect_err(|_| window.fail());
             let mut running = Vec::new();
             for (thread, share) in others.iter_mut().zip_eq(shares) {
                 running.push(scope.spawn(move || work(thread, share)));
@@ -172,11 +170,11 @@ impl StreamedThreads {
 }
 
 impl StreamedThread {
-    fn run(&mut self, pass: Pass<'_>, share: BatchShare<'_>) -> Result<f64, ModelError> {
+    fn run(&mut self, traversal: Traversal<'_>, share: BatchShare<'_>) -> Result<f64, ModelError> {
         // The parallelism is between shares. libtorch counts its threads by calling thread.
         tch::set_num_threads(1);
         let _no_grad = tch::no_grad_guard();
-        let Pass { purpose, blocks, mean } = pass;
+        let Traversal { purpose, blocks, mean } = traversal;
         let on_gradients: &mut dyn FnMut(usize) = &mut |_| ();
         let mut progress = ChunkProgress { mean, earlier: false, last: true, blocks, purpose, on_gradients };
         let dropout = if purpose == Purpose::Training { &mut self.dropout } else { &mut self.keep };

@@ -52,11 +52,7 @@ struct TargetInputs {
 
 impl TasksForwardBackward {
     /// `None` for experts without layers.
-    pub(super) fn new(
-        network: &Tasks,
-        shape: &InputShape,
-        parts: &mut Parts<'_>,
-    ) -> Result<Option<Self>, ModelError> {
+    pub(super) fn new(network: &Tasks, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Option<Self>, ModelError> {
         let inputs = shape.numeric + shape.width();
         let shared = match &network.shared {
             tasks::Shared::Bottom(None) => SharedStacks::Nothing,
@@ -230,7 +226,13 @@ impl ExpertLevel {
         self.experts_mut().try_for_each(Stack::refresh)
     }
 
-    fn forward(&mut self, read: &TargetInputs, rows: usize, by: Blocks, dropout: &mut Dropout) -> Result<(), ModelError> {
+    fn forward(
+        &mut self,
+        read: &TargetInputs,
+        rows: usize,
+        by: Blocks,
+        dropout: &mut Dropout,
+    ) -> Result<(), ModelError> {
         for expert in &mut self.shared {
             expert.forward(&read.shared, rows, by, Some(dropout))?;
         }

@@ -37,12 +37,16 @@ impl ComputeThreads {
         threads: usize,
         dropout: impl Fn(u64) -> Dropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut gradients.views()))? else { return Ok(None) };
+        let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut gradients.views()))? else {
+            return Ok(None);
+        };
         let lead = ComputeThread { step, dropout: dropout(0) };
         let mut others = Vec::new();
         for index in 1..threads {
             let own = gradients.twin()?;
-            let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut own.views()))? else { return Ok(None) };
+            let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut own.views()))? else {
+                return Ok(None);
+            };
             others.push((ComputeThread { step, dropout: dropout(index as u64) }, own));
         }
         Ok(Some(Self { lead, others }))
@@ -120,7 +124,11 @@ impl ComputeThread {
 /// The most samples that a thread of these can have in a batch of `samples`.
 pub(super) fn most_samples(samples: usize, threads: usize) -> usize {
     // Fewer samples may have fewer threads.
-    (1..=threads).map(|used| samples.min(used * LEAST).div_ceil(used)).chain([samples.div_ceil(threads.max(1))]).max().unwrap_or(samples)
+    (1..=threads)
+        .map(|used| samples.min(used * LEAST).div_ceil(used))
+        .chain([samples.div_ceil(threads.max(1))])
+        .max()
+        .unwrap_or(samples)
 }
 
 /// How many samples each used thread has: as even as possible, so that no thread waits for another.

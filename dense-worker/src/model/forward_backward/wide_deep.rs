@@ -27,11 +27,7 @@ pub(in crate::model) struct WideDeepForwardBackward {
 }
 
 impl WideDeepForwardBackward {
-    pub(super) fn new(
-        network: &WideDeep,
-        shape: &InputShape,
-        parts: &mut Parts<'_>,
-    ) -> Result<Self, ModelError> {
+    pub(super) fn new(network: &WideDeep, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let (numeric, inputs) = (shape.numeric, network.deep.inputs());
         let wide = network.wide.as_ref().map(|wide| LinearTerm::new(wide, parts)).transpose()?;
         Ok(Self {

@@ -68,12 +68,12 @@ pub(super) type UseNumber = usize;
 
 #[derive(Debug)]
 struct State {
-    pass: Pass,
+    traversal: Traversal,
     /// The layers in the order of their uses, as far as they are known: of a training step, and of scoring.
     orders: [Vec<usize>; 2],
     /// By use: what is here or on its way.
     held: BTreeMap<UseNumber, Held>,
-    /// By use: threads that are not done with it. A use that nobody has begun is missing.
+    /// By use: threads that are not done with it. A use that nobody has started is missing.
     users: BTreeMap<UseNumber, usize>,
     /// By layer: the gradients of threads, with the number of the thread.
     gradients: BTreeMap<usize, Vec<(usize, Tensor)>>,
@@ -83,11 +83,11 @@ struct State {
 
 /// What the threads do at the moment.
 #[derive(Debug)]
-struct Pass {
+struct Traversal {
     purpose: Purpose,
     step: u64,
-    /// Uses that each thread has begun.
-    begun: Vec<usize>,
+    /// Uses that each thread has started.
+    started: Vec<usize>,
 }
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl LayerWindow {
     /// A window on the layers of a job.
     pub(in crate::model) fn of(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = State {
-            pass: Pass { purpose: Purpose::Training, step: 0, begun: Vec::new() },
+            traversal: Traversal { purpose: Purpose::Training, step: 0, started: Vec::new() },
             orders: [Vec::new(), Vec::new()],
             held: BTreeMap::new(),
             users: BTreeMap::new(),
@@ -120,10 +120,10 @@ impl LayerWindow {
         &self.store
     }
 
-    /// Before a pass of so many threads. What an earlier pass left is gone.
+    /// Before a traversal by so many threads. What an earlier one left is gone.
     pub(super) fn start(&self, purpose: Purpose, step: u64, threads: usize) {
         let mut state = self.lock();
-        state.pass = Pass { purpose, step, begun: vec![0; threads] };
+        state.traversal = Traversal { purpose, step, started: vec![0; threads] };
         state.held.clear();
         state.users.clear();
         state.gradients.clear();
@@ -140,13 +140,13 @@ impl LayerWindow {
     /// The weights of a layer, `[weights]`, for the next use of a thread. Waits for them.
     pub(super) fn begin(&self, thread: usize, layer: usize) -> Result<(UseNumber, Tensor), ModelError> {
         let mut state = self.lock();
-        let number = state.pass.begun[thread];
-        state.pass.begun[thread] += 1;
+        let number = state.traversal.started[thread];
+        state.traversal.started[thread] += 1;
         let order = state.order();
         if number == order.len() {
             order.push(layer);
         }
-        let threads = state.pass.begun.len();
+        let threads = state.traversal.started.len();
         state.users.entry(number).or_insert(threads);
         loop {
             if state.has_failed {
@@ -223,10 +223,10 @@ impl LayerWindow {
         let mut state = self.lock();
         let given = state.gradients.entry(layer).or_default();
         given.push((thread, gradients));
-        if given.len() < state.pass.begun.len() {
+        if given.len() < state.traversal.started.len() {
             return Ok(());
         }
-        let (mut given, step) = (state.gradients.remove(&layer).unwrap_or_default(), state.pass.step);
+        let (mut given, step) = (state.gradients.remove(&layer).unwrap_or_default(), state.traversal.step);
         drop(state);
         given.sort_by_key(|(thread, _)| *thread);
         let mut given = given.into_iter().map(|(_, gradients)| gradients);
@@ -251,7 +251,7 @@ impl LayerWindow {
 
 impl State {
     fn order(&mut self) -> &mut Vec<usize> {
-        &mut self.orders[usize::from(self.pass.purpose == Purpose::Scoring)]
+        &mut self.orders[usize::from(self.traversal.purpose == Purpose::Scoring)]
     }
 
     /// Drops the weights of a use, or keeps them for the next use of the same layer.

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use zagros_job::{
-    DenseOptimizer, ExpertLayers, Job, Model, Parametrization, Schedule, StreamedLayer, StreamedTensor, Structure, WeightStore,
+    DenseOptimizer, ExpertLayers, Job, Model, Parametrization, Schedule, StreamedLayer, StreamedTensor, Structure,
+    WeightStore,
 };
 use zagros_table::{LookupMode, PushStep, RequestBuffers, Table};
 use zagros_zip::ZipEq;
