@@ -18,23 +18,18 @@ const SETS: [&str; 6] = [
     "checkpoint.every_steps=20",
 ];
 
-fn arguments(sets: &[&'static str]) -> impl Iterator<Item = &'static str> {
-    ["up", "job.toml", "--servers", "2", "--workers", "1"]
-        .into_iter()
-        .chain(sets.to_vec().into_iter().flat_map(|set| ["--set", set]))
-}
-
-fn up(fixture: &Fixture, sets: &[&'static str]) -> RunningCommand {
-    fixture.start(arguments(sets))
+fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
+    let sets = sets.iter().flat_map(|set| ["--set", *set]);
+    fixture.start(["up", "job.toml", "--servers", servers, "--workers", "1"].into_iter().chain(sets))
 }
 
 /// Invariants DP-3 and MB-6: a layer's gradient is applied once, and the tiles come back with the log.
 #[test]
 fn servers_that_are_killed_change_no_bit_of_streamed_weights() {
     let fixture = Fixture::new(ROWS);
-    up(&fixture, &SETS).finish().expect(0);
+    up(&fixture, "2", &SETS).finish().expect(0);
     let undisturbed = fixture.losses();
-    let mut run = up(&fixture, &SETS);
+    let mut run = up(&fixture, "2", &SETS);
     run.wait_for_line("epoch 0 is complete");
     for kill in 1..=4 {
         let server = kill % 2;
@@ -47,22 +42,22 @@ fn servers_that_are_killed_change_no_bit_of_streamed_weights() {
     // Bit for bit, and those of weights that the worker has.
     assert_eq!(fixture.losses(), undisturbed);
     let sets: Vec<&str> = SETS.into_iter().filter(|set| !set.contains("streamed")).collect();
-    up(&fixture, &sets).finish().expect(0);
+    up(&fixture, "2", &sets).finish().expect(0);
     assert_eq!(fixture.losses(), undisturbed);
 }
 
-/// Its worker is killed, and the run goes on from its newest checkpoint, whose tiles any number of servers takes.
+/// The only worker of a run ends it. The same command goes on from the newest checkpoint, whose tiles any number of servers takes.
 #[test]
-fn a_killed_worker_goes_on_from_the_tiles_of_a_checkpoint() {
+fn a_run_whose_worker_was_killed_goes_on_from_the_tiles_of_a_checkpoint() {
     let fixture = Fixture::new(ROWS);
-    up(&fixture, &SETS).finish().expect(0);
+    up(&fixture, "2", &SETS).finish().expect(0);
     let whole = fixture.losses();
-    let mut run = up(&fixture, &SETS);
+    let mut run = up(&fixture, "3", &SETS);
     run.wait_for_line("epoch 2 is complete");
     signal_process(pid(&fixture, "dense-worker-0"), Signal::KILL);
-    run.finish().expect(0);
-    let losses = fixture.losses();
-    assert_eq!(losses.last(), whole.last());
+    run.finish().expect(4);
+    up(&fixture, "1", &SETS).finish().expect(0);
+    assert_eq!(fixture.losses().last(), whole.last());
     let model = fixture.run_folder().join("model").display().to_string();
     let scored = fixture.zagros(["eval", &model, "--set", "cluster.servers=3", "--json"]).expect(0);
     assert!(scored.stdout.contains("auc"), "{}", scored.stdout);
