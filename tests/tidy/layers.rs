@@ -56,6 +56,7 @@ const PURE: &[&str] = &[
     "zagros-worker-core",
     "zagros-collective",
     "zagros-eval",
+    "zagros-cost",
 ];
 
 /// Runtimes, sockets, databases, tensors, metrics, logs, and chance from the operating system.
