@@ -1,8 +1,10 @@
 //! The command line. The help of each command says what it does and shows a call that works.
 
+mod data;
 mod forget;
 mod inspect;
 mod planning;
+mod job;
 mod predict;
 #[cfg(test)]
 mod reference;
@@ -16,9 +18,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use zagros_chaos::FaultKind;
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
+pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::forget::ForgetArgs;
 pub(crate) use self::inspect::{InspectModelArgs, parse_id};
 pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
+pub(crate) use self::job::JobArgs;
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
@@ -100,17 +104,6 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-}
-
-/// A job file and changes to it.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct JobArgs {
-    /// The job file (TOML); every key is described in docs/job-file.md.
-    #[arg(value_name = "JOB")]
-    pub(crate) job: PathBuf,
-    /// Change a key: `--set train.seed=3` (again for more). Environment: ZAGROS__TRAIN__SEED=3.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    pub(crate) sets: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -364,53 +357,6 @@ pub(crate) enum LeaveMeaning {
     /// It leaves the run, and ends with the code of the signal, 143 or 130: whoever started it starts another process in its place, which
     /// joins the run.
     Restart,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum DataCommand {
-    /// Write a Criteo-format data set with a planted model. The best reachable AUC is therefore known.
-    Generate(GenerateArgs),
-    /// Show the content of a job's data columns.
-    Inspect(InspectArgs),
-    /// Check every row of a job's data and list the bad ones.
-    Validate(ValidateArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct GenerateArgs {
-    /// Folder for train.txt, test.txt and planted.json.
-    #[arg(value_name = "FOLDER")]
-    pub(crate) folder: PathBuf,
-    /// Training rows.
-    #[arg(long, default_value_t = 400_000, value_parser = at_least_one())]
-    pub(crate) rows: u64,
-    /// Test rows.
-    #[arg(long, default_value_t = 100_000, value_parser = at_least_one())]
-    pub(crate) test_rows: u64,
-    /// Seed: the same one writes the same files.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Write nothing if the folder has a train.txt.
-    #[arg(long)]
-    pub(crate) keep: bool,
-    /// Replace files even if this command did not write them.
-    #[arg(long, conflicts_with = "keep")]
-    pub(crate) force: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct InspectArgs {
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
-    /// Look at the first N rows only.
-    #[arg(long, value_name = "N", value_parser = at_least_one())]
-    pub(crate) rows: Option<u64>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ValidateArgs {
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
 }
 
 fn at_least_one() -> RangedU64ValueParser<u64> {

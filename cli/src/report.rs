@@ -32,6 +32,9 @@ pub(crate) struct Planted {
     pub(crate) best_auc: f64,
     /// Logloss of the planted probabilities on the test part, nats.
     pub(crate) best_logloss: f64,
+    /// Mean entropy of the planted probabilities of the test part, nats: the irreducible log loss, without the chance of its labels.
+    #[serde(default)]
+    pub(crate) irreducible_logloss: Option<f64>,
 }
 
 impl Planted {

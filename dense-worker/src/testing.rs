@@ -23,6 +23,7 @@ pub(crate) fn job(numeric: usize, dims: &[usize], model: Model) -> Job {
         features: features(numeric, dims.len()),
         tables: dims.iter().enumerate().map(|(index, dim)| table(index, *dim)).collect(),
         model,
+        parametrization: zagros_job::Parametrization::Standard,
         mlp: zagros_job::Mlp::default(),
         dense_optimizer: DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 },
         train: Train {

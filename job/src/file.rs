@@ -8,6 +8,7 @@ mod column;
 mod data;
 mod features;
 mod labels;
+mod model;
 
 use std::collections::BTreeMap;
 
@@ -19,9 +20,10 @@ pub(crate) use column::Column;
 pub(crate) use data::{DataFile, Layout, Paths};
 pub(crate) use features::{CategoricalFile, FeaturesFile};
 pub(crate) use labels::{LabelFile, Labels};
+pub(crate) use model::ModelFile;
 
 use crate::settings::{
-    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Mlp, Model, Output, TableOverrides, TableSettings, Train, shorten,
+    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Mlp, Output, TableOverrides, TableSettings, Train, shorten,
 };
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
@@ -47,7 +49,7 @@ pub(crate) struct JobFile {
     pub(crate) tables: BTreeMap<String, TableOverrides>,
     /// The dense network.
     #[serde(default)]
-    pub(crate) model: Model,
+    pub(crate) model: ModelFile,
     /// What follows the hidden layers of the network's MLPs.
     #[serde(default)]
     pub(crate) mlp: Mlp,
@@ -81,7 +83,7 @@ impl JobFile {
             features: FeaturesFile::of(&job.features, &job.tables),
             embedding,
             tables: own_settings(job, &embedding),
-            model: job.model.clone(),
+            model: ModelFile::of(job),
             mlp: job.mlp,
             optimizer: job.dense_optimizer,
             train: job.train.clone(),
@@ -110,7 +112,22 @@ pub(crate) fn schema() -> Json {
     let mut schema = schema_for!(JobFile).to_value();
     shorten(&mut schema);
     drop_defaults_in_words(&mut schema);
+    share_keys(&mut schema);
     schema
+}
+
+/// Gives the keys of a table that all of its kinds have to each kind.
+fn share_keys(schema: &mut Json) {
+    let Json::Object(keys) = schema else { return };
+    if keys.contains_key("oneOf")
+        && let Some(Json::Object(shared)) = keys.remove("properties")
+    {
+        let kinds = keys.get_mut("oneOf").and_then(Json::as_array_mut).into_iter().flatten();
+        for own in kinds.filter_map(|kind| kind.get_mut("properties")?.as_object_mut()) {
+            own.extend(shared.clone());
+        }
+    }
+    keys.values_mut().for_each(share_keys);
 }
 
 fn drop_defaults_in_words(schema: &mut Json) {

@@ -17,6 +17,7 @@ mod overrides;
 #[cfg(test)]
 mod properties;
 mod quoting;
+mod recipe;
 pub mod reference;
 mod renamed;
 mod resolve;

@@ -69,7 +69,11 @@ impl Page {
     fn children(&mut self, shape: &Shape, indent: usize) {
         match shape {
             Shape::Table(fields) => fields.iter().for_each(|field| self.field(field, indent)),
-            Shape::Tagged { variants, .. } => variants.iter().for_each(|variant| self.variant(variant, indent)),
+            Shape::Tagged { variants, .. } => {
+                let shared = shared_fields(variants);
+                shared.iter().for_each(|field| self.field(field, indent));
+                variants.iter().for_each(|variant| self.variant(variant, &shared, indent));
+            }
             Shape::Words(choices) => {
                 choices
                     .iter()
@@ -81,10 +85,20 @@ impl Page {
         }
     }
 
-    fn variant(&mut self, variant: &Variant, indent: usize) {
+    /// `shared` fields are written once for all kinds.
+    fn variant(&mut self, variant: &Variant, shared: &[&Field], indent: usize) {
         self.line(indent, &format!("- `{TAG} = \"{}\"`: {}", variant.kind, variant.doc));
-        variant.fields.iter().for_each(|field| self.field(field, indent + 1));
+        let own = variant.fields.iter().filter(|field| !shared.contains(field));
+        own.for_each(|field| self.field(field, indent + 1));
     }
+}
+
+/// The fields that all of many kinds have.
+fn shared_fields(variants: &[Variant]) -> Vec<&Field> {
+    const MANY: usize = 8;
+    let Some((first, others)) = variants.split_first().filter(|_| variants.len() >= MANY) else { return Vec::new() };
+    let is_shared = |field: &&Field| others.iter().all(|variant| variant.fields.contains(field));
+    first.fields.iter().filter(is_shared).collect()
 }
 
 fn is_section(shape: &Shape) -> bool {

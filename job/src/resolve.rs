@@ -15,6 +15,7 @@ mod numeric;
 mod parts;
 mod rows;
 mod sequences;
+mod size;
 mod stdin;
 mod tables;
 mod targets;
@@ -25,8 +26,8 @@ use serde::Deserialize;
 
 use crate::document::{Node, Path};
 use crate::error::Problem;
-use crate::file::{JobFile, Layout};
-use crate::settings::{Features, Job, Model, Output};
+use crate::file::{JobFile, Layout, ModelFile};
+use crate::settings::{Features, Job, Model, Output, Parametrization};
 use crate::threads::ThreadPlan;
 
 /// The inputs of resolving besides the file's values.
@@ -65,7 +66,10 @@ impl Resolver<'_> {
         self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Arrow | Layout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
-        let (tables, categorical) = self.tables(&features.categorical, &file.embedding, &file.tables);
+        let ModelFile { size, size_embeddings, mup_base_width, network } = file.model;
+        let size = self.size(size.as_deref(), &network);
+        let embedding = self.sized_tables(&file.embedding, size, size_embeddings);
+        let (tables, categorical) = self.tables(&features.categorical, &embedding, &file.tables);
         self.names_are_free(file.train.mode, &tables);
         self.retention_fits(&tables, &file.tables, &file.cluster);
         self.sync_fits(file.cluster.workers, file.train.mode, &tables);
@@ -73,15 +77,16 @@ impl Resolver<'_> {
         let (targets, weight) = (features.targets, features.weight);
         let (numeric, numeric_embedding) = (features.numeric, features.numeric_embedding);
         let features = Features { targets, weight, numeric, numeric_embedding, categorical };
-        self.embedding_fits(&file.model, &features);
-        self.outputs_fit(&file.model, &features.targets);
+        self.embedding_fits(&network, &features);
+        self.outputs_fit(&network, &features.targets);
         self.steps_fit(&file.train, &tables, &file.tables);
         self.target_encodings_fit(&file.data, &features);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let (stops_early, epoch_steps) = (file.train.early_stop.is_some(), file.train.epoch_steps);
         let mut job = Job {
-            mlp: self.mlp(file.mlp, &file.model, file.train.mode),
-            model: self.model(file.model, &features, &tables),
+            mlp: self.mlp(file.mlp, &network, file.train.mode),
+            model: self.model(network, &features, &tables),
+            parametrization: Parametrization::Standard,
             name: self.name(file.name),
             data: self.data(&file.data, &features, columns.as_deref()),
             tables,
@@ -102,6 +107,9 @@ impl Resolver<'_> {
             output: self.output(file.output, stops_early),
             features,
         };
+        self.sized(&mut job, size);
+        self.streams_split(&job.model);
+        job.parametrization = self.parametrization(mup_base_width, size.is_some(), &job.model);
         if let Some(steps) = epoch_steps {
             job.count_epochs(steps);
         }

@@ -39,6 +39,7 @@ impl Job {
             "features": features,
             "tables": self.tables,
             "model": model,
+            "parametrization": self.parametrization,
             "optimizer": self.dense_optimizer,
             "train": Train { threads: 0, device: Device::Cpu, ..self.train.clone() },
             "eval": self.eval,

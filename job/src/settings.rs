@@ -13,14 +13,17 @@ mod encoded;
 mod encoding;
 mod features;
 mod finalmlp;
+mod layout;
 mod meanings;
 mod mlp;
 mod model;
+mod model_size;
 mod network;
 mod numbers;
 mod numeric;
 mod numeric_embedding;
 mod optimizers;
+mod parametrization;
 mod parts;
 mod run;
 mod schedule;
@@ -41,13 +44,15 @@ pub use dense::DENSE_TABLE;
 pub use encoding::{EncodeBy, Encoding, EncodingTable};
 pub use features::Features;
 pub use finalmlp::StreamGates;
+pub use layout::{DenseLayout, DenseTensor, Extent, FirstValues, TensorRole};
 pub use mlp::{Activation, Mlp, MlpNorm};
 pub use model::{ExpertLayers, Model, Structure};
-pub use network::PairSize;
+pub use model_size::{LADDER, ModelSize};
 pub(crate) use numbers::{shorten, size};
 pub use numeric::{MinMax, Numeric, Standardise};
 pub use numeric_embedding::NumericEmbedding;
 pub use optimizers::{DenseOptimizer, TableOptimizer};
+pub use parametrization::{BASE_WIDTH, DenseSegment, Parametrization};
 pub use parts::Part;
 pub use run::{CalibrationKind, Checkpoint, EarlyStop, Eval, Metric, Output, PredictRows};
 pub use schedule::{EpochCount, Schedule, StepCount};
@@ -78,6 +83,8 @@ pub struct Job {
     pub tables: Vec<Table>,
     /// The dense network.
     pub model: Model,
+    /// How first values and learning rates of the dense network follow its width.
+    pub parametrization: Parametrization,
     /// What follows the linear layers of its MLPs.
     pub mlp: Mlp,
     /// Optimiser of the dense network.

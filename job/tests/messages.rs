@@ -87,7 +87,7 @@ fn types_and_ranges_say_what_was_expected() {
 fn a_kind_decides_the_other_keys() {
     let text = format!("{GOOD}[model]\nkind = 'ffnn'\nbottom = [8]\n[optimizer]\nmomentum = 0.9\n");
     let expected = [
-        "job.toml:6:1: unknown key `model.bottom`; the keys here are `hidden`, `dropout`",
+        "job.toml:6:1: unknown key `model.bottom`; the keys here are `hidden`, `dropout`, `size`, `size_embeddings`, `mup_base_width`",
         "job.toml:8:1: unknown key `optimizer.momentum`; the keys here are `lr`, `weight_decay`",
     ];
     assert_eq!(lines(&text), expected);

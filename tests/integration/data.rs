@@ -16,6 +16,26 @@ fn the_generator_writes_criteo_lines_and_the_same_ones_again() {
     assert_ne!(fixture.read("train.txt"), first);
 }
 
+/// A teacher whose terms follow a power law: rows, a job that trains on them, and what is reachable.
+#[test]
+fn the_teacher_of_factors_writes_data_with_a_job_and_what_is_reachable() {
+    let fixture = Fixture::new(10);
+    let generate = |options: &[&str]| {
+        let size = ["data", "generate", "factors", "--rows", "3000", "--test-rows", "1000"];
+        fixture.zagros([&size, options].concat())
+    };
+    generate(&["--teacher", "factors", "--decay", "0.7", "--factors", "5"]).expect(0);
+    assert_eq!(fixture.read("factors/train.csv").lines().next(), Some("label,x1,c1,x2,c2,x3"));
+    let planted: serde_json::Value = serde_json::from_str(&fixture.read("factors/planted.json")).expect("JSON");
+    let of = |key: &str| planted[key].as_f64().expect("a number");
+    assert!((of("best_logloss") - of("irreducible_logloss")).abs() < 0.05, "{planted}");
+    let run = fixture.zagros(["train", "factors/job.toml", "--set", "train.batch_size=100"]).expect(0);
+    assert!(run.stdout.contains("best reachable"), "{}", run.stdout);
+    // Options of this teacher alone, and a teacher that cannot be.
+    generate(&["--decay", "0.7"]).expect(2).says(&["--decay", "--teacher factors"]);
+    generate(&["--teacher", "factors", "--order", "9"]).expect(2).says(&["the order 9"]);
+}
+
 /// A user's train.txt was overwritten unasked.
 #[test]
 fn the_generator_replaces_no_file_that_it_has_not_written() {

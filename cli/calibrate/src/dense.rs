@@ -32,7 +32,7 @@ pub(crate) fn rates(cores: usize) -> Result<DenseRates, Failure> {
     for (dim, width) in SQUARES {
         let job = network(dim, &square(width), "", 1)?;
         let (line, work) = (line(&job)?, work(&job)?);
-        products.push(ProductRate { width: width as f64, gflops: work.flop() / line.of_sample / 1e9 });
+        products.push(ProductRate { width: width as f64, gflops: work.flop / line.of_sample / 1e9 });
         // The widest network has so many weights that nothing else of a step counts.
         weight_ns = line.of_step / work.parameters * 1e9;
     }

@@ -220,7 +220,7 @@ fn dense(work: &SampleWork, calibration: &Calibration, worker: &MachineGroup) ->
     let (rates, network) = (&calibration.dense, &work.dense);
     if let Some(gpu) = &worker.gpu {
         let moved = 2.0 * 4.0 * work.id_values / (gpu.bus_gbytes * 1e9);
-        let wall = network.flop() / (gpu.tflops * 1e12 * gpu.efficiency) + moved;
+        let wall = network.flop / (gpu.tflops * 1e12 * gpu.efficiency) + moved;
         // One thread feeds the device and waits for it.
         return DenseTimes { cpu: wall, wall };
     }

@@ -22,7 +22,7 @@ fn length(given: Option<Duration>, faults: Option<u64>) -> Duration {
 
 /// Runs all rounds.
 pub(crate) async fn run(args: ChaosArgs, logging: Logging) -> Result<Exit, Failure> {
-    let mut sets = args.job.sets.clone();
+    let mut sets = args.job.sets();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
     let file = &args.job.job;

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
 use zagros_eval::Scores;
-use zagros_ingest::synthetic::{SyntheticSpec, generate as write_files};
+use zagros_ingest::synthetic::{FactorSpec, SyntheticSpec, factor_columns, generate as write_files, generate_factors};
 use zagros_ingest::{ColumnSummaries, IngestError};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
 
-use crate::args::{GenerateArgs, InspectArgs, ValidateArgs};
+use crate::args::{GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 use crate::report::Planted;
 
 /// How many bad rows `validate` shows.
@@ -18,23 +18,33 @@ const SHOWN: usize = 20;
 /// Marks a folder to which files are being written.
 const UNFINISHED: &str = "planted.json.unfinished";
 
-/// Writes train.txt, test.txt and, last, planted.json, which marks the set as whole.
+/// The job that is written beside the data of the teacher `factors`.
+const JOB: &str = "job.toml";
+
+/// Names of the files of a teacher: training and test part first.
+fn names(teacher: TeacherChoice) -> &'static [&'static str] {
+    match teacher {
+        TeacherChoice::Linear => &["train.txt", "test.txt"],
+        TeacherChoice::Factors => &["train.csv", "test.csv", JOB],
+    }
+}
+
+/// Writes training and test part and, last, planted.json, which marks the set as whole.
 pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
-    let there = args.folder.join("train.txt");
+    if let Some(option) = args.foreign_option() {
+        let what = format!("`{option}` is of the teacher `factors`");
+        return Err(Failure::with_help(Exit::Usage, what, "add --teacher factors, or leave the option out"));
+    }
+    let names = names(args.teacher);
+    let there = args.folder.join(names[0]);
     if args.keep && there.exists() {
         note!("{} exists and is left unchanged", there.display());
         return Ok(Exit::Success);
     }
     if !args.force {
-        refuse_to_replace(&args.folder)?;
+        refuse_to_replace(&args.folder, names)?;
     }
-    let spec =
-        SyntheticSpec { rows: args.rows, test_rows: args.test_rows, seed: args.seed, ..SyntheticSpec::default() };
-    note!(
-        "generating {} training and {} test rows in Criteo's format",
-        HumanCount(args.rows),
-        HumanCount(args.test_rows)
-    );
+    note!("generating {} training and {} test rows", HumanCount(args.rows), HumanCount(args.test_rows));
     let planted_file = args.folder.join(Planted::FILE);
     let unfinished = args.folder.join(UNFINISHED);
     std::fs::create_dir_all(&args.folder).map_err(|error| unwritable(&args.folder, error))?;
@@ -46,33 +56,73 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         }
         _ => {}
     }
-    let planted = write_files(&spec, &args.folder).map_err(not_generated)?;
-    let planted = measure(args, &planted)?;
+    let truth = write(args)?;
+    let planted = measure(args, &truth)?;
     let text = serde_json::to_string_pretty(&planted).or_internal()?;
     durable::write(&planted_file, text.as_bytes()).map_err(|error| unwritable(&planted_file, error))?;
     std::fs::remove_file(&unfinished).map_err(|error| unwritable(&unfinished, error))?;
     note!(
         "{}: {} of data; best reachable test AUC {:.4}, logloss {:.4}",
         args.folder.display(),
-        HumanBytes(size(&args.folder.join("train.txt")) + size(&args.folder.join("test.txt"))),
+        HumanBytes(names[..2].iter().map(|name| size(&args.folder.join(name))).sum()),
         planted.best_auc,
         planted.best_logloss
     );
     Ok(Exit::Success)
 }
 
+/// Writes the files. Returns label and planted logit of the rows of the test part.
+fn write(args: &GenerateArgs) -> Result<Vec<(f32, f32)>, Failure> {
+    let (rows, test_rows, seed) = (args.rows, args.test_rows, args.seed);
+    match args.teacher {
+        TeacherChoice::Linear => {
+            let spec = SyntheticSpec { rows, test_rows, seed, ..SyntheticSpec::default() };
+            write_files(&spec, &args.folder).map_err(not_generated)
+        }
+        TeacherChoice::Factors => {
+            let spec = args.factor_spec();
+            let truth = generate_factors(&spec, &args.folder).map_err(not_generated)?;
+            let path = args.folder.join(JOB);
+            durable::write(&path, factor_job(&spec).as_bytes()).map_err(|error| unwritable(&path, error))?;
+            Ok(truth)
+        }
+    }
+}
+
+/// A job for the files of the teacher `factors`.
+fn factor_job(spec: &FactorSpec) -> String {
+    let columns = factor_columns(spec);
+    let numeric = columns.numeric.iter().map(|column| {
+        // A factor is uniform in [0, 1).
+        format!("  {{ column = \"{column}\", standardise = {{ mean = 0.5, deviation = 0.288675 }} }},\n")
+    });
+    format!(
+        "# Generated data: a click depends on products of functions of latent factors (teacher `factors`, decay {}, {} terms,\n\
+         # seed {}). planted.json has the best reachable measures.\n\
+         name = \"factors\"\n\n[data]\nformat = \"delimited\"\ntrain = \"train.csv\"\ntest = \"test.csv\"\n\n\
+         [features]\nlabel = \"label\"\nnumeric = [\n{}]\ncategorical = {:?}\n\n\
+         [embedding]\ndim = 8\n\n[model]\nkind = \"ffnn\"\n\n[train]\nbatch_size = 1024\n",
+        spec.decay,
+        spec.terms,
+        spec.seed,
+        numeric.collect::<String>(),
+        columns.categories,
+    )
+}
+
 /// Refuses to replace files that `generate` has not written. Its files are beside planted.json, or beside the mark of an
 /// interrupted call.
-fn refuse_to_replace(folder: &Path) -> Result<(), Failure> {
+fn refuse_to_replace(folder: &Path, names: &[&str]) -> Result<(), Failure> {
     let is_ours = [Planted::FILE, UNFINISHED].iter().any(|name| folder.join(name).exists());
-    let foreign = ["train.txt", "test.txt"].map(|name| folder.join(name)).into_iter().find(|path| path.exists());
+    let foreign = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
     let Some(path) = foreign.filter(|_| !is_ours) else { return Ok(()) };
     let what = format!(
         "{} exists, and `zagros data generate` did not write it: there is no {} beside it",
         path.display(),
         Planted::FILE
     );
-    Err(Failure::with_help(Exit::Usage, what, "give another folder, or --force to replace its train.txt and test.txt"))
+    let help = format!("give another folder, or --force to replace its {}", names.join(", "));
+    Err(Failure::with_help(Exit::Usage, what, help))
 }
 
 fn unwritable(path: &Path, source: std::io::Error) -> Failure {
@@ -97,7 +147,17 @@ fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure>
         let what = format!("the test part of {} row(s) holds one class only", args.test_rows);
         return Err(Failure::with_help(Exit::Usage, what, "ask for more with --test-rows"));
     };
-    Ok(Planted { rows: args.rows, test_rows: args.test_rows, seed: args.seed, positive_rate, best_auc, best_logloss })
+    let entropies = test.iter().map(|(_, logit)| entropy(f64::from(*logit)));
+    let irreducible_logloss = Some(entropies.sum::<f64>() / test.len() as f64);
+    let (rows, test_rows, seed) = (args.rows, args.test_rows, args.seed);
+    Ok(Planted { rows, test_rows, seed, positive_rate, best_auc, best_logloss, irreducible_logloss })
+}
+
+/// Entropy of a click of these log-odds, nats.
+fn entropy(logit: f64) -> f64 {
+    let size = logit.abs();
+    // With p = 1 / (1 + e^−|x|): −p·ln p − (1 − p)·ln(1 − p) = ln(1 + e^−|x|) + |x| / (1 + e^|x|)
+    (-size).exp().ln_1p() + size / (1.0 + size.exp())
 }
 
 fn size(path: &Path) -> u64 {
@@ -106,7 +166,7 @@ fn size(path: &Path) -> u64 {
 
 /// Shows the content of each column.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
-    let job = load_job(&args.job.job, &args.job.sets)?;
+    let job = load_job(&args.job.job, &args.job.sets())?;
     let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
     if inspection.rows == 0 && inspection.bad_rows > 0 {
         return Err(no_good_row(&inspection));
@@ -126,8 +186,33 @@ fn no_good_row(inspection: &ColumnSummaries) -> Failure {
 
 /// Checks every row. Malformed rows lead to the exit code of bad data.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
-    let job = load_job(&args.job.job, &args.job.sets)?;
+    let job = load_job(&args.job.job, &args.job.sets())?;
     let validation = zagros_ingest::validate(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
     out!("{validation}");
     Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entropy_is_that_of_a_click() {
+        for logit in [-3.0_f64, -0.5, 0.0, 2.0, 700.0, 800.0] {
+            let p = 1.0 / (1.0 + (-logit.abs()).exp());
+            let rest = if p < 1.0 { -(1.0 - p) * (1.0 - p).ln() } else { 0.0 };
+            assert!((entropy(logit) - (-p * p.ln() + rest)).abs() < 1e-12, "{logit}");
+        }
+        assert!((entropy(0.0) - 2.0_f64.ln()).abs() < 1e-15);
+    }
+
+    #[test]
+    fn the_job_of_the_factors_is_a_job_with_all_columns() {
+        let spec = FactorSpec { factors: 5, ..FactorSpec::default() };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(JOB);
+        std::fs::write(&path, factor_job(&spec)).unwrap();
+        let job = load_job(&path, &[]).unwrap();
+        assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (3, 2));
+    }
 }

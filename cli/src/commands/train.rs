@@ -29,7 +29,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         args.job.job = job;
     }
     let pause = args.pause();
-    let mut sets = args.job.sets;
+    let mut sets = args.job.sets();
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
     saved::start_from(args.from.as_deref(), &mut sets)?;
     let mut job = load_job(&args.job.job, &sets)?;

@@ -99,7 +99,7 @@ impl PlanFigures {
             worker_cpu_us_per_sample: micro(stages.worker_cpu()),
             bottleneck: bottleneck.map(zagros_cost::RateLimit::name).unwrap_or_default(),
             advice: bottleneck.map(|limit| limit.advice(stages).to_owned()).unwrap_or_default(),
-            flop_per_sample: work.dense.flop(),
+            flop_per_sample: work.dense.flop,
             dense_parameters: work.dense.parameters,
             distinct_rows_per_sample: work.distinct(),
             network_bytes_per_sample: if machines.is_embedded() { 0.0 } else { work.bytes_up + work.bytes_down },

@@ -45,7 +45,7 @@ impl SweepSetup {
     /// # Errors
     /// What is wrong with either, and a job without a validation part.
     pub(super) fn of(args: &SweepArgs) -> Result<Self, Failure> {
-        let (file, sets) = (args.job.job.clone(), args.job.sets.clone());
+        let (file, sets) = (args.job.job.clone(), args.job.sets());
         let job = load_job(&file, &sets)?;
         let metric = Metric::from(args.metric);
         check_job(&job, metric)?;

@@ -156,7 +156,7 @@ fn is_in_place(job: &Job, role: RoleName) -> bool {
 }
 
 fn overrides(args: &UpArgs) -> Result<Vec<String>, Failure> {
-    let mut sets = args.job.sets.clone();
+    let mut sets = args.job.sets();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));

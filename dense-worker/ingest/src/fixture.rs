@@ -127,6 +127,7 @@ fn job(format: Format, features: Features) -> Job {
         tables: (0..features.categorical.len()).map(table).collect(),
         features,
         model: Model::Ffnn { hidden: vec![8], dropout: 0.0 },
+        parametrization: zagros_job::Parametrization::Standard,
         mlp: zagros_job::Mlp::default(),
         dense_optimizer: DenseOptimizer::Adam { lr: 1e-3, weight_decay: 0.0 },
         train: train(),

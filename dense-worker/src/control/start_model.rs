@@ -76,7 +76,8 @@ impl StartModel {
             )));
         }
         let weights_differ = job.dense_table() != of_model.dense_table()
-            || (job.train.seed, &job.model) != (of_model.train.seed, &of_model.model)
+            || (job.train.seed, &job.model, job.parametrization)
+                != (of_model.train.seed, &of_model.model, of_model.parametrization)
             || same_inputs(&measured(job, &of_model), &of_model) != (SameInputs { numeric: true, categorical: true });
         if job.dense_table().is_some() && weights_differ {
             return Err(wrong(

@@ -5,13 +5,16 @@
 //! AS-1). A worker looks these rows up together with those of a batch, so both miss at most τ batches of this worker. The
 //! gradients of the weights are those of the worker's own batch. They are part of the batch's push, so they are applied at
 //! most once and within the same window.
+//!
+//! The servers have one learning rate for all rows. Where µP has another, the change of a weight is that of its row times the factor: the
+//! update of Adam and Adagrad does not depend on the size of the gradient, and that of SGD is in proportion to it.
 
 use zagros_embedding_client::{BatchRows, TableIds};
 use zagros_job::{DenseOptimizer, Job};
 use zagros_protocol::TableId;
 use zagros_zip::ZipEq;
 
-use crate::model::{DenseModel, ModelError};
+use crate::model::{DenseModel, ModelError, RateRange};
 
 /// Converts rows to weights, and gradients to rows.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(crate) struct ServerWeights {
     weights: Vec<f32>,
     /// L2 penalty, added to the gradient.
     decay: f32,
+    /// Of all weights, in order.
+    rates: Vec<RateRange>,
 }
 
 impl ServerWeights {
@@ -37,7 +42,8 @@ impl ServerWeights {
         model.copy_weights(&mut first)?;
         let weights = first.clone();
         let (table, dim) = (TableId(u32::try_from(job.tables.len()).unwrap_or(u32::MAX)), table.dim as u32);
-        Ok(Some(Self { table, dim, first, weights, decay: decay(job.dense_optimizer) }))
+        let (decay, rates) = (decay(job.dense_optimizer), RateRange::of(job, first.len()));
+        Ok(Some(Self { table, dim, first, weights, decay, rates }))
     }
 
     /// The rows that hold the weights.
@@ -55,8 +61,11 @@ impl ServerWeights {
         let values = self.first.len().next_multiple_of(self.dim as usize);
         crate::model::expect("changes of dense weights", values, changes.len())?;
         let changes = &changes[..self.first.len()];
-        for ((weight, first), change) in self.weights.iter_mut().zip_eq(&self.first).zip_eq(changes) {
-            *weight = first + change;
+        for RateRange { weights: range, factor } in &self.rates {
+            let weights = self.weights[range.clone()].iter_mut().zip_eq(&self.first[range.clone()]);
+            for ((weight, first), change) in weights.zip_eq(&changes[range.clone()]) {
+                *weight = first + factor * change;
+            }
         }
         model.set_weights(&self.weights)
     }

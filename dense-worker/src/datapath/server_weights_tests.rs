@@ -2,7 +2,7 @@
 
 use prometheus::Registry;
 use zagros_embedding_client::BatchRows;
-use zagros_job::{DenseOptimizer, Job, Mode, Model};
+use zagros_job::{DenseOptimizer, Job, Mode, Model, Parametrization};
 use zagros_protocol::TableId;
 use zagros_protocol::datapath::Access;
 use zagros_zip::ZipEq;
@@ -14,7 +14,9 @@ use crate::metrics::Metrics;
 use crate::testing::{batch, job};
 
 fn dense(mode: Mode, weight_decay: f64) -> (Job, Dense) {
-    let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3], dropout: 0.0 });
+    let mut job = job(1, &[2], Model::Ffnn { hidden: vec![3, 3], dropout: 0.0 });
+    // Three quarters of its width: rates of 4/3 and 3/4.
+    job.parametrization = Parametrization::Mup { base_width: 4 };
     job.train.mode = mode;
     job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay };
     let dense = Dense::new(&job, Metrics::new(&Registry::new())).unwrap();

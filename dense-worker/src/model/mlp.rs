@@ -1,10 +1,12 @@
 //! Stacks of linear layers with norm, activation and dropout, and the source of their first weights.
 
+use std::collections::HashMap;
+
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::{Activation, MlpNorm, Precision};
+use zagros_job::{Activation, DenseSegment, MlpNorm, Precision};
 
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
@@ -21,6 +23,8 @@ pub(super) struct Weights<'a> {
     layers: zagros_job::Mlp,
     /// Values that the network gives for a sample.
     outputs: usize,
+    /// Factors of the bounds of first values by tensor, where µP has others than 1.
+    first_factors: HashMap<String, f32>,
     /// The buffers of the layers so far, by name, and where their forward finds them.
     buffers: Vec<(String, Tensor)>,
     lent: LentBuffers,
@@ -30,7 +34,15 @@ impl<'a> Weights<'a> {
     /// `precision` is that of the layers' products, not of the weights.
     pub(super) fn seeded(root: Path<'a>, seed: u64, precision: Precision) -> Self {
         let (random, layers) = (Pcg64Mcg::seed_from_u64(seed), zagros_job::Mlp::default());
-        Self { root, random, precision, layers, outputs: 1, buffers: Vec::new(), lent: LentBuffers::default() }
+        let (first_factors, buffers, lent) = (HashMap::new(), Vec::new(), LentBuffers::default());
+        Self { root, random, precision, layers, outputs: 1, first_factors, buffers, lent }
+    }
+
+    /// With first values in which µP has these factors.
+    pub(super) fn with_first_factors(self, segments: &[DenseSegment]) -> Self {
+        let others = segments.iter().filter(|segment| segment.first_factor != 1.0);
+        let factor = |segment: &DenseSegment| (segment.tensor.name.clone(), segment.first_factor as f32);
+        Self { first_factors: others.map(factor).collect(), ..self }
     }
 
     /// Of a network with so many outputs.
@@ -70,11 +82,16 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Linear, ModelError> {
-        let bound = 1.0 / (inputs as f32).sqrt();
         let path = &self.root / stack / index;
+        let bound = self.bound(inputs, &format!("{stack}.{index}.weight"));
         let weight = self.uniform(inputs * outputs, bound)?.f_reshape([int(outputs), int(inputs)])?;
-        let bias = self.uniform(outputs, bound)?;
+        let bias = self.uniform(outputs, self.bound(inputs, &format!("{stack}.{index}.bias")))?;
         Ok(Linear { weight: path.f_var_copy("weight", &weight)?, bias: path.f_var_copy("bias", &bias)? })
+    }
+
+    /// 1/√inputs, with the factor of µP.
+    fn bound(&self, inputs: usize, tensor: &str) -> f32 {
+        1.0 / (inputs as f32).sqrt() * self.first_factors.get(tensor).copied().unwrap_or(1.0)
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
@@ -86,7 +103,7 @@ impl<'a> Weights<'a> {
         outputs: usize,
     ) -> Result<Tensor, ModelError> {
         let path = &self.root / stack / index;
-        let weight = self.uniform(inputs * outputs, 1.0 / (inputs as f32).sqrt())?;
+        let weight = self.uniform(inputs * outputs, self.bound(inputs, &format!("{stack}.{index}.weight")))?;
         Ok(path.f_var_copy("weight", &weight.f_reshape([int(outputs), int(inputs)])?)?)
     }
 

@@ -60,6 +60,7 @@ pub use loss::Samples;
 use loss_scale::LossScale;
 use network::{BuiltNetwork, Network};
 use numeric_embedding::NumericEmbeddings;
+pub(crate) use optimizer::RateRange;
 use optimizer::Updater;
 use regularisation::Regularisation;
 pub(crate) use scoring::batch_of_blocks;
@@ -127,7 +128,9 @@ impl DenseModel {
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
-        let updater = Updater::new(&job.dense_optimizer, job.train.updates, weights.values().len());
+        let count = weights.values().len();
+        let updater =
+            Updater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::of(job, count));
         let dropout = |stream| Dropout::new(job.model.dropout(), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::Mlp::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;

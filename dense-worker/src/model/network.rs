@@ -54,7 +54,8 @@ impl Network {
         let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::of(job) };
         let outputs = job.features.outputs();
         let made = Weights::seeded(variables.root(), job.train.seed, job.train.precision);
-        let mut made = made.followed_by(job.mlp).with_outputs(outputs);
+        let segments = job.dense_segments().unwrap_or_default();
+        let mut made = made.followed_by(job.mlp).with_outputs(outputs).with_first_factors(&segments);
         let weights = &mut made;
         let numbers = NumericEmbeddings::of(&job.features, weights)?;
         let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();

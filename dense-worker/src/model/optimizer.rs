@@ -2,8 +2,9 @@
 //! so the state can be kept, sent and restored.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use zagros_job::{DenseOptimizer, DenseUpdates};
+use zagros_job::{DenseOptimizer, DenseSegment, DenseUpdates, Job};
 use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
@@ -20,7 +21,32 @@ pub(super) struct Updater {
     /// Learning rate before the schedule.
     lr: f64,
     updates: DenseUpdates,
+    /// Of all weights, in order.
+    rates: Vec<RateRange>,
     state: SlotState,
+}
+
+/// Weights with the same factor of the learning rate.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RateRange {
+    pub(crate) weights: Range<usize>,
+    pub(crate) factor: f32,
+}
+
+impl RateRange {
+    /// Those of a job's network of so many weights, as few as there can be.
+    pub(crate) fn of(job: &Job, weights: usize) -> Vec<Self> {
+        let mut rates: Vec<Self> = Vec::new();
+        for DenseSegment { range, lr_factor, .. } in job.dense_segments().unwrap_or_default() {
+            let factor = lr_factor as f32;
+            match rates.last_mut().filter(|last| last.factor == factor) {
+                Some(last) => last.weights.end = range.end,
+                None => rates.push(Self { weights: range, factor }),
+            }
+        }
+        // A module has no segments, and one rate.
+        if rates.is_empty() { vec![Self { weights: 0..weights, factor: 1.0 }] } else { rates }
+    }
 }
 
 /// The state of an optimiser.
@@ -64,7 +90,13 @@ impl Updater {
                 BTreeMap::from([first("first_moment", 0.0), first("second_moment", 0.0)])
             }
         };
-        Self { rule, lr, updates, state: SlotState { applied: 0, vectors } }
+        let rates = vec![RateRange { weights: 0..weights, factor: 1.0 }];
+        Self { rule, lr, updates, rates, state: SlotState { applied: 0, vectors } }
+    }
+
+    /// With factors of the learning rate.
+    pub(super) fn with_rates(self, rates: Vec<RateRange>) -> Self {
+        Self { rates, ..self }
     }
 
     /// Clips the gradients, which are finite, as the first part of [`Self::apply`].
@@ -85,23 +117,10 @@ impl Updater {
         let SlotState { applied, vectors } = &mut self.state;
         *applied += 1;
         let mut vectors = vectors.values_mut().map(Vec::as_mut_slice);
-        match (self.rule, vectors.next(), vectors.next()) {
-            (Rule::Sgd { momentum, weight_decay }, velocity, _) => {
-                sgd(weights, gradients, velocity.unwrap_or_default(), lr as f32, momentum, weight_decay);
-            }
-            (Rule::Adagrad { epsilon, weight_decay }, Some(squares), _) => {
-                adagrad(weights, gradients, squares, lr as f32, epsilon, weight_decay);
-            }
-            (Rule::Adam { weight_decay }, Some(first), Some(second)) => {
-                let rates = AdamRates::of(lr, *applied);
-                adam(weights, gradients, first, second, AdamRates { weight_decay, ..rates });
-            }
-            (Rule::AdamW { weight_decay }, Some(first), Some(second)) => {
-                let rates = AdamRates::of(lr, *applied);
-                adam(weights, gradients, first, second, AdamRates { keep: (1.0 - lr * weight_decay) as f32, ..rates });
-            }
-            // `new` makes each rule's vectors.
-            (Rule::Adagrad { .. } | Rule::Adam { .. } | Rule::AdamW { .. }, _, _) => {}
+        let (first, second) = (vectors.next().unwrap_or_default(), vectors.next().unwrap_or_default());
+        for RateRange { weights: range, factor } in &self.rates {
+            let state = (part(first, range), part(second, range));
+            self.rule.apply((lr, *factor), *applied, &mut weights[range.clone()], &gradients[range.clone()], state);
         }
         Ok(())
     }
@@ -125,6 +144,42 @@ impl Updater {
         }
         self.state = state;
         Ok(())
+    }
+}
+
+/// The state of some weights; nothing of a vector that the rule does not have.
+fn part<'a>(vector: &'a mut [f32], range: &Range<usize>) -> &'a mut [f32] {
+    vector.get_mut(range.clone()).unwrap_or_default()
+}
+
+impl Rule {
+    /// Updates weights with the learning rate `lr.0` times the factor `lr.1`. The factor is not part of AdamW's decay: µP keeps the pull to
+    /// zero for all widths.
+    fn apply(
+        self,
+        lr: (f64, f32),
+        applied: u64,
+        weights: &mut [f32],
+        gradients: &[f32],
+        (first, second): (&mut [f32], &mut [f32]),
+    ) {
+        let (lr, scaled) = (lr.0, lr.0 * f64::from(lr.1));
+        match self {
+            Self::Sgd { momentum, weight_decay } => {
+                sgd(weights, gradients, first, scaled as f32, momentum, weight_decay);
+            }
+            Self::Adagrad { epsilon, weight_decay } => {
+                adagrad(weights, gradients, first, scaled as f32, epsilon, weight_decay);
+            }
+            Self::Adam { weight_decay } => {
+                let rates = AdamRates::of(scaled, applied);
+                adam(weights, gradients, first, second, AdamRates { weight_decay, ..rates });
+            }
+            Self::AdamW { weight_decay } => {
+                let rates = AdamRates::of(scaled, applied);
+                adam(weights, gradients, first, second, AdamRates { keep: (1.0 - lr * weight_decay) as f32, ..rates });
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod device;
 mod fixtures;
+mod layout;
 mod loss_scale;
 mod mlp_layers;
 mod regularisation;

@@ -2,15 +2,16 @@
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{Features, StreamGates};
+use crate::settings::{Features, Model, StreamGates};
 use crate::suggest;
 
 impl Resolver<'_> {
     /// Each head reads an equal part of the output of a stream.
-    pub(super) fn streams_split(&mut self, heads: usize, first: &[i64], second: &[i64]) {
+    pub(super) fn streams_split(&mut self, model: &Model) {
+        let Model::FinalMlp { first, second, heads, .. } = model else { return };
         for (stream, widths) in [("first", first), ("second", second)] {
             let width = widths.last().map_or(0, |width| width.unsigned_abs());
-            if !width.is_multiple_of(heads as u64) {
+            if !width.is_multiple_of(*heads as u64) {
                 let message = format!("{heads} heads do not divide the {width} values of the {stream} stream");
                 let help = "choose a divisor of the last width of both streams, or another width";
                 self.problem("model.heads", message, "not a divisor", help);

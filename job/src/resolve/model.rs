@@ -29,10 +29,7 @@ impl Resolver<'_> {
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
             }
             Model::Bst { heads, .. } => self.heads_divide(*heads, features, tables),
-            Model::FinalMlp { first, second, heads, gate, .. } => {
-                self.streams_split(*heads, first, second);
-                gate.iter().for_each(|gate| self.gates_read(gate, features));
-            }
+            Model::FinalMlp { gate, .. } => gate.iter().for_each(|gate| self.gates_read(gate, features)),
             Model::Din { .. }
             | Model::Ffnn { .. }
             | Model::Dcnv2 { .. }

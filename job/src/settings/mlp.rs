@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Model;
-
 /// What follows each hidden linear layer of the network's MLPs, in this order: norm, activation, dropout. It applies to all MLPs of a
 /// network: bottom, top and deep; attention units and transformers have functions of their own. A TorchScript module has its own layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -50,33 +48,6 @@ pub enum MlpNorm {
     Batch,
     /// Each sample over the units of the layer (Ba et al. 2016).
     Layer,
-}
-
-impl Mlp {
-    /// Learned weights of norms and activations, over `numeric` values and feature vectors of `dims`: of each hidden unit two for a norm
-    /// and one for Dice.
-    #[must_use]
-    pub fn parameters(&self, model: &Model, numeric: u64, dims: &[u64]) -> u64 {
-        let of = |widths: &[i64]| widths.iter().map(|width| width.unsigned_abs()).sum::<u64>();
-        let bottom = |widths: &[i64]| if numeric > 0 { of(widths) + dims.first().copied().unwrap_or(0) } else { 0 };
-        let units = match model {
-            Model::Dlrm { bottom: widths, top, .. } => bottom(widths) + of(top),
-            Model::Ffnn { hidden, .. }
-            | Model::Dcnv2 { hidden, .. }
-            | Model::DeepFm { hidden, .. }
-            | Model::WideDeep { hidden, .. }
-            | Model::Din { hidden, .. }
-            | Model::Bst { hidden, .. } => of(hidden),
-            Model::Wukong { layers, fmb_hidden, bottom: widths, top, .. } => {
-                bottom(widths) + *layers as u64 * of(fmb_hidden) + of(top)
-            }
-            Model::FinalMlp { first, second, .. } => of(first) + of(second),
-            // Refused with a norm and with Dice.
-            Model::SharedBottom { .. } | Model::Mmoe { .. } | Model::Ple { .. } | Model::TorchScript { .. } => 0,
-        };
-        let of_norm = if self.norm == MlpNorm::None { 0 } else { 2 };
-        units * (of_norm + u64::from(self.activation == Activation::Dice))
-    }
 }
 
 #[cfg(test)]

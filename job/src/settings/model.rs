@@ -19,11 +19,11 @@ pub enum Model {
     Dlrm {
         /// Widths of the hidden layers of the bottom MLP, in order; a last layer of the tables' `dim` is appended.
         #[serde(default = "bottom")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         bottom: Vec<i64>,
         /// Widths of the hidden layers of the top MLP, in order; the output layer is appended.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         top: Vec<i64>,
         /// Share of the hidden units of the top MLP that a training step drops.
         #[serde(default)]
@@ -49,14 +49,14 @@ pub enum Model {
         cross_layers: usize,
         /// Rank r of the cross layers' matrices: W = U·Vᵀ with U and V of width × r; below the width of the input.
         /// Default: none, W is of full rank, width × width.
-        #[schemars(range(min = 1, max = 65536))]
+        #[schemars(range(min = 1, max = 1_048_576))]
         rank: Option<usize>,
         /// How cross layers and deep MLP are connected.
         #[serde(default)]
         structure: Structure,
         /// Widths of the hidden layers of the deep MLP, in order; none leaves the cross layers alone.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         hidden: Vec<i64>,
         /// Share of the hidden units of the deep MLP that a training step drops.
         #[serde(default)]
@@ -69,7 +69,7 @@ pub enum Model {
     DeepFm {
         /// Widths of the hidden layers of the deep MLP, in order; the output layer is appended.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         hidden: Vec<i64>,
         /// Share of the hidden units of the deep MLP that a training step drops.
         #[serde(default)]
@@ -83,7 +83,7 @@ pub enum Model {
     WideDeep {
         /// Widths of the hidden layers of the deep MLP, in order; the output layer is appended.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         hidden: Vec<i64>,
         /// Share of the hidden units of the deep MLP that a training step drops.
         #[serde(default)]
@@ -111,16 +111,16 @@ pub enum Model {
         rank: usize,
         /// Widths of the hidden layers of the MLP in a factorisation machine block, in order; its output layer is appended.
         #[serde(default = "fmb_hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         fmb_hidden: Vec<i64>,
         /// Widths of the hidden layers of the bottom MLP, which makes one vector of the numeric features, in order; a last layer
         /// of the tables' `dim` is appended.
         #[serde(default = "bottom")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         bottom: Vec<i64>,
         /// Widths of the hidden layers of the top MLP, in order; the output layer is appended.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         top: Vec<i64>,
         /// Share of the hidden units of the top MLP that a training step drops.
         #[serde(default)]
@@ -131,11 +131,11 @@ pub enum Model {
     FinalMlp {
         /// Widths of the layers of the first stream, in order.
         #[serde(default = "hidden")]
-        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 1_048_576)))]
         first: Vec<i64>,
         /// Widths of the layers of the second stream, in order.
         #[serde(default = "hidden")]
-        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 1_048_576)))]
         second: Vec<i64>,
         /// Heads of the bilinear product: parts of the streams' outputs that are multiplied with each other. A divisor of the last width
         /// of both streams; more heads have fewer weights.
@@ -159,7 +159,7 @@ pub enum Model {
         attention: Vec<Attention>,
         /// Widths of the hidden layers of the attention unit, in order; an output layer is appended, which gives the weight.
         #[serde(default = "attention_hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         attention_hidden: Vec<i64>,
         /// The function between the layers of the attention unit.
         #[serde(default)]
@@ -171,7 +171,7 @@ pub enum Model {
         /// Widths of the hidden layers of the MLP over numeric features, vectors and weighed sums, in order; the output layer is
         /// appended.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         hidden: Vec<i64>,
         /// Share of the hidden units of that MLP that a training step drops.
         #[serde(default)]
@@ -196,7 +196,7 @@ pub enum Model {
         heads: usize,
         /// Width of the hidden layer of the feed-forward network of each position.
         #[serde(default = "bst_ffn")]
-        #[schemars(range(min = 1, max = 65536))]
+        #[schemars(range(min = 1, max = 1_048_576))]
         ffn: usize,
         /// Whether a position attends only to itself and earlier ones, as in SASRec (Kang and McAuley 2018). The target comes last.
         #[serde(default)]
@@ -204,7 +204,7 @@ pub enum Model {
         /// Widths of the hidden layers of the MLP over numeric features, vectors and the outputs of the transformers, in order; the
         /// output layer is appended.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         hidden: Vec<i64>,
         /// Share of the hidden units of that MLP that a training step drops.
         #[serde(default)]
@@ -217,11 +217,11 @@ pub enum Model {
     SharedBottom {
         /// Widths of the hidden layers that all labels share, in order; none leaves the towers alone.
         #[serde(default = "hidden")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         bottom: Vec<i64>,
         /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
         #[serde(default = "tower")]
-        #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+        #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
         tower: Vec<i64>,
         /// Share of hidden units that a training step drops.
         #[serde(default)]
@@ -279,11 +279,11 @@ pub enum Model {
 pub struct ExpertLayers {
     /// Widths of the layers of an expert, in order.
     #[serde(default = "expert")]
-    #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 65536)))]
+    #[schemars(length(min = 1, max = 64), inner(range(min = 1, max = 1_048_576)))]
     pub hidden: Vec<i64>,
     /// Widths of the hidden layers of each label's tower, in order; the output layer is appended.
     #[serde(default = "tower")]
-    #[schemars(length(max = 64), inner(range(min = 1, max = 65536)))]
+    #[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))]
     pub tower: Vec<i64>,
     /// Share of hidden units that a training step drops.
     #[serde(default)]
@@ -302,7 +302,7 @@ impl Default for Model {
 #[serde(untagged)]
 enum Hidden {
     /// In order.
-    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 65536)))] Vec<i64>),
+    Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))] Vec<i64>),
     /// By name.
     Preset(Preset),
 }

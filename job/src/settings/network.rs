@@ -1,48 +1,365 @@
-//! The number of parameters of a dense network, from its settings, its features and the width of their tables. A test of
-//! the planner compares it with the real networks.
+//! The layout of each network: its tensors in the order in which the dense worker makes them. A test there compares the two.
 
-use super::{Attention, AttentionActivation, ExpertLayers, Job, Model, Structure};
+use super::layout::{DenseLayout, Extent, FirstValues, LayoutBuilder, TensorRole};
+use super::{Attention, AttentionActivation, Categorical, ExpertLayers, Job, Model, StreamGates, Structure};
+
+/// What a network reads and gives.
+#[derive(Debug)]
+struct Shape {
+    /// Values of the numeric inputs, after their embedding.
+    numeric: u64,
+    /// Values of each feature vector that is not a sequence.
+    dims: Vec<u64>,
+    /// Sequences with a target.
+    sequences: Vec<PairSize>,
+    /// Outputs of each label.
+    outputs: Vec<u64>,
+}
 
 /// The size of a sequence that is compared with a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PairSize {
+struct PairSize {
     /// Values of each vector.
-    pub dim: u64,
+    dim: u64,
     /// Positions.
-    pub length: u64,
+    length: u64,
+}
+
+impl Shape {
+    fn of(job: &Job, model: &Model) -> Self {
+        let dim = |feature: &Categorical| job.tables[feature.table].dim as u64;
+        let vectors = job.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
+        let pair = |pair: &Attention| {
+            let feature = job.features.categorical.iter().find(|feature| feature.name == pair.sequence)?;
+            Some(PairSize { dim: dim(feature), length: feature.values.sequence()?.length as u64 })
+        };
+        Self {
+            numeric: job.features.numeric_values() as u64,
+            dims: vectors.map(dim).collect(),
+            sequences: model.attention().iter().filter_map(pair).collect(),
+            outputs: job.features.targets.iter().map(|target| target.outputs() as u64).collect(),
+        }
+    }
+
+    fn all_outputs(&self) -> Extent {
+        Extent::fixed(self.outputs.iter().sum())
+    }
+
+    /// All values side by side, without sequences.
+    fn width(&self) -> u64 {
+        self.numeric + self.dims.iter().sum::<u64>()
+    }
+
+    fn first_dim(&self) -> u64 {
+        self.dims.first().copied().unwrap_or(0)
+    }
 }
 
 impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
     #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
-        let dim = |feature: &super::Categorical| self.tables[feature.table].dim as u64;
-        let vectors = self.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
-        let dims: Vec<u64> = vectors.map(dim).collect();
-        let sequences: Vec<PairSize> = self.model.attention().iter().filter_map(|pair| self.pair_size(pair)).collect();
-        let numeric = self.features.numeric_values() as u64;
-        let numbers = self.features.single_numbers().len() as u64;
-        let embedded = self.features.numeric_embedding.map_or(0, |embedding| embedding.parameters(numbers));
-        let outputs: Vec<u64> = self.features.targets.iter().map(|target| target.outputs() as u64).collect();
-        let layers = self.model.parameters(numeric, &dims, &sequences, &outputs)?;
-        let gates = self.gate_parameters(numeric + dims.iter().sum::<u64>());
-        Some(embedded + layers + gates + self.mlp.parameters(&self.model, numeric, &dims))
+        Some(self.dense_layout()?.parameters())
     }
 
-    /// Of the gates of a FinalMLP with an input of `width` values.
-    fn gate_parameters(&self, width: u64) -> u64 {
-        let Model::FinalMlp { gate: Some(gate), .. } = &self.model else { return 0 };
-        let of = |names: &[String]| match self.input_columns(names).len() as u64 {
-            0 => width,
-            read => mlp(read, &gate.hidden, width),
+    /// The tensors of the dense network; `None` for a user's module.
+    #[must_use]
+    pub fn dense_layout(&self) -> Option<DenseLayout> {
+        self.layout_of(&self.model)
+    }
+
+    /// As [`Self::dense_layout`], of another network over the same features.
+    pub(crate) fn layout_of(&self, model: &Model) -> Option<DenseLayout> {
+        let (shape, mut layout) = (Shape::of(self, model), LayoutBuilder::new(self.mlp));
+        self.numeric_embedding(&mut layout);
+        match model {
+            Model::Dlrm { bottom, top, .. } => dlrm(&mut layout, &shape, bottom, top),
+            Model::Ffnn { hidden, .. } => {
+                logit(&mut layout, "layers", Extent::fixed(shape.width()), hidden, &shape);
+            }
+            Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
+                cross(&mut layout, &shape, *cross_layers, *rank);
+                dcn_deep(&mut layout, &shape, *structure, hidden);
+            }
+            Model::DeepFm { hidden, .. } => deepfm(&mut layout, &shape, hidden),
+            Model::WideDeep { hidden, .. } => wide_deep(&mut layout, &shape, hidden),
+            Model::Wukong { .. } => wukong(&mut layout, &shape, model),
+            Model::FinalMlp { first, second, heads, gate, .. } => {
+                let a = self.stream(&mut layout, &shape, "first", first, gate.as_ref());
+                let b = self.stream(&mut layout, &shape, "second", second, gate.as_ref());
+                fusion(&mut layout, shape.all_outputs(), a, b, *heads as u64);
+            }
+            Model::SharedBottom { bottom, tower, .. } => {
+                let read = layout.mlp("bottom", Extent::fixed(shape.width()), &wide(bottom), None);
+                towers(&mut layout, &shape, read, tower);
+            }
+            Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
+                mmoe(&mut layout, &shape, *experts, hidden, tower);
+            }
+            Model::Ple { .. } => ple(&mut layout, &shape, model),
+            Model::Din { hidden, .. } => {
+                let read = shape.width() + shape.sequences.iter().map(|pair| pair.dim).sum::<u64>();
+                activation_units(&mut layout, &shape, model);
+                logit(&mut layout, "layers", Extent::fixed(read), hidden, &shape);
+            }
+            Model::Bst { hidden, .. } => {
+                let of = |pair: &PairSize| (pair.length + 1) * pair.dim;
+                let read = shape.width() + shape.sequences.iter().map(of).sum::<u64>();
+                transformers(&mut layout, &shape, model);
+                logit(&mut layout, "layers", Extent::fixed(read), hidden, &shape);
+            }
+            Model::TorchScript { .. } => return None,
+        }
+        Some(layout.finish())
+    }
+
+    fn numeric_embedding(&self, layout: &mut LayoutBuilder) {
+        let Some(settings) = self.features.numeric_embedding else { return };
+        let count = self.features.single_numbers().len() as u64;
+        let (frequencies, dim) = (settings.frequencies as u64, settings.dim as u64);
+        let uniform = FirstValues::Uniform(1.0 / (2.0 * frequencies as f64).sqrt());
+        let name = |name: &str| format!("numeric_embedding.{name}");
+        let normal = FirstValues::Normal(settings.sigma);
+        layout.fixed(&name("frequencies"), &[count, frequencies], TensorRole::Scale, normal);
+        layout.fixed(&name("weight"), &[count, 2 * frequencies, dim], TensorRole::Weight, uniform);
+        layout.fixed(&name("bias"), &[count, dim], TensorRole::Bias, uniform);
+    }
+
+    /// The gate and the layers of a stream of a FinalMLP.
+    fn stream(
+        &self,
+        layout: &mut LayoutBuilder,
+        shape: &Shape,
+        name: &str,
+        widths: &[i64],
+        gate: Option<&StreamGates>,
+    ) -> Extent {
+        let width = shape.width();
+        if let Some(gate) = gate {
+            let read = self.input_columns(if name == "first" { &gate.first } else { &gate.second }).len() as u64;
+            let gate_name = format!("gate_{name}");
+            match read {
+                // The bound is that of the dense worker.
+                0 => layout.fixed(
+                    &format!("{gate_name}.weight"),
+                    &[1, width],
+                    TensorRole::Scale,
+                    FirstValues::Uniform(0.01),
+                ),
+                read => {
+                    let (read, last) = (Extent::fixed(read), Some(Extent::fixed(width)));
+                    layout.plain(|layout| layout.mlp(&gate_name, read, &fixed(&gate.hidden), last));
+                }
+            }
+        }
+        layout.mlp(name, Extent::fixed(width), &wide(widths), None)
+    }
+}
+
+/// Hidden widths, which grow with the width of the network.
+fn wide(widths: &[i64]) -> Vec<Extent> {
+    widths.iter().map(|width| Extent::wide(width.unsigned_abs())).collect()
+}
+
+/// Widths of layers whose size is chosen on its own.
+fn fixed(widths: &[i64]) -> Vec<Extent> {
+    widths.iter().map(|width| Extent::fixed(width.unsigned_abs())).collect()
+}
+
+/// Hidden layers and the output layer of the network.
+fn logit(layout: &mut LayoutBuilder, name: &str, inputs: Extent, hidden: &[i64], shape: &Shape) {
+    layout.mlp(name, inputs, &wide(hidden), Some(shape.all_outputs()));
+}
+
+fn bottom_mlp(layout: &mut LayoutBuilder, shape: &Shape, bottom: &[i64]) {
+    if shape.numeric > 0 {
+        let widths = [&wide(bottom)[..], &[Extent::fixed(shape.first_dim())]].concat();
+        layout.mlp("bottom", Extent::fixed(shape.numeric), &widths, None);
+    }
+}
+
+fn dlrm(layout: &mut LayoutBuilder, shape: &Shape, bottom: &[i64], top: &[i64]) {
+    bottom_mlp(layout, shape, bottom);
+    let (has_bottom, dim) = (shape.numeric > 0, shape.first_dim());
+    let vectors = shape.dims.len() as u64 + u64::from(has_bottom);
+    let pairs = vectors * vectors.saturating_sub(1) / 2;
+    layout.products(pairs * dim);
+    logit(layout, "top", Extent::fixed(pairs + if has_bottom { dim } else { 0 }), top, shape);
+}
+
+fn cross(layout: &mut LayoutBuilder, shape: &Shape, layers: usize, rank: Option<usize>) {
+    let width = Extent::fixed(shape.width());
+    for index in 0..layers {
+        match rank.map(|rank| Extent::fixed(rank as u64)) {
+            None => layout.linear("cross", index, width, width),
+            Some(rank) => {
+                layout.matrix("cross_down", index, width, rank);
+                layout.linear("cross_up", index, rank, width);
+            }
+        }
+    }
+}
+
+/// The deep MLP and the output layer of a DCN-V2.
+fn dcn_deep(layout: &mut LayoutBuilder, shape: &Shape, structure: Structure, hidden: &[i64]) {
+    let width = Extent::fixed(shape.width());
+    let last = layout.mlp("deep", width, &wide(hidden), None);
+    let read = match structure {
+        Structure::Parallel if !hidden.is_empty() => Extent { size: width.size + last.size, ..last },
+        Structure::Parallel | Structure::Stacked => last,
+    };
+    logit(layout, "output", read, &[], shape);
+}
+
+fn deepfm(layout: &mut LayoutBuilder, shape: &Shape, hidden: &[i64]) {
+    let (numeric, factors) = (shape.numeric, shape.first_dim().saturating_sub(1));
+    if numeric > 0 {
+        layout.linear("first_order", 0, Extent::fixed(numeric), Extent::fixed(1));
+        // The bound is that of the dense worker.
+        layout.fixed("factors.weight", &[numeric, factors], TensorRole::Scale, FirstValues::Uniform(0.01));
+    }
+    let fields = numeric + shape.dims.len() as u64;
+    layout.products(fields * factors);
+    logit(layout, "deep", Extent::fixed(fields * factors), hidden, shape);
+}
+
+fn wide_deep(layout: &mut LayoutBuilder, shape: &Shape, hidden: &[i64]) {
+    // The vectors without their first value, which is the id's own weight.
+    let rest: u64 = shape.dims.iter().map(|dim| dim.saturating_sub(1)).sum();
+    if shape.numeric > 0 {
+        layout.linear("wide", 0, Extent::fixed(shape.numeric), Extent::fixed(1));
+    }
+    logit(layout, "deep", Extent::fixed(shape.numeric + rest), hidden, shape);
+}
+
+fn wukong(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+    let Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } = model else { return };
+    bottom_mlp(layout, shape, bottom);
+    let (dim, rank) = (shape.first_dim(), *rank as u64);
+    let [machine, compressed] = [*fmb, *lcb].map(|vectors| Extent::wide(vectors as u64));
+    let given = Extent::wide(machine.size + compressed.size);
+    let mut vectors = Extent::fixed(shape.dims.len() as u64 + u64::from(shape.numeric > 0));
+    for index in 0..*layers {
+        let products = vectors.times(rank);
+        layout.each_of(dim, |layout| layout.matrix("fmb_projection", index, vectors, Extent::fixed(rank)));
+        layout.products(products.size * dim);
+        layout.norm("fmb_norm", index, products);
+        layout.mlp(&format!("fmb_{index}"), products, &wide(fmb_hidden), Some(machine.times(dim)));
+        layout.each_of(dim, |layout| {
+            layout.matrix("lcb", index, vectors, compressed);
+            if given.size != vectors.size {
+                layout.matrix("residual", index, vectors, given);
+            }
+        });
+        layout.norm("norm", index, Extent::fixed(dim));
+        vectors = given;
+    }
+    logit(layout, "top", vectors.times(dim), top, shape);
+}
+
+/// Of two streams with `a` and `b` outputs. The product of two widths grows with the square.
+fn fusion(layout: &mut LayoutBuilder, outputs: Extent, a: Extent, b: Extent, heads: u64) {
+    layout.linear("fusion_first", 0, a, outputs);
+    layout.matrix("fusion_second", 0, b, outputs);
+    let products = Extent { size: a.size * b.size / heads.max(1), power: a.power + b.power };
+    layout.matrix("fusion", 0, products, outputs);
+    layout.products(b.size * outputs.size);
+}
+
+fn towers(layout: &mut LayoutBuilder, shape: &Shape, read: Extent, tower: &[i64]) {
+    for (target, outputs) in shape.outputs.iter().enumerate() {
+        layout.mlp(&format!("tower_{target}"), read, &wide(tower), Some(Extent::fixed(*outputs)));
+    }
+}
+
+/// So many experts. Returns what one gives.
+fn experts(layout: &mut LayoutBuilder, name: &str, count: usize, inputs: Extent, hidden: &[i64]) -> Extent {
+    let widths = wide(hidden);
+    for index in 0..count {
+        layout.mlp(&format!("{name}_{index}"), inputs, &widths, None);
+    }
+    widths.last().copied().unwrap_or(inputs)
+}
+
+fn mmoe(layout: &mut LayoutBuilder, shape: &Shape, count: usize, hidden: &[i64], tower: &[i64]) {
+    let width = Extent::fixed(shape.width());
+    let read = experts(layout, "expert", count, width, hidden);
+    for target in 0..shape.outputs.len() {
+        layout.matrix("gate", target, width, Extent::fixed(count as u64));
+        layout.products(count as u64 * read.size);
+    }
+    towers(layout, shape, read, tower);
+}
+
+fn ple(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+    let Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } = model else {
+        return;
+    };
+    let targets = shape.outputs.len();
+    let (seen, all) = (task_experts + shared_experts, targets * task_experts + shared_experts);
+    let mut read = Extent::fixed(shape.width());
+    for level in 0..*levels {
+        let mut given = experts(layout, &format!("level_{level}_shared"), *shared_experts, read, hidden);
+        for target in 0..targets {
+            given = experts(layout, &format!("level_{level}_target_{target}"), *task_experts, read, hidden);
+        }
+        for target in 0..targets {
+            layout.matrix(&format!("level_{level}_gate"), target, read, Extent::fixed(seen as u64));
+            layout.products(seen as u64 * given.size);
+        }
+        if level + 1 < *levels {
+            layout.matrix(&format!("level_{level}_shared_gate"), 0, read, Extent::fixed(all as u64));
+            layout.products(all as u64 * given.size);
+        }
+        read = given;
+    }
+    towers(layout, shape, read, tower);
+}
+
+/// The activation units of a DIN.
+fn activation_units(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+    let Model::Din { attention_hidden, activation, .. } = model else { return };
+    for (index, pair) in shape.sequences.iter().enumerate() {
+        let (name, widths) = (format!("attention_{index}"), fixed(attention_hidden));
+        let unit = |layout: &mut LayoutBuilder| {
+            layout.mlp(&name, Extent::fixed(4 * pair.dim), &widths, Some(Extent::fixed(1)));
         };
-        of(&gate.first) + of(&gate.second)
+        layout.each_of(pair.length, |layout| layout.plain(unit));
+        layout.products(2 * pair.length * pair.dim);
+        let slopes = match activation {
+            AttentionActivation::Prelu => Some(("slopes", 0.25)),
+            AttentionActivation::Dice => Some(("dice", 0.0)),
+            AttentionActivation::Sigmoid | AttentionActivation::Relu => None,
+        };
+        if let Some((stack, first)) = slopes {
+            for (layer, width) in widths.iter().enumerate() {
+                layout.slopes(&format!("{stack}_{index}"), layer, *width, first);
+            }
+        }
     }
+}
 
-    fn pair_size(&self, pair: &Attention) -> Option<PairSize> {
-        let feature = self.features.categorical.iter().find(|feature| feature.name == pair.sequence)?;
-        let length = feature.values.sequence()?.length as u64;
-        Some(PairSize { dim: self.tables[feature.table].dim as u64, length })
+/// The transformers of a BST.
+fn transformers(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+    let Model::Bst { layers, ffn, .. } = model else { return };
+    for (index, pair) in shape.sequences.iter().enumerate() {
+        let (positions, dim) = (pair.length + 1, Extent::fixed(pair.dim));
+        // The bound is that of the dense worker.
+        let first = FirstValues::Uniform(0.01);
+        layout.fixed(&format!("positions_{index}.weight"), &[positions, pair.dim], TensorRole::Scale, first);
+        for layer in 0..*layers {
+            layout.each_of(positions, |layout| {
+                for name in ["query", "key", "value", "mix"] {
+                    layout.matrix(&format!("{name}_{index}"), layer, dim, dim);
+                }
+                layout.norm(&format!("attention_norm_{index}"), layer, dim);
+                let hidden = [Extent::fixed(*ffn as u64)];
+                layout.plain(|layout| layout.mlp(&format!("ffn_{index}_{layer}"), dim, &hidden, Some(dim)));
+                layout.norm(&format!("ffn_norm_{index}"), layer, dim);
+            });
+            // Queries with keys, and their shares with values.
+            layout.products(2 * positions * positions * pair.dim);
+        }
     }
 }
 
@@ -76,136 +393,26 @@ impl Model {
             _ => &[],
         }
     }
-
-    /// Weights and biases over `numeric` values, feature vectors of `dims`, and pairs of a sequence and a target, with `outputs`
-    /// of each label, without the gates of a FinalMLP; `None` for a user's module.
-    #[must_use]
-    pub fn parameters(&self, numeric: u64, dims: &[u64], sequences: &[PairSize], outputs: &[u64]) -> Option<u64> {
-        let all: u64 = outputs.iter().sum();
-        let towers = |read: u64, tower: &[i64]| outputs.iter().map(|outputs| mlp(read, tower, *outputs)).sum::<u64>();
-        let width = numeric + dims.iter().sum::<u64>();
-        // The vectors without their first value, which is the id's own weight.
-        let factors = dims.iter().map(|dim| dim.saturating_sub(1));
-        Some(match self {
-            Self::Dlrm { bottom, top, .. } => dlrm(numeric, dims, bottom, top, all),
-            Self::Ffnn { hidden, .. } => mlp(width, hidden, all),
-            Self::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
-                let matrix = rank.map_or(width * width, |rank| 2 * rank as u64 * width);
-                *cross_layers as u64 * (matrix + width) + dcn_deep(width, *structure, hidden, all)
-            }
-            Self::DeepFm { hidden, .. } => {
-                let factors = factors.max().unwrap_or(0);
-                linear(numeric) + numeric * factors + mlp((numeric + dims.len() as u64) * factors, hidden, 1)
-            }
-            Self::WideDeep { hidden, .. } => linear(numeric) + mlp(numeric + factors.sum::<u64>(), hidden, 1),
-            Self::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
-                let dim = dims.first().copied().unwrap_or(0);
-                let below = if numeric > 0 { mlp(numeric, bottom, dim) } else { 0 };
-                let (vectors, made) = (dims.len() as u64 + u64::from(numeric > 0), (*fmb + *lcb) as u64);
-                let layer = |vectors: u64| {
-                    let (rank, norms) = (*rank as u64, 2 * (vectors * *rank as u64 + dim));
-                    let residual = if vectors == made { 0 } else { made * vectors };
-                    let machine = mlp(vectors * rank, fmb_hidden, *fmb as u64 * dim);
-                    (rank + *lcb as u64) * vectors + residual + norms + machine
-                };
-                below + layer(vectors) + (*layers as u64 - 1) * layer(made) + mlp(made * dim, top, all)
-            }
-            Self::FinalMlp { first, second, heads, .. } => {
-                let (first, a) = expert(width, first);
-                let (second, b) = expert(width, second);
-                first + second + all * (a + b + 1 + a * b / *heads as u64)
-            }
-            Self::SharedBottom { bottom, tower, .. } => match bottom.split_last() {
-                Some((last, below)) => mlp(width, below, last.unsigned_abs()) + towers(last.unsigned_abs(), tower),
-                None => towers(width, tower),
-            },
-            Self::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
-                let (experts, (expert, read)) = (*experts as u64, expert(width, hidden));
-                experts * expert + outputs.len() as u64 * experts * width + towers(read, tower)
-            }
-            Self::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } => {
-                let (shared, own, targets) = (*shared_experts as u64, *task_experts as u64, outputs.len() as u64);
-                let everyone = targets * own + shared;
-                let level = |index: usize, input: u64| {
-                    let shared_gate = if index + 1 < *levels { everyone * input } else { 0 };
-                    everyone * expert(input, hidden).0 + targets * (own + shared) * input + shared_gate
-                };
-                let (_, read) = expert(width, hidden);
-                let levels = (0..*levels).map(|index| level(index, if index == 0 { width } else { read }));
-                levels.sum::<u64>() + towers(read, tower)
-            }
-            Self::Din { attention_hidden, activation, hidden, .. } => {
-                let slopes = match activation {
-                    AttentionActivation::Prelu | AttentionActivation::Dice => {
-                        attention_hidden.iter().map(|width| width.unsigned_abs()).sum()
-                    }
-                    AttentionActivation::Sigmoid | AttentionActivation::Relu => 0,
-                };
-                let units = sequences.iter().map(|pair| mlp(4 * pair.dim, attention_hidden, 1) + slopes);
-                units.sum::<u64>() + mlp(width + sequences.iter().map(|pair| pair.dim).sum::<u64>(), hidden, all)
-            }
-            Self::Bst { layers, ffn, hidden, .. } => {
-                let block = |dim: u64| 4 * dim * dim + 4 * dim + mlp(dim, &[*ffn as i64], dim);
-                let outputs = |pair: &PairSize| (pair.length + 1) * pair.dim;
-                let transformers = sequences.iter().map(|pair| outputs(pair) + *layers as u64 * block(pair.dim));
-                transformers.sum::<u64>() + mlp(width + sequences.iter().map(outputs).sum::<u64>(), hidden, all)
-            }
-            Self::TorchScript { .. } => return None,
-        })
-    }
-}
-
-/// The parameters of an expert, and the width of what it gives.
-fn expert(input: u64, hidden: &[i64]) -> (u64, u64) {
-    match hidden.split_last() {
-        Some((last, below)) => (mlp(input, below, last.unsigned_abs()), last.unsigned_abs()),
-        None => (0, input),
-    }
-}
-
-fn dlrm(numeric: u64, dims: &[u64], bottom: &[i64], top: &[i64], outputs: u64) -> u64 {
-    let dim = dims.first().copied().unwrap_or(0);
-    let (below, width) = if numeric > 0 { (mlp(numeric, bottom, dim), dim) } else { (0, 0) };
-    let vectors = dims.len() as u64 + u64::from(numeric > 0);
-    below + mlp(width + vectors * vectors.saturating_sub(1) / 2, top, outputs)
-}
-
-/// The deep MLP and the output layer of a DCN-V2.
-fn dcn_deep(width: u64, structure: Structure, hidden: &[i64], outputs: u64) -> u64 {
-    match (structure, hidden.split_last()) {
-        (Structure::Stacked, Some(_)) => mlp(width, hidden, outputs),
-        (Structure::Parallel, Some((last, below))) => {
-            let last = last.unsigned_abs();
-            mlp(width, below, last) + mlp(width + last, &[], outputs)
-        }
-        (_, None) => mlp(width, &[], outputs),
-    }
-}
-
-/// A weight for each numeric value, and a bias; none without numeric values.
-fn linear(numeric: u64) -> u64 {
-    if numeric > 0 { numeric + 1 } else { 0 }
-}
-
-fn mlp(input: u64, hidden: &[i64], output: u64) -> u64 {
-    let hidden = hidden.iter().map(|width| width.unsigned_abs());
-    let widths: Vec<u64> = [input].into_iter().chain(hidden).chain([output]).collect();
-    widths.windows(2).map(|pair| (pair[0] + 1) * pair[1]).sum()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::fixture::{CRITEO, job};
 
     #[test]
-    fn an_mlp_counts_weights_and_biases() {
-        assert_eq!(mlp(13, &[512, 256], 16), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
-        assert_eq!(mlp(4, &[], 1), 5);
+    fn flop_count_what_is_multiplied() {
+        // 27 vectors of 16 values, 13 numbers; bottom 256, 64, 16, top 367, 256, 128, 1.
+        let dlrm = job(CRITEO, "").dense_layout().unwrap();
+        let weights = 13 * 256 + 256 * 64 + 64 * 16 + 367 * 256 + 256 * 128 + 128;
+        assert_eq!(dlrm.flop(), 6 * (weights + 27 * 26 / 2 * 16));
+        let ffnn = job(CRITEO, "[model]\nkind = 'ffnn'\nhidden = [8]\n").dense_layout().unwrap();
+        assert_eq!(ffnn.flop(), 6 * (429 * 8 + 8));
     }
 
     #[test]
     fn a_module_of_the_users_is_not_counted() {
-        let model = Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
-        assert_eq!(model.parameters(3, &[4, 4], &[], &[1]), None);
+        let module =
+            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n", "ab".repeat(32));
+        assert_eq!(job(CRITEO, &module).dense_parameters(), None);
     }
 }

@@ -25,12 +25,3 @@ impl Default for NumericEmbedding {
         Self { frequencies: 16, sigma: 0.1, dim: 8 }
     }
 }
-
-impl NumericEmbedding {
-    /// Learned values of so many numbers.
-    #[must_use]
-    pub fn parameters(&self, numbers: u64) -> u64 {
-        let (frequencies, dim) = (self.frequencies as u64, self.dim as u64);
-        numbers * (frequencies + (2 * frequencies + 1) * dim)
-    }
-}

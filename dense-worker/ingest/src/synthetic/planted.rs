@@ -269,7 +269,7 @@ impl CategoryColumn {
 
 /// The purpose of a random stream. New ones are appended and never reordered, because the order determines the data.
 #[derive(Clone, Copy, Debug)]
-enum Purpose {
+pub(super) enum Purpose {
     Integer,
     IntegerMissing,
     IntegerShape,
@@ -279,14 +279,19 @@ enum Purpose {
     CategoryEffect,
     Cross,
     Click,
+    FactorCell,
+    FactorOrder,
+    FactorSign,
+    FactorClick,
 }
 
-struct Streams {
-    seed: u64,
+/// All random streams of a seed.
+pub(super) struct Streams {
+    pub(super) seed: u64,
 }
 
 impl Streams {
-    fn of(&self, purpose: Purpose, column: u64) -> Stream {
+    pub(super) fn of(&self, purpose: Purpose, column: u64) -> Stream {
         Stream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
     }
 }

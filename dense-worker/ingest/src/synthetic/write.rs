@@ -1,4 +1,4 @@
-//! The planted rows as files in Criteo's format.
+//! The planted rows as files: in Criteo's format, or as CSV.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -7,6 +7,7 @@ use std::path::Path;
 use std::thread;
 
 use crate::IngestError;
+use crate::synthetic::factors::{self, FactorSpec, FactorTeacher};
 use crate::synthetic::planted::{PlantedModel, Row, SyntheticSpec};
 
 /// Number of rows that a thread makes at once.
@@ -28,63 +29,102 @@ type Truth = Vec<(f32, f32)>;
 /// When the specification is impossible or a file cannot be written.
 pub fn generate(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let planted = PlantedModel::new(spec)?;
-    let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
-    fs::create_dir_all(folder).map_err(unwritable)?;
-    write_file(&planted, 0..spec.rows, &folder.join("train.txt"))?;
-    write_file(&planted, TEST_START..TEST_START + spec.test_rows, &folder.join("test.txt"))
-}
-
-fn write_file(planted: &PlantedModel, rows: Range<u64>, path: &Path) -> Result<Truth, IngestError> {
-    let partial = path.with_extension("txt.partial");
-    let written = write_rows(planted, rows, &partial).and_then(|truth| {
-        fs::rename(&partial, path)?;
-        Ok(truth)
-    });
-    if written.is_err() {
-        // The partial file may be what filled the disk.
-        let _ = fs::remove_file(&partial);
-    }
-    written.map_err(|source| IngestError::Unwritable { path: path.into(), source })
-}
-
-fn write_rows(planted: &PlantedModel, rows: Range<u64>, path: &Path) -> io::Result<Truth> {
-    let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
-    let mut file = File::create(path)?;
-    let mut truth = Truth::new();
-    let mut start = rows.start;
-    while start < rows.end {
-        let end = rows.end.min(start + threads * CHUNK);
-        for (text, part) in make_chunks(planted, start..end) {
-            file.write_all(&text)?;
-            truth.extend(part);
-        }
-        start = end;
-    }
-    file.sync_all()?;
-    Ok(truth)
-}
-
-/// The text of consecutive chunks, with one thread for each.
-fn make_chunks(planted: &PlantedModel, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
-    thread::scope(|scope| {
-        let starts = rows.clone().step_by(CHUNK as usize);
-        let chunk = |start: u64| start..rows.end.min(start + CHUNK);
-        let threads: Vec<_> = starts.map(|start| scope.spawn(move || make_chunk(planted, chunk(start)))).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect()
-    })
-}
-
-fn make_chunk(planted: &PlantedModel, rows: Range<u64>) -> (Vec<u8>, Truth) {
-    let (mut text, mut truth) = (Vec::with_capacity(CHUNK as usize * 256), Truth::with_capacity(CHUNK as usize));
-    for number in rows {
+    let make = |number: u64, text: &mut Vec<u8>| {
         let row = planted.row(number);
-        write_row(&row, &mut text);
-        truth.push((f32::from(u8::from(row.clicked)), row.logit as f32));
+        write_row(&row, text);
+        (f32::from(u8::from(row.clicked)), row.logit as f32)
+    };
+    let rows = RowWriter { head: &[], make: &make };
+    rows.write_parts(folder, ["train.txt", "test.txt"], [spec.rows, spec.test_rows])
+}
+
+/// Writes `train.csv` and `test.csv` of a teacher over latent factors into `folder`, with a header. Otherwise as [`generate`].
+///
+/// # Errors
+/// When the specification is impossible or a file cannot be written.
+pub fn generate_factors(spec: &FactorSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
+    let teacher = FactorTeacher::new(spec)?;
+    let make = |number: u64, text: &mut Vec<u8>| {
+        let row = teacher.row(number);
+        factors::write_row(&row, text);
+        (f32::from(u8::from(row.clicked)), row.logit as f32)
+    };
+    let columns = (0..spec.factors as usize).map(factors::column);
+    let head = std::iter::once("label".to_owned()).chain(columns).collect::<Vec<_>>().join(",") + "\n";
+    let rows = RowWriter { head: head.as_bytes(), make: &make };
+    rows.write_parts(folder, ["train.csv", "test.csv"], [spec.rows, spec.test_rows])
+}
+
+/// Writes rows of one kind.
+struct RowWriter<'a, Make> {
+    /// First line of a file.
+    head: &'a [u8],
+    /// Adds the text of a row, and returns its label and planted logit.
+    make: &'a Make,
+}
+
+impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
+    /// Training and test part. Returns the truth of the test part.
+    fn write_parts(&self, folder: &Path, names: [&str; 2], rows: [u64; 2]) -> Result<Truth, IngestError> {
+        let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
+        fs::create_dir_all(folder).map_err(unwritable)?;
+        self.write_file(0..rows[0], &folder.join(names[0]))?;
+        self.write_file(TEST_START..TEST_START + rows[1], &folder.join(names[1]))
     }
-    (text, truth)
+
+    fn write_file(&self, rows: Range<u64>, path: &Path) -> Result<Truth, IngestError> {
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(".partial");
+        let partial = Path::new(&partial);
+        let written = self.write_rows(rows, partial).and_then(|truth| {
+            fs::rename(partial, path)?;
+            Ok(truth)
+        });
+        if written.is_err() {
+            // The partial file may be what filled the disk.
+            let _ = fs::remove_file(partial);
+        }
+        written.map_err(|source| IngestError::Unwritable { path: path.into(), source })
+    }
+
+    fn write_rows(&self, rows: Range<u64>, path: &Path) -> io::Result<Truth> {
+        let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
+        let mut file = File::create(path)?;
+        file.write_all(self.head)?;
+        let mut truth = Truth::new();
+        let mut start = rows.start;
+        while start < rows.end {
+            let end = rows.end.min(start + threads * CHUNK);
+            for (text, part) in self.make_chunks(start..end) {
+                file.write_all(&text)?;
+                truth.extend(part);
+            }
+            start = end;
+        }
+        file.sync_all()?;
+        Ok(truth)
+    }
+
+    /// The text of consecutive chunks, with one thread for each.
+    fn make_chunks(&self, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
+        thread::scope(|scope| {
+            let starts = rows.clone().step_by(CHUNK as usize);
+            let chunk = |start: u64| start..rows.end.min(start + CHUNK);
+            let threads: Vec<_> = starts.map(|start| scope.spawn(move || self.make_chunk(chunk(start)))).collect();
+            let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        })
+    }
+
+    fn make_chunk(&self, rows: Range<u64>) -> (Vec<u8>, Truth) {
+        let (mut text, mut truth) = (Vec::with_capacity(CHUNK as usize * 256), Truth::with_capacity(CHUNK as usize));
+        for number in rows {
+            truth.push((self.make)(number, &mut text));
+        }
+        (text, truth)
+    }
 }
 
 fn write_row(row: &Row, text: &mut Vec<u8>) {
@@ -161,6 +201,28 @@ mod tests {
         assert!(read(&one, "train.txt").starts_with(&read(&two, "train.txt")));
         assert_eq!(read(&one, "train.txt").lines().count(), 10_000);
         assert!(!one.path().join("train.txt.partial").exists());
+    }
+
+    #[test]
+    fn rows_of_factors_are_written_with_a_header_and_their_labels() {
+        let folder = TempDir::new().unwrap();
+        let spec = FactorSpec { rows: 9_000, test_rows: 100, factors: 3, order: 3, ..FactorSpec::default() };
+        let truth = generate_factors(&spec, folder.path()).unwrap();
+        let test = fs::read_to_string(folder.path().join("test.csv")).unwrap();
+        let mut lines = test.lines();
+        assert_eq!(lines.next(), Some("label,x1,c1,x2"));
+        let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+        let labels: Vec<f32> = rows.iter().map(|row| row[0].parse().unwrap()).collect();
+        assert_eq!(labels, truth.iter().map(|(label, _)| *label).collect::<Vec<_>>());
+        for row in &rows {
+            let number: f64 = row[1].parse().unwrap();
+            assert!(row.len() == 4 && (0.0..1.0).contains(&number) && row[2].starts_with('v'), "{row:?}");
+        }
+        let other = TempDir::new().unwrap();
+        generate_factors(&FactorSpec { rows: 5, ..spec }, other.path()).unwrap();
+        assert_eq!(fs::read_to_string(other.path().join("test.csv")).unwrap(), test);
+        let read = |folder: &TempDir| fs::read_to_string(folder.path().join("train.csv")).unwrap();
+        assert!(read(&folder).starts_with(&read(&other)) && read(&folder).lines().count() == 9_001);
     }
 
     #[test]

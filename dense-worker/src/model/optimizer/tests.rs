@@ -187,6 +187,39 @@ fn each_optimizer() -> [DenseOptimizer; 4] {
     ]
 }
 
+/// The first three weights learn at half the rate and the others at twice the rate, each part as if it were alone with this rate.
+#[test]
+fn each_range_has_its_rate() {
+    let with = |optimizer: DenseOptimizer, factor: f64| match optimizer {
+        DenseOptimizer::Sgd { lr, momentum, weight_decay } => {
+            DenseOptimizer::Sgd { lr: lr * factor, momentum, weight_decay }
+        }
+        DenseOptimizer::Adam { lr, weight_decay } => DenseOptimizer::Adam { lr: lr * factor, weight_decay },
+        // The pull to zero has no factor.
+        DenseOptimizer::AdamW { lr, weight_decay } => {
+            DenseOptimizer::AdamW { lr: lr * factor, weight_decay: weight_decay / factor }
+        }
+        DenseOptimizer::Adagrad { lr, epsilon, initial_accumulator, weight_decay } => {
+            DenseOptimizer::Adagrad { lr: lr * factor, epsilon, initial_accumulator, weight_decay }
+        }
+    };
+    for optimizer in each_optimizer() {
+        let new = |optimizer: DenseOptimizer| Updater::new(&optimizer, DenseUpdates::default(), 8);
+        let rates = vec![RateRange { weights: 0..3, factor: 0.5 }, RateRange { weights: 3..8, factor: 2.0 }];
+        let mut both = new(optimizer).with_rates(rates);
+        let (mut slow, mut fast) = (new(with(optimizer, 0.5)), new(with(optimizer, 2.0)));
+        let (mut found, mut slowly, mut quickly) = (WEIGHTS, WEIGHTS, WEIGHTS);
+        for step in 0..STEPS {
+            both.apply(step as u64, &mut found, &mut given(step)).unwrap();
+            slow.apply(step as u64, &mut slowly, &mut given(step)).unwrap();
+            fast.apply(step as u64, &mut quickly, &mut given(step)).unwrap();
+        }
+        for (found, expected) in found.iter().zip_eq(slowly[..3].iter().chain(&quickly[3..]).collect::<Vec<_>>()) {
+            assert!((found - expected).abs() < 1e-6, "{optimizer:?}: {found}, {expected}");
+        }
+    }
+}
+
 #[test]
 fn an_optimiser_continues_from_a_restored_state() {
     for optimizer in each_optimizer() {

@@ -1,0 +1,53 @@
+//! Why no law can be fitted.
+
+/// What is wrong with the measurements of a family, or with a family.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ScalingError {
+    /// A loss, size or number of samples that is none.
+    #[error(
+        "the run of {parameters} parameters and {samples} samples with seed {seed} has the log loss {loss}, which no law can be fitted to; see its log"
+    )]
+    NotANumber {
+        /// Dense parameters.
+        parameters: f64,
+        /// Samples.
+        samples: f64,
+        /// Seed.
+        seed: u64,
+        /// Held-out log loss.
+        loss: f64,
+    },
+    /// Too few sizes for a law with a size.
+    #[error("{sizes} sizes are measured, and a law of the size needs {least}: train more sizes")]
+    TooFewSizes {
+        /// Sizes with a measurement.
+        sizes: usize,
+        /// Sizes that are needed.
+        least: usize,
+    },
+    /// Too few places on the axis of a law.
+    #[error("a law {law} needs {least} measurements at different places, and there are {found}")]
+    TooFewPoints {
+        /// The law.
+        law: &'static str,
+        /// Cells.
+        found: usize,
+        /// Cells that are needed.
+        least: usize,
+    },
+    /// No family fits into the budget.
+    #[error(
+        "the smallest family, {sizes} sizes with {seeds} seeds on an eighth of the data, takes about {needed:.0} s, and the budget is {budget:.0} s: \
+         give more time, smaller sizes or fewer seeds"
+    )]
+    BudgetTooSmall {
+        /// Its sizes.
+        sizes: usize,
+        /// Its seeds.
+        seeds: usize,
+        /// Seconds that it takes.
+        needed: f64,
+        /// Seconds that there are.
+        budget: f64,
+    },
+}

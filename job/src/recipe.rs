@@ -1,0 +1,212 @@
+//! The recipe of each network: depth and widths by its number of weights.
+//!
+//! A recipe says how all hidden layers follow one width, and how many there are at a size. The width is then solved so that the network has
+//! as many weights as the job asks for, over the job's own features.
+
+use crate::settings::{ExpertLayers, Job, Model, ModelSize};
+
+/// The widest layer that a job may have.
+const WIDEST: u64 = 1 << 20;
+/// The narrowest layer that a recipe makes.
+const NARROWEST: u64 = 4;
+/// The share by which the least and the widest network may miss the size.
+const TOLERANCE: f64 = 0.05;
+/// Sizes from which a network has so many hidden layers.
+const DEPTHS: [(u64, usize); 8] = [
+    (1_000_000_000_000, 64),
+    (100_000_000_000, 32),
+    (10_000_000_000, 16),
+    (1_000_000_000, 8),
+    (100_000_000, 5),
+    (10_000_000, 4),
+    (1_000_000, 3),
+    (0, 2),
+];
+/// Sizes from which rows have so many values, with `model.size_embeddings`.
+const DIMS: [(u64, usize); 5] =
+    [(100_000_000_000, 128), (1_000_000_000, 64), (10_000_000, 32), (1_000_000, 16), (0, 8)];
+
+/// Why a network of a size cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SizeError {
+    /// The narrowest network has so many weights.
+    TooSmall { least: ModelSize },
+    /// The widest network has so many weights.
+    TooLarge { most: ModelSize },
+}
+
+/// The keys that the recipe of a network gives, and that a job with `model.size` therefore lacks.
+pub(crate) fn keys(model: &Model) -> &'static [&'static str] {
+    match model {
+        Model::Dlrm { .. } => &["bottom", "top"],
+        Model::Ffnn { .. } | Model::DeepFm { .. } | Model::WideDeep { .. } | Model::Din { .. } | Model::Bst { .. } => {
+            &["hidden"]
+        }
+        Model::Dcnv2 { .. } => &["hidden", "rank"],
+        Model::Wukong { .. } => &["layers", "fmb", "lcb", "rank", "fmb_hidden", "bottom", "top"],
+        Model::FinalMlp { .. } => &["first", "second"],
+        Model::SharedBottom { .. } => &["bottom", "tower"],
+        Model::Mmoe { .. } | Model::Ple { .. } => &["hidden", "tower"],
+        Model::TorchScript { .. } => &[],
+    }
+}
+
+/// Values of a row, with `model.size_embeddings`.
+pub(crate) fn dim(size: ModelSize) -> usize {
+    at(&DIMS, size)
+}
+
+/// The network of the job with `size` weights over its features, as near as the steps of the width allow.
+pub(crate) fn solve(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
+    let count = |width: u64| {
+        let weights = job.layout_of(&sized(job, size, width)).map_or(0, |layout| layout.parameters());
+        (weights, weights as f64 / size.0 as f64)
+    };
+    let unit = match &job.model {
+        // Each head reads an equal part.
+        Model::FinalMlp { heads, .. } => *heads as u64,
+        _ => 1,
+    };
+    let (narrowest, widest) = (NARROWEST.next_multiple_of(unit), WIDEST / unit * unit);
+    if count(narrowest).1 > 1.0 + TOLERANCE {
+        return Err(SizeError::TooSmall { least: ModelSize(count(narrowest).0) });
+    }
+    if count(widest).1 < 1.0 - TOLERANCE {
+        return Err(SizeError::TooLarge { most: ModelSize(count(widest).0) });
+    }
+    // The widest of at most the size, in units.
+    let (mut low, mut high) = (narrowest / unit, widest / unit + 1);
+    while high - low > 1 {
+        let middle = u64::midpoint(low, high);
+        if count(middle * unit).1 <= 1.0 { low = middle } else { high = middle }
+    }
+    let step = step(low * unit).next_multiple_of(unit);
+    let below = (low * unit / step * step).max(narrowest);
+    let above = (below + step).min(widest);
+    let miss = |width: u64| (count(width).1 - 1.0).abs();
+    Ok(sized(job, size, if miss(above) < miss(below) { above } else { below }))
+}
+
+/// Widths are multiples of this from a width on: products of matrices like them.
+fn step(width: u64) -> u64 {
+    match width {
+        0..64 => 1,
+        64..512 => 8,
+        512..4096 => 16,
+        _ => 64,
+    }
+}
+
+fn at(steps: &[(u64, usize)], size: ModelSize) -> usize {
+    steps.iter().find(|(from, _)| size.0 >= *from).map_or(0, |(_, value)| *value)
+}
+
+/// The network of the job with the depth of `size` and this width.
+fn sized(job: &Job, size: ModelSize, width: u64) -> Model {
+    let depth = at(&DEPTHS, size);
+    let of = |width: u64| i64::try_from(width.max(1)).unwrap_or(i64::MAX);
+    let layers = |count: usize| vec![of(width); count];
+    let mut model = job.model.clone();
+    match &mut model {
+        Model::Dlrm { bottom, top, .. } => (*bottom, *top) = (vec![of(width / 2), of(width / 4)], layers(depth)),
+        Model::Ffnn { hidden, .. }
+        | Model::DeepFm { hidden, .. }
+        | Model::WideDeep { hidden, .. }
+        | Model::Din { hidden, .. }
+        | Model::Bst { hidden, .. } => *hidden = layers(depth),
+        Model::Dcnv2 { rank, hidden, .. } => {
+            // From half of the input's width on, a matrix of full rank has no more weights.
+            let vectors: usize = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim).sum();
+            let (input, quarter) = (job.features.numeric_values() + vectors, (width / 4).max(1));
+            *rank = usize::try_from(quarter).ok().filter(|rank| 2 * rank < input);
+            *hidden = layers(depth);
+        }
+        Model::Wukong { layers: stack, fmb, lcb, rank, fmb_hidden, bottom, top, .. } => {
+            let vectors = usize::try_from(width / 16).unwrap_or(usize::MAX).clamp(2, 4096);
+            (*stack, *fmb, *lcb) = (depth, vectors, vectors);
+            *rank = if size.0 < 10_000_000 { 8 } else { 16 };
+            (*fmb_hidden, *bottom, *top) = (layers(1), vec![of(width / 2)], layers(2));
+        }
+        Model::FinalMlp { first, second, .. } => (*first, *second) = (layers(depth), layers(depth)),
+        Model::SharedBottom { bottom, tower, .. } => (*bottom, *tower) = (layers(depth), vec![of(width / 2)]),
+        Model::Mmoe { layers: ExpertLayers { hidden, tower, .. }, .. }
+        | Model::Ple { layers: ExpertLayers { hidden, tower, .. }, .. } => {
+            (*hidden, *tower) = (layers(depth - 1), vec![of(width / 2)]);
+        }
+        Model::TorchScript { .. } => {}
+    }
+    model
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CRITEO, job};
+    use crate::settings::LADDER;
+
+    const SEQUENCES: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', table = 'C2', separator = '|', sequence = { length = 3 } }]\n";
+
+    /// Every built-in network, with features that it can read.
+    pub(crate) const NETWORKS: [(&str, &str); 12] = [
+        ("dlrm", ""),
+        ("ffnn", ""),
+        ("dcnv2", ""),
+        ("deepfm", ""),
+        ("wide_deep", ""),
+        ("wukong", ""),
+        ("finalmlp", ""),
+        ("shared_bottom", ""),
+        ("mmoe", ""),
+        ("ple", ""),
+        ("din", SEQUENCES),
+        ("bst", SEQUENCES),
+    ];
+
+    fn sized_job(kind: &str, features: &str, size: &str) -> Job {
+        job(CRITEO, &format!("{features}[model]\nkind = '{kind}'\nsize = '{size}'\n"))
+    }
+
+    #[test]
+    fn every_network_has_every_preset() {
+        for (kind, features) in NETWORKS {
+            let mut widths = Vec::new();
+            for size in LADDER {
+                let job = sized_job(kind, features, &size.to_string());
+                let miss = job.dense_parameters().unwrap() as f64 / size.0 as f64 - 1.0;
+                let allowed = if size.0 < 1_300_000 { 0.15 } else { 0.05 };
+                assert!(miss.abs() <= allowed, "{kind} {size}: {miss:+.3}, {:?}", job.model);
+                let width = job.model.width().unwrap();
+                assert!(width.is_multiple_of(step(width)), "{kind} {size}: {width}");
+                widths.push(width);
+            }
+            assert!(widths.is_sorted(), "{kind} {widths:?}");
+        }
+    }
+
+    #[test]
+    fn any_number_is_a_size() {
+        for size in ["777k", "2.5m", "40M", "3.3b", "1t"] {
+            let weights = sized_job("ffnn", "", size).dense_parameters().unwrap();
+            let miss = weights as f64 / size.parse::<ModelSize>().unwrap().0 as f64 - 1.0;
+            assert!(miss.abs() < 0.05, "{size} {weights}");
+        }
+    }
+
+    #[test]
+    fn heads_divide_the_streams_of_any_size() {
+        for heads in [1, 3, 7, 12] {
+            let text = format!("[model]\nkind = 'finalmlp'\nsize = '1.3m'\nheads = {heads}\n");
+            let width = job(CRITEO, &text).model.width().unwrap();
+            assert!(width.is_multiple_of(heads), "{heads} {width}");
+        }
+    }
+
+    #[test]
+    fn depth_grows_with_the_size() {
+        let depth = |size: &str| match sized_job("ffnn", "", size).model {
+            Model::Ffnn { hidden, .. } => hidden.len(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(["111k", "1.3m", "13m", "111m", "1.3b", "13b", "111b"].map(depth), [2, 3, 4, 5, 8, 16, 32]);
+    }
+}

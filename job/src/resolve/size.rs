@@ -1,0 +1,215 @@
+//! `model.size` and µP: a size becomes widths, and the base width a parametrisation.
+
+use super::Resolver;
+use crate::document::Path;
+use crate::recipe::{self, SizeError};
+use crate::settings::{BASE_WIDTH, Job, Model, ModelSize, Parametrization, TableSettings};
+
+impl Resolver<'_> {
+    /// The size that the job asks for. Refuses it beside what it decides.
+    pub(super) fn size(&mut self, given: Option<&str>, model: &Model) -> Option<ModelSize> {
+        let size: Result<ModelSize, String> = given?.parse();
+        let size = size.map_err(|message| {
+            self.problem("model.size", message, "not a size", "remove it for the widths of [model]")
+        });
+        if matches!(model, Model::TorchScript { .. }) {
+            let help = "remove it, and choose the size where the module is made";
+            self.problem("model.size", "a TorchScript module has its own layers", "without effect", help);
+            return None;
+        }
+        for key in recipe::keys(model) {
+            if !self.is_given(&format!("model.{key}")) {
+                continue;
+            }
+            let message = format!("model.size gives `{key}`, and the job gives it too");
+            self.problem(Path::from("model").key(key), message, "given twice", format!("remove `{key}`, or `size`"));
+        }
+        size.ok()
+    }
+
+    /// The settings of tables, whose dim follows the size where the job wants it to.
+    pub(super) fn sized_tables(
+        &mut self,
+        embedding: &TableSettings,
+        size: Option<ModelSize>,
+        is_wanted: bool,
+    ) -> TableSettings {
+        let key = "model.size_embeddings";
+        match size.filter(|_| is_wanted) {
+            None if is_wanted && !self.is_given("model.size") => {
+                self.problem(key, "embeddings can follow a size, and there is none", "without effect", "add `size`");
+                *embedding
+            }
+            None => *embedding,
+            Some(_) if self.is_given("embedding.dim") => {
+                let message = "model.size_embeddings gives `embedding.dim`, and the job gives it too";
+                self.problem(key, message, "given twice", "remove `embedding.dim`, or `size_embeddings`");
+                *embedding
+            }
+            Some(size) => TableSettings { dim: recipe::dim(size), ..*embedding },
+        }
+    }
+
+    /// Gives the network of a whole job the widths of its size.
+    pub(super) fn sized(&mut self, job: &mut Job, size: Option<ModelSize>) {
+        // Where features are wrong, the number of weights is too.
+        let Some(size) = size.filter(|_| self.problems.is_empty()) else { return };
+        let (message, help) = match recipe::solve(job, size) {
+            Ok(model) => return job.model = model,
+            Err(SizeError::TooSmall { least }) => (
+                format!(
+                    "a network of {size} weights cannot be had: over the features of this job it has at least {least}"
+                ),
+                format!("choose {least} or more, or fewer features, or a smaller embedding.dim"),
+            ),
+            Err(SizeError::TooLarge { most }) => (
+                format!("a network of {size} weights cannot be had: with its widest layers it has {most}"),
+                format!("choose {most} or less"),
+            ),
+        };
+        self.problem("model.size", message, "cannot be had", help);
+    }
+
+    /// What follows the width of the network. `has_size` says whether `model.size` is given.
+    pub(super) fn parametrization(
+        &mut self,
+        base_width: Option<u32>,
+        has_size: bool,
+        model: &Model,
+    ) -> Parametrization {
+        let base_width = match (base_width, has_size) {
+            (Some(0), _) | (None, false) => return Parametrization::Standard,
+            (Some(width), _) => width,
+            (None, true) => BASE_WIDTH,
+        };
+        if model.width().is_none() {
+            let help = "remove it, or set it to 0";
+            let message = "µP follows the width of hidden layers, and this network has none of its own";
+            self.problem("model.mup_base_width", message, "no hidden layer", help);
+        }
+        Parametrization::Mup { base_width }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::fixture::{CRITEO, job, problems};
+    use crate::settings::{BASE_WIDTH, LADDER, Model, Parametrization};
+    use crate::{Job, Overrides};
+
+    fn model(keys: &str) -> Job {
+        job(CRITEO, &format!("[model]\n{keys}\n"))
+    }
+
+    fn refused(keys: &str) -> Vec<String> {
+        problems(CRITEO, &format!("[model]\n{keys}\n"))
+    }
+
+    /// The number of characters to insert, delete or replace (Levenshtein 1966).
+    fn edit_distance(one: &str, other: &str) -> usize {
+        let other: Vec<char> = other.chars().collect();
+        let mut row: Vec<usize> = (0..=other.len()).collect();
+        for (line, left) in one.chars().enumerate() {
+            let mut diagonal = std::mem::replace(&mut row[0], line + 1);
+            for (column, right) in other.iter().enumerate() {
+                let replaced = diagonal + usize::from(left != *right);
+                diagonal = row[column + 1];
+                row[column + 1] = replaced.min(row[column] + 1).min(diagonal + 1);
+            }
+        }
+        row[other.len()]
+    }
+
+    /// From one preset to any other, and from no size to one: in the file and on the command line.
+    #[test]
+    fn a_few_keystrokes_change_the_size_and_nothing_else() {
+        assert_eq!(edit_distance("size = '13m'", "size = '1.3b'"), 2);
+        let file = |size: &str| format!("{CRITEO}[model]\nkind = 'ffnn'\nsize = \"{size}\"\n");
+        let sizes = LADDER.map(|size| size.to_string());
+        for one in &sizes {
+            for other in sizes.iter().filter(|other| *other != one) {
+                assert!(edit_distance(&file(one), &file(other)) <= 4, "{one} {other}");
+                let [one, other] = [one, other].map(|size| job(&file(size), ""));
+                let changed = other.changes_since(&one);
+                let keys: Vec<&str> = changed.iter().map(|change| change.key.as_str()).collect();
+                assert_eq!(keys, ["model.hidden"]);
+                assert!(!changed[0].may_go_on());
+            }
+        }
+        for size in &sizes {
+            assert!(format!(" --size {size}").len() <= 16 && format!("size = \"{size}\"\n").len() <= 16, "{size}");
+        }
+    }
+
+    #[test]
+    fn the_resolved_job_has_widths_and_no_size() {
+        for kind in ["dlrm", "wukong", "mmoe"] {
+            let sized = model(&format!("kind = '{kind}'\nsize = '1.3m'\nsize_embeddings = true"));
+            let text = sized.to_toml();
+            assert!(!text.contains("\nsize = ") && !text.contains("size_embeddings"), "{text}");
+            assert!(text.contains("mup_base_width = 128"), "{text}");
+            let again = Job::parse(&text, Path::new("/elsewhere/job.toml"), &Overrides::none()).unwrap();
+            assert_eq!((&again, again.fingerprint()), (&sized, sized.fingerprint()));
+        }
+    }
+
+    #[test]
+    fn mup_is_on_with_a_size_and_a_key_of_its_own() {
+        let mup = |base_width| Parametrization::Mup { base_width };
+        for (keys, expected) in [
+            ("", Parametrization::Standard),
+            ("mup_base_width = 64", mup(64)),
+            ("size = '1m'", mup(BASE_WIDTH)),
+            ("size = '1m'\nmup_base_width = 256", mup(256)),
+            ("size = '1m'\nmup_base_width = 0", Parametrization::Standard),
+        ] {
+            assert_eq!(model(keys).parametrization, expected, "{keys}");
+        }
+        assert_ne!(model("mup_base_width = 64").fingerprint(), model("").fingerprint());
+        let changed = model("mup_base_width = 64").changes_since(&model(""));
+        assert_eq!(changed.iter().map(ToString::to_string).collect::<Vec<_>>(), ["model.mup_base_width: nothing → 64"]);
+        let none = ["µP follows the width of hidden layers, and this network has none of its own"];
+        assert_eq!(refused("kind = 'ffnn'\nhidden = []\nmup_base_width = 64"), none);
+    }
+
+    #[test]
+    fn a_size_beside_widths_is_refused() {
+        let twice = |key: &str| format!("model.size gives `{key}`, and the job gives it too");
+        assert_eq!(refused("size = '1m'\nbottom = [8]\ntop = [8]"), [twice("bottom"), twice("top")]);
+        assert_eq!(refused("kind = 'dcnv2'\nsize = '1m'\nrank = 8"), [twice("rank")]);
+        assert_eq!(refused("kind = 'mmoe'\nsize = '1m'\nhidden = [8]"), [twice("hidden")]);
+        // The other keys keep their meaning.
+        let free = model("kind = 'mmoe'\nsize = '1m'\nexperts = 7\ndropout = 0.5");
+        assert!(matches!(free.model, Model::Mmoe { experts: 7, .. }) && free.model.dropout() == 0.5);
+    }
+
+    #[test]
+    fn a_size_that_cannot_be_had_is_refused_with_the_one_that_can() {
+        let found = refused("kind = 'ffnn'\nsize = '1k'");
+        let least = model("kind = 'ffnn'\nhidden = [4, 4]").dense_parameters().unwrap();
+        assert_eq!(least, 429 * 4 + 4 + 4 * 4 + 4 + 5);
+        let expected = "a network of 1k weights cannot be had: over the features of this job it has at least 1.75k";
+        assert_eq!(found, [expected]);
+        assert!(model("kind = 'ffnn'\nsize = '1.75k'").dense_parameters().is_some());
+        let found = refused("kind = 'ffnn'\nsize = '1000t'");
+        assert!(found[0].contains("cannot be had: with its widest layers it has 69."), "{found:?}");
+        assert!(refused("size = '13mb'")[0].contains("not a size"));
+        let wrong = refused("size = 13000000");
+        assert_eq!(wrong, ["`model.size` is an integer, expected text"]);
+        let module = format!("kind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n", "ab".repeat(32));
+        assert_eq!(refused(&format!("{module}size = '1m'")), ["a TorchScript module has its own layers"]);
+    }
+
+    #[test]
+    fn embeddings_follow_a_size_on_request() {
+        let dims = |keys: &str| model(keys).tables[0].dim;
+        assert_eq!(dims("size = '111k'"), 16);
+        assert_eq!(dims("size = '111k'\nsize_embeddings = true"), 8);
+        assert_eq!(dims("size = '1.3b'\nsize_embeddings = true"), 64);
+        let twice = problems(CRITEO, "[embedding]\ndim = 4\n[model]\nsize = '1m'\nsize_embeddings = true\n");
+        assert_eq!(twice, ["model.size_embeddings gives `embedding.dim`, and the job gives it too"]);
+        assert_eq!(refused("size_embeddings = true"), ["embeddings can follow a size, and there is none"]);
+    }
+}
