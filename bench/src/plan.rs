@@ -161,7 +161,9 @@ impl PlanCases {
     fn print(&self) {
         out!("{} core(s); {}\n", self.cores, self.calibration);
         out!("                                samples/s                µs of CPU a sample, first worker   cores of");
-        out!("network              batch workers   forecast measured ratio   forecast measured ratio   others  bottleneck");
+        out!(
+            "network              batch workers   forecast measured ratio   forecast measured ratio   others  bottleneck"
+        );
         for case in &self.cases {
             let PlanCase { network, batch, workers, bottleneck, samples_per_second: rate, worker_cpu: cpu, .. } = case;
             let others = case.cores_of_others.map_or_else(|| "-".to_owned(), |cores| format!("{cores:.2}"));
@@ -179,9 +181,15 @@ impl PlanCases {
             self.cases.iter().filter(|case| (0.8..=1.25).contains(&pair(case).ratio)).count()
         };
         let of = self.cases.len();
-        out!("\n{} of {of} within 20 % by samples/s, {} by CPU", within(|case| case.samples_per_second), within(|case| case.worker_cpu));
+        out!(
+            "\n{} of {of} within 20 % by samples/s, {} by CPU",
+            within(|case| case.samples_per_second),
+            within(|case| case.worker_cpu)
+        );
         if self.cases.iter().any(|case| case.cores_of_others.is_none_or(|cores| cores > DISTURBED)) {
-            out!("other programs kept cores busy: samples/s of those runs are lower than on an idle machine, CPU hardly differs");
+            out!(
+                "other programs kept cores busy: samples/s of those runs are lower than on an idle machine, CPU hardly differs"
+            );
         }
     }
 }
@@ -194,7 +202,8 @@ fn busy_seconds() -> Option<f64> {
 
 /// User, nice, system, interrupts and what the host took, of the line of all cores.
 fn busy_ticks(stat: &str) -> Option<u64> {
-    let fields: Vec<u64> = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    let fields: Vec<u64> =
+        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|field| field.parse().ok()).collect();
     [0, 1, 2, 5, 6, 7].iter().map(|field| fields.get(*field)).sum()
 }
 

@@ -3,8 +3,8 @@
 mod data;
 mod forget;
 mod inspect;
-mod planning;
 mod job;
+mod planning;
 mod predict;
 #[cfg(test)]
 mod reference;
@@ -21,8 +21,8 @@ use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::forget::ForgetArgs;
 pub(crate) use self::inspect::{InspectModelArgs, parse_id};
-pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
 pub(crate) use self::job::JobArgs;
+pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;

@@ -42,6 +42,8 @@ pub struct Forecast {
     pub memory: RoleMemory,
     /// How many workers pay.
     pub scaling: WorkerScaling,
+    /// The smallest batch at which dense weights that are streamed from the servers arrive as fast as a worker uses them.
+    pub streaming_batch: f64,
     /// One epoch over the data; `None` if the number of samples is not known.
     pub epoch: Option<EpochCost>,
 }
@@ -84,8 +86,10 @@ impl Forecast {
             let hours = samples as f64 / rate / 3600.0;
             EpochCost { samples: samples as f64, hours, money: hours * machines.price() }
         });
+        let flops = work.dense.flop / stages.dense_step.max(f64::MIN_POSITIVE);
+        let streaming_batch = SampleWork::streaming_batch(flops, worker.bytes_per_second.min(stages.link));
         let scaling = WorkerScaling::of(&work, calibration, machines)?;
-        Ok(Self { work, stages, limits, memory, scaling, epoch })
+        Ok(Self { work, stages, limits, memory, scaling, streaming_batch, epoch })
     }
 
     /// Samples a second of all workers together.

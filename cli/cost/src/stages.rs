@@ -73,6 +73,10 @@ pub struct StageTimes {
     pub cpu: Vec<(PlanStage, f64)>,
     /// Seconds a sample in which the dense thread of a worker is busy.
     pub dense_thread: f64,
+    /// Seconds of `dense_thread` that are forward, backward and update.
+    pub dense_step: f64,
+    /// Bytes a second that a worker's connections reach.
+    pub link: f64,
     /// Seconds of `dense_thread` in which it waits for the other workers.
     pub exposed_reduce: f64,
     /// Seconds from the ids of a batch to its rows, and from its gradients to their acknowledgement, together.
@@ -138,7 +142,7 @@ impl StageTimes {
                 + (rows.client_lookup + rows.client_push) * core
                 + (rows.server_lookup + rows.server_push) * server_core / spread
         };
-        Self { cpu, dense_thread: moved + dense.wall + exposed_reduce, exposed_reduce, round_trips }
+        Self { cpu, dense_thread: moved + dense.wall + exposed_reduce, dense_step: dense.wall, link, exposed_reduce, round_trips }
     }
 
     /// CPU seconds a sample of a worker.

@@ -16,15 +16,16 @@ pub(crate) async fn run(args: CalibrateArgs) -> Result<Exit, Failure> {
             Failure::with_help(Exit::Usage, "neither HOME nor XDG_CACHE_HOME is set, so there is no cache folder", help)
         })?,
     };
+    let unwritable = |error: std::io::Error| {
+        let what = format!("cannot write {}: {error}", file.display());
+        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+    };
+    // Before half a minute of measurements.
+    file.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(unwritable)?;
     let program = std::env::current_exe().or_internal()?;
     let today = jiff::Zoned::now().date();
     let calibration = zagros_calibrate::measure(&program, &today.to_string()).await?;
-    let written = file.parent().map_or(Ok(()), std::fs::create_dir_all);
-    let written = written.and_then(|()| durable::write(&file, calibration.to_toml().as_bytes()));
-    written.map_err(|error| {
-        let what = format!("cannot write {}: {error}", file.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
-    })?;
+    durable::write(&file, calibration.to_toml().as_bytes()).map_err(unwritable)?;
     planning::print_calibration(&calibration);
     out!("\nwritten to {}", file.display());
     Ok(Exit::Success)

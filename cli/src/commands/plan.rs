@@ -8,7 +8,7 @@ use crate::planning::{self, PlanFigures};
 
 /// Prints the forecast.
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
-    let mut sets = args.job.sets.clone();
+    let mut sets = args.job.sets();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(args.workers.map(|workers| format!("cluster.workers={workers}")));
     let here = Machine { cores: cores(), workers: 1, servers: 0 };

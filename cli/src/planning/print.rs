@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_cost::memory::row_bytes;
-use zagros_cost::{Calibration, DataShape, Forecast, Machines, SampleWork};
+use zagros_cost::{Calibration, DataShape, Forecast, MachineGroup, Machines, SampleWork};
 use zagros_job::Job;
 use zagros_shell::out;
 
@@ -35,6 +35,8 @@ pub(crate) struct PlanFigures {
     /// The most workers of which each adds at least half of what the first one made.
     workers_that_pay: f64,
     samples_per_second_with_them: f64,
+    /// Groups whose machines have less memory than their roles need.
+    too_little_memory: Vec<String>,
     samples: Option<f64>,
     hours: Option<f64>,
     money: Option<f64>,
@@ -65,6 +67,8 @@ struct MemoryFigures {
     /// Of a worker whose dense weights are streamed, and of each server then.
     streamed_worker: f64,
     streamed_server: f64,
+    /// The smallest batch at which they arrive as fast as they are used.
+    streaming_batch: f64,
     /// Of a million rows, a mean row of all tables.
     million_rows: f64,
     /// Of each server, if the number of rows is known: in memory, and on disk.
@@ -80,7 +84,7 @@ impl PlanFigures {
         forecast: &Forecast,
         rows: Option<u64>,
     ) -> Self {
-        let Forecast { work, stages, limits, memory, scaling, epoch } = forecast;
+        let Forecast { work, stages, limits, memory, scaling, streaming_batch, epoch } = forecast;
         let micro = |seconds: f64| seconds * 1e6;
         let role = |is_of_servers| if is_of_servers { "embedding server" } else { "dense worker" };
         let stage = |(stage, seconds): &(zagros_cost::PlanStage, f64)| StageFigures {
@@ -110,9 +114,10 @@ impl PlanFigures {
                 .iter()
                 .map(|(limit, rate)| LimitFigures { limit: limit.name(), samples_per_second: *rate })
                 .collect(),
-            memory: MemoryFigures::of(job, *memory, machines, rows),
+            memory: MemoryFigures::of(job, (*memory, *streaming_batch), machines, rows),
             workers_that_pay: scaling.workers,
             samples_per_second_with_them: scaling.samples_per_second,
+            too_little_memory: too_little(job, memory, machines, rows),
             samples: epoch.map(|epoch| epoch.samples),
             hours: epoch.map(|epoch| epoch.hours),
             money: epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0),
@@ -181,6 +186,7 @@ impl PlanFigures {
 
     fn print_memory(&self, work: &SampleWork) {
         let memory = &self.memory;
+        self.too_little_memory.iter().for_each(|group| tracing::warn!("{group}"));
         out!("\n{}", "memory".bold());
         out!(
             "  each dense worker  {}: weights and gradients {}, optimiser {}, between layers {}, batches {}",
@@ -205,16 +211,18 @@ impl PlanFigures {
             ),
         }
         out!(
-            "  dense weights that are streamed from the servers would need {} in a worker and {} in each server, and send {} a step",
+            "  dense weights that are streamed from the servers would need {} in a worker and {} in each server, send {} a step, and \
+             hide behind the arithmetic from a batch of {} on",
             bytes(memory.streamed_worker),
             bytes(memory.streamed_server),
-            bytes(12.0 * work.dense.parameters)
+            bytes(12.0 * work.dense.parameters),
+            count(memory.streaming_batch.ceil())
         );
     }
 }
 
 impl MemoryFigures {
-    fn of(job: &Job, memory: zagros_cost::RoleMemory, machines: &Machines, rows: Option<u64>) -> Self {
+    fn of(job: &Job, (memory, streaming_batch): (zagros_cost::RoleMemory, f64), machines: &Machines, rows: Option<u64>) -> Self {
         let row = job.tables.iter().map(|table| row_bytes(table) as f64).sum::<f64>() / job.tables.len().max(1) as f64;
         let servers = machines.servers().max(1.0);
         let all = rows.map(|rows| rows as f64 * row / servers);
@@ -227,11 +235,26 @@ impl MemoryFigures {
             worker_batches: memory.batches,
             streamed_worker: memory.streamed + memory.batches,
             streamed_server: memory.streamed_server,
+            streaming_batch,
             million_rows: row * 1e6,
             server_rows: all.map(|all| all.min(limit)),
             server_cold_rows: all.map(|all| (all - limit).max(0.0)),
         }
     }
+}
+
+/// The groups whose machines are too small, and by how much.
+fn too_little(job: &Job, memory: &zagros_cost::RoleMemory, machines: &Machines, rows: Option<u64>) -> Vec<String> {
+    let rows = MemoryFigures::of(job, (*memory, 0.0), machines, rows).server_rows.unwrap_or(0.0);
+    let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
+    let need = |group: &MachineGroup| group.workers * memory.resident() + servers(group) * rows;
+    let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
+    let words = |group: &MachineGroup| {
+        let short = bytes(need(group) - group.memory);
+        let (has, need) = (bytes(group.memory), bytes(need(group)));
+        format!("each machine of `{}` has {has} of memory, and its roles need {need}: {short} too little", group.name)
+    };
+    small.map(words).collect()
 }
 
 /// The figures of a calibration.
