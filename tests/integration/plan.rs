@@ -33,7 +33,8 @@ fn a_job_has_a_forecast_here_and_on_described_machines() {
     assert_eq!((figure(&cluster, "workers"), figure(&cluster, "servers")), (4.0, 1.0));
     assert!((figure(&cluster, "money") / figure(&cluster, "hours") - 12.0).abs() < 1e-6, "{cluster}");
     assert!(figure(&cluster["memory"], "server_rows") > 0.0, "{cluster}");
-    let large = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml", "--rows", "10000000000"]).expect(0).stderr;
+    let large =
+        fixture.zagros(["plan", "job.toml", "--machines", "machines.toml", "--rows", "10000000000"]).expect(0).stderr;
     assert!(large.contains("each machine of `rows` has 64.00 GiB of memory"), "{large}");
     let shown = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml"]).expect(0).stdout;
     for text in ["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD", "limits", "memory"]

@@ -6,6 +6,7 @@ use zagros_dense_worker::datapath::kernels::{Columns, Positions, gather, scatter
 use zagros_ingest::Batch;
 use zagros_plumbing::process::cpu_time;
 use zagros_shell::Failure;
+use zagros_zip::ZipEq;
 
 use crate::workload;
 
@@ -26,10 +27,10 @@ pub(crate) fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
         let mut features: Vec<FeatureRows> =
             batch.categorical.iter().map(|ids| FeatureRows::of(&ids.ids, dim)).collect();
         let before = cpu_time();
-        for (column, feature) in columns.features.iter().zip(&features) {
+        for (column, feature) in columns.features.iter().zip_eq(&features) {
             gather(column, columns.width, Positions::One(&feature.inverse), &feature.rows, &mut input);
         }
-        for (column, feature) in columns.features.iter().zip(&mut features) {
+        for (column, feature) in columns.features.iter().zip_eq(&mut features) {
             feature.rows.fill(0.0);
             scatter_add(column, columns.width, Positions::One(&feature.inverse), &input, &mut feature.rows);
         }

@@ -9,6 +9,7 @@ use zagros_ingest::synthetic::{SyntheticSpec, generate};
 use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_zip::ZipEq;
 
 use crate::{parquet_file, workload};
 
@@ -64,7 +65,7 @@ fn write_json_lines(csv: &Path, to: &Path) -> std::io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(to)?);
     for line in lines {
         let mut separator = '{';
-        for (name, value) in names.iter().zip(line.split(',')) {
+        for (name, value) in names.iter().zip_eq(line.split(',').collect::<Vec<_>>()) {
             write!(file, "{separator}\"{name}\":{value}")?;
             separator = ',';
         }

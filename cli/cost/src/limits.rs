@@ -112,11 +112,15 @@ impl RateLimit {
 
     /// What to change first.
     #[must_use]
-    pub fn advice(&self, stages: &StageTimes) -> &'static str {
+    pub fn advice(&self, stages: &StageTimes, machines: &Machines) -> &'static str {
+        let has_device = machines.groups.iter().any(|group| group.workers > 0.0 && group.gpu.is_some());
         match self {
             Self::DenseThread if stages.exposed_reduce > 0.3 * stages.dense_thread => {
                 "a larger train.batch_size or fewer workers with more threads each: the sum over the workers does not hide behind the \
                  backward pass; or a faster network between them"
+            }
+            Self::DenseThread if has_device => {
+                "a faster device for each worker, or more workers; train.precision = \"bf16\""
             }
             Self::DenseThread => {
                 "more train.threads for each worker, or more workers; train.precision = \"bf16\" where the processor has units for it"

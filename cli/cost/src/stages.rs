@@ -142,7 +142,14 @@ impl StageTimes {
                 + (rows.client_lookup + rows.client_push) * core
                 + (rows.server_lookup + rows.server_push) * server_core / spread
         };
-        Self { cpu, dense_thread: moved + dense.wall + exposed_reduce, dense_step: dense.wall, link, exposed_reduce, round_trips }
+        Self {
+            cpu,
+            dense_thread: moved + dense.wall + exposed_reduce,
+            dense_step: dense.wall,
+            link,
+            exposed_reduce,
+            round_trips,
+        }
     }
 
     /// CPU seconds a sample of a worker.

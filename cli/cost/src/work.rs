@@ -1,6 +1,7 @@
 //! What one sample of a job asks of the machines, whatever their speed.
 
 use zagros_job::{Format, Job, Mode, Precision, Wire};
+use zagros_zip::ZipEq;
 
 use crate::data_shape::DataShape;
 use crate::error::CostError;
@@ -68,7 +69,7 @@ impl SampleWork {
             |cost: fn(&TableWork) -> f64| tables.iter().map(|table| table.distinct * cost(table)).sum::<f64>();
         let (rows, values) = (of_rows(|_| 1.0), of_rows(|table| table.dim));
         let dims = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim as f64);
-        let id_values = data.ids.iter().enumerate().zip(dims).map(|((_, ids), dim)| ids * dim).sum();
+        let id_values = data.ids.iter().zip_eq(dims.collect::<Vec<_>>()).map(|(ids, dim)| ids * dim).sum();
         // In mode async the dense weights come and their gradients go with each batch.
         let batch = job.train.batch_size as f64;
         let weights = if job.train.mode == Mode::Async { dense.parameters * F32 / batch } else { 0.0 };

@@ -102,7 +102,7 @@ impl PlanFigures {
             cpu_us_per_sample: micro(forecast.cpu()),
             worker_cpu_us_per_sample: micro(stages.worker_cpu()),
             bottleneck: bottleneck.map(zagros_cost::RateLimit::name).unwrap_or_default(),
-            advice: bottleneck.map(|limit| limit.advice(stages).to_owned()).unwrap_or_default(),
+            advice: bottleneck.map(|limit| limit.advice(stages, machines).to_owned()).unwrap_or_default(),
             flop_per_sample: work.dense.flop,
             dense_parameters: work.dense.parameters,
             distinct_rows_per_sample: work.distinct(),
@@ -222,7 +222,12 @@ impl PlanFigures {
 }
 
 impl MemoryFigures {
-    fn of(job: &Job, (memory, streaming_batch): (zagros_cost::RoleMemory, f64), machines: &Machines, rows: Option<u64>) -> Self {
+    fn of(
+        job: &Job,
+        (memory, streaming_batch): (zagros_cost::RoleMemory, f64),
+        machines: &Machines,
+        rows: Option<u64>,
+    ) -> Self {
         let row = job.tables.iter().map(|table| row_bytes(table) as f64).sum::<f64>() / job.tables.len().max(1) as f64;
         let servers = machines.servers().max(1.0);
         let all = rows.map(|rows| rows as f64 * row / servers);

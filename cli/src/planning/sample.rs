@@ -7,6 +7,7 @@ use zagros_ingest::{
     Batch, BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, files, training_rows,
 };
 use zagros_job::Job;
+use zagros_zip::ZipEq;
 
 /// The most samples that are looked at.
 const MOST: usize = 1 << 16;
@@ -48,7 +49,7 @@ fn counts(job: &Job, batch: &Batch) -> (Vec<f64>, Vec<f64>) {
     let samples = batch.size.max(1) as f64;
     let mut rows: Vec<HashSet<u64>> = vec![HashSet::new(); job.tables.len()];
     let mut ids = Vec::new();
-    for (feature, found) in job.features.categorical.iter().zip(&batch.categorical) {
+    for (feature, found) in job.features.categorical.iter().zip_eq(&batch.categorical) {
         ids.push(found.ids.len() as f64 / samples);
         rows[feature.table].extend(&found.ids);
     }

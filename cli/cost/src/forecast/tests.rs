@@ -39,6 +39,13 @@ fn the_slowest_stage_is_the_bottleneck_and_an_epoch_has_its_price() {
     let epoch = plan.epoch.unwrap();
     assert!((epoch.hours * 3600.0 * plan.samples_per_second() / 36e6 - 1.0).abs() < 1e-9);
     assert!((epoch.money / epoch.hours - 8.0).abs() < 1e-9);
+    let advice = |described: &str| {
+        let plan = forecast(&[], described, |_, _| ());
+        plan.limits.bottleneck().unwrap().advice(&plan.stages, &machines(described))
+    };
+    assert!(advice(CLUSTER).starts_with("more train.threads"));
+    let device = CLUSTER.replacen("workers = 1", "workers = 1\ngpu = { tflops = 0.05 }", 1);
+    assert!(advice(&device).starts_with("a faster device"), "{}", advice(&device));
     let slow_parser = forecast(&[], CLUSTER, |calibration, _| calibration.parse.criteo = 1e6);
     assert_eq!(slow_parser.limits.bottleneck(), Some(&RateLimit::Parsers));
     let slow_rows = forecast(&[], CLUSTER, |calibration, _| {
