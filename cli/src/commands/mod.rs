@@ -18,7 +18,7 @@ use clap::CommandFactory;
 use zagros_shell::{Exit, Failure, Logging, answer, block_on};
 
 use crate::args::{Arguments, Command, DataCommand};
-use crate::{sweep, up};
+use crate::{scaling_law, sweep, up};
 
 /// Runs the command to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
@@ -28,6 +28,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Train(args) => block_on(train::run(args)),
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Sweep(args) => block_on(sweep::run(args)),
+        Command::ScalingLaw(args) => block_on(scaling_law::run(args)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::Predict(args) => block_on(predict::run(args)),
