@@ -13,19 +13,23 @@ import pathlib
 import subprocess
 import sys
 
-# Data (seed, decay, factors, order, signal) and network.
+# Seed of the data, decay of its spectrum, deviation of its logit, network.
 JOBS = [
-    (1, 0.3, 4, 3, 3.0, "ffnn"),
-    (2, 0.3, 4, 3, 3.0, "dcnv2"),
-    (3, 0.3, 4, 3, 3.0, "wide_deep"),
-    (4, 0.5, 4, 3, 3.0, "ffnn"),
-    (5, 0.5, 4, 3, 3.0, "finalmlp"),
-    (6, 0.2, 4, 2, 3.0, "ffnn"),
-    (7, 0.2, 4, 2, 3.0, "deepfm"),
-    (8, 0.4, 5, 2, 3.0, "ffnn"),
-    (9, 0.4, 5, 2, 3.0, "wide_deep"),
-    (10, 0.3, 5, 3, 3.0, "dcnv2"),
+    (1, 0.5, 2.0, "ffnn"),
+    (2, 0.5, 2.0, "wide_deep"),
+    (3, 0.3, 2.0, "ffnn"),
+    (4, 0.3, 2.0, "wide_deep"),
+    (5, 0.7, 2.0, "ffnn"),
+    (6, 0.7, 2.0, "finalmlp"),
+    (7, 0.5, 3.0, "ffnn"),
+    (8, 0.5, 3.0, "deepfm"),
+    (9, 0.4, 2.5, "dlrm"),
+    (10, 0.6, 2.5, "wide_deep"),
 ]
+
+# Sizes of the family and the next one: from the smallest that a network has over these features.
+SMALL = ("200,500,1200,3k", "7500")
+SIZES = {"deepfm": ("300,750,1900,4700", "12k"), "finalmlp": ("400,900,2k,4500", "10k")}
 
 
 def main():
@@ -33,8 +37,6 @@ def main():
     parser.add_argument("--zagros", default="target/release/zagros")
     parser.add_argument("--folder", default="scaling-law-jobs", type=pathlib.Path)
     parser.add_argument("--rows", default=400_000, type=int)
-    parser.add_argument("--sizes", default="600,1500,4k,10k")
-    parser.add_argument("--next", default="25k")
     parser.add_argument("--seeds", default=3, type=int)
     parser.add_argument("--set", action="append", default=["train.batch_size=128"])
     parser.add_argument("--jobs", default=2, type=int)
@@ -46,14 +48,15 @@ def main():
 
 def run(args, number, job):
     """Trains one job, and gives its row of the table."""
-    seed, decay, factors, order, signal, network = job
+    seed, decay, signal, network = job
     folder = args.folder / f"job-{number}"
     data = folder / "data"
     generate = ["data", "generate", data, "--teacher", "factors", "--keep", "--rows", args.rows, "--test-rows", 50_000]
-    generate += ["--seed", seed, "--decay", decay, "--factors", factors, "--order", order, "--signal", signal, "--terms", 256]
+    generate += ["--seed", seed, "--decay", decay, "--signal", signal]
     call(args, generate)
     family = folder / "family"
-    train = ["scaling-law", data / "job.toml", "--sizes", args.sizes, "--next", args.next, "--seeds", args.seeds]
+    sizes, following = SIZES.get(network, SMALL)
+    train = ["scaling-law", data / "job.toml", "--sizes", sizes, "--next", following, "--seeds", args.seeds]
     train += ["--budget", "0s", "--jobs", args.jobs, "--folder", family, "--verify"]
     for change in [*args.set, f'model.kind="{network}"']:
         train += ["--set", change]

@@ -112,7 +112,7 @@ fn a_family_that_is_interrupted_goes_on_and_comes_to_the_same() {
 
 #[test]
 fn what_makes_no_family_is_refused_before_anything_is_trained() {
-    let fixture = fixture(500);
+    let fixture = fixture(2_000);
     let refused = |options: &[&str], texts: &[&str]| {
         fixture.zagros([&["scaling-law", "factors/job.toml"], options].concat()).expect(2).says(texts);
     };

@@ -180,7 +180,7 @@ fn given_sizes(
 
 /// As much larger than the largest size as that is than the one before.
 fn beyond(sizes: &[FamilySize]) -> ModelSize {
-    let of = |from_end: usize| sizes[sizes.len() - from_end].parameters as f64;
+    let of = |from_end: usize| sizes[sizes.len() - from_end].size.0 as f64;
     let next = of(1) * of(1) / of(2);
     // Three digits, as a size is written.
     let digit = 10_f64.powf(next.log10().floor() - 2.0);
@@ -298,7 +298,7 @@ mod tests {
         assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
         let defaults = setup(JOB, "").unwrap();
         assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));
-        assert_eq!(defaults.next.size.to_string(), "27.6m");
+        assert_eq!(defaults.next.size.to_string(), "27.2m");
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub enum LogMark {
 /// One curve, or dots of one kind.
 #[derive(Clone, Debug)]
 pub struct LogSeries {
+    /// In the legend, unless it is empty.
     pub name: String,
     /// Number of its colour, from 0; the colours begin again after the last one.
     pub colour: usize,
@@ -73,7 +74,8 @@ impl LogChart {
             let shape = if series.mark == LogMark::Dots { "dot" } else { "line" };
             format!(r#"<span><i class="{shape} c{}"></i>{}</span>"#, series.colour % COLOURS, escaped(&series.name))
         };
-        let drawn = self.series.iter().filter(|series| series.logs().next().is_some());
+        // A series without a name belongs to the one before it.
+        let drawn = self.series.iter().filter(|series| !series.name.is_empty() && series.logs().next().is_some());
         format!(r#"<div class="legend">{}</div>"#, drawn.map(entry).collect::<String>())
     }
 }
