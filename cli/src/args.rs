@@ -8,6 +8,7 @@ mod planning;
 mod predict;
 #[cfg(test)]
 mod reference;
+mod scaling_law;
 mod sweep;
 
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub(crate) use self::inspect::{InspectModelArgs, parse_id};
 pub(crate) use self::job::JobArgs;
 pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
+pub(crate) use self::scaling_law::ScalingLawArgs;
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
 use crate::logs::Level;
@@ -39,6 +41,7 @@ Examples:
   zagros chaos examples/quickstart.toml         the same while its processes are killed: is anything lost?
   zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
   zagros sweep job.toml --grid embedding.dim=8,16   train with each of these values: which is best?
+  zagros scaling-law job.toml --budget 30m      what would a larger network bring?
   zagros status                                 how it is doing
   zagros doctor                                 who waits for whom when it hangs, and what to do
   zagros logs --follow                          what its processes say
@@ -75,6 +78,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Measure how fast this machine is, for the forecasts of `zagros plan`. Takes less than a minute.
     Calibrate(CalibrateArgs),
+    /// Train a job's network in several sizes, fit a law, and forecast what the next size would bring.
+    ScalingLaw(ScalingLawArgs),
     /// Break the processes of a run on purpose, on this machine, and check that nothing is lost.
     Chaos(ChaosArgs),
     /// Score data with a saved model.

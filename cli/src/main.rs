@@ -16,12 +16,14 @@ mod planning;
 mod report;
 mod resume;
 mod saved;
+mod scaling_law;
 mod scored_rows;
 mod scores;
 mod slices;
 mod steps;
 mod sweep;
 mod terminal;
+mod train_process;
 mod up;
 
 use clap::Parser;

@@ -43,6 +43,7 @@ mod rejoin;
 mod resume;
 mod saved_model;
 mod scale;
+mod scaling_law;
 mod sequences;
 mod servers;
 mod signals;

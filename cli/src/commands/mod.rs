@@ -20,7 +20,7 @@ use clap::CommandFactory;
 use zagros_shell::{Exit, Failure, Logging, answer, block_on};
 
 use crate::args::{Arguments, Command, DataCommand};
-use crate::{sweep, up};
+use crate::{scaling_law, sweep, up};
 
 /// Runs the command to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
@@ -32,6 +32,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Sweep(args) => block_on(sweep::run(args)),
         Command::Plan(args) => plan::run(&args),
         Command::Calibrate(args) => block_on(calibrate::run(args)),
+        Command::ScalingLaw(args) => block_on(scaling_law::run(args)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::Predict(args) => block_on(predict::run(args)),
