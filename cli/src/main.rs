@@ -12,15 +12,18 @@ mod memory;
 mod page;
 mod pause;
 mod plan;
+mod planning;
 mod report;
 mod resume;
 mod saved;
+mod scaling_law;
 mod scored_rows;
 mod scores;
 mod slices;
 mod steps;
 mod sweep;
 mod terminal;
+mod train_process;
 mod up;
 
 use clap::Parser;

@@ -43,6 +43,14 @@ impl EpochPlan {
         })
     }
 
+    /// Rows of the training part; where they are estimated, so few that there are surely as many.
+    pub(crate) fn least_rows(&self) -> u64 {
+        match self.rows {
+            RowCount::Counted(rows) => rows,
+            RowCount::Estimated(rows) => rows - rows / 20,
+        }
+    }
+
     /// Steps of all workers together; in mode `async`, of each.
     fn steps(&self) -> u64 {
         self.steps_with(self.batch)

@@ -138,8 +138,9 @@ impl Family {
         let rows = request.rows as f64;
         let seconds = |run: &MemberRun| {
             let longest = run.shares.last().copied().unwrap_or(0.0);
-            // An epoch ends with an evaluation in any case.
-            let scored = run.shares.len() as f64 * request.held_out as f64;
+            // A run is scored after every so many rows as the first share has.
+            let evaluations = run.shares.first().map_or(1.0, |first| (longest / first).round());
+            let scored = evaluations * request.held_out as f64;
             cost.seconds(request.sizes[run.size] as f64, longest * rows, scored)
         };
         let groups: Vec<Vec<f64>> = if request.run_for_each_share {

@@ -35,17 +35,17 @@ impl Axis {
 pub enum LawForm {
     /// L(N, D) = E + A/N^α + B/D^β (Hoffmann et al. 2022, approach 3).
     SizeAndSamples,
+    /// L(N) = E + A/N^α, of runs on equally many samples.
+    Size,
     /// L(C) = E + A/C^α, of the runs that no run of as little compute beats.
     Compute,
     /// L(D) = E + B/D^β, of the largest size: a larger network brings nothing.
     Samples,
-    /// L(N) = E + A/N^α, of runs on equally many samples.
-    Size,
 }
 
 impl LawForm {
     /// All of them. Of equally good ones the first is chosen.
-    pub const ALL: [Self; 4] = [Self::SizeAndSamples, Self::Compute, Self::Samples, Self::Size];
+    pub const ALL: [Self; 4] = [Self::SizeAndSamples, Self::Size, Self::Compute, Self::Samples];
 
     /// The axes of its power laws.
     #[must_use]

@@ -1,85 +1,89 @@
-//! The noise of a family: what a run has by its seed, and what each of its measurements has besides.
+//! The noise of a family: what its runs have besides the law.
 //!
 //! ```text
-//!   loss of a measurement = law + effect of its run + rest
+//!   run          after 1/4   1/2    all of the rows          residuals of a fit, nats
+//!   size 1, seed 1  +.004  +.002  +.001  ┐
+//!   size 1, seed 2  −.001  −.001   .000  │ a replay gives each run the line of one of them, with a random sign
+//!   size 2, seed 1  −.003  −.001  −.001  ┘
 //! ```
 //!
-//! Both are taken from the residuals of a fit, whose deviations are smaller than those of the noise because the law follows the noise. The
-//! factors √(n / degrees of freedom) make up for it: floor and power law of the size follow the runs, the power law of the samples follows
-//! the measurements within them.
+//! A line is drawn as a whole: the measurements of a run depend on each other, and early ones are off by more. Residuals are smaller than the
+//! noise, because the law follows it. The factor √(runs / (runs − parameters that follow the runs)) makes up for it. As the deviation is that of
+//! few runs, its quantiles are Student's instead of the normal ones.
 
 use std::collections::BTreeMap;
 
 use rand::Rng;
 use rand_pcg::Pcg64;
-use zagros_zip::ZipEq;
 
 use crate::law::{Axis, Law};
-use crate::measurement::{Measurement, Measurements};
+use crate::measurement::Measurements;
+
+/// Residual after each number of samples, nats.
+type RunResiduals = BTreeMap<u64, f64>;
 
 /// The noise of a family around its law.
 pub(crate) struct FamilyNoise {
-    /// Effect of each run, nats.
-    runs: Vec<f64>,
-    /// The rest of each measurement, nats.
-    rests: Vec<f64>,
-    /// The run of each measurement.
-    run_of: Vec<usize>,
+    runs: Vec<RunResiduals>,
+    /// Number of the run, and samples, of each measurement.
+    places: Vec<(usize, u64)>,
+}
+
+/// Student's quantile over the normal one, at the ends of a 90 % interval: the first term of Cornish and Fisher's expansion.
+fn student(freedom: usize) -> f64 {
+    let normal = 1.645_f64;
+    1.0 + (normal * normal + 1.0) / (4.0 * freedom as f64)
 }
 
 impl FamilyNoise {
     pub(crate) fn of(law: &Law, measured: &Measurements) -> Self {
         let mut numbers: BTreeMap<(u64, u64), usize> = BTreeMap::new();
-        let number = |one: &Measurement| {
-            let next = numbers.len();
-            *numbers.entry((one.parameters.to_bits(), one.seed)).or_insert(next)
-        };
-        let run_of: Vec<usize> = measured.all().iter().map(number).collect();
-        let residual = |one: &Measurement| one.loss - law.loss(one.parameters, one.samples);
-        let residuals: Vec<f64> = measured.all().iter().map(residual).collect();
-        let mut sums = vec![(0.0, 0.0); numbers.len()];
-        for (run, residual) in run_of.iter().zip_eq(&residuals) {
-            sums[*run] = (sums[*run].0 + residual, sums[*run].1 + 1.0);
+        let mut runs: Vec<RunResiduals> = Vec::new();
+        let mut places = Vec::new();
+        for one in measured.all() {
+            let number = *numbers.entry((one.parameters.to_bits(), one.seed)).or_insert(runs.len());
+            if number == runs.len() {
+                runs.push(RunResiduals::new());
+            }
+            let samples = one.samples.to_bits();
+            runs[number].insert(samples, one.loss - law.loss(one.parameters, one.samples));
+            places.push((number, samples));
         }
-        let runs: Vec<f64> = sums.iter().map(|(sum, count)| sum / count).collect();
-        let rests: Vec<f64> = run_of.iter().zip_eq(&residuals).map(|(run, residual)| residual - runs[*run]).collect();
-        // Parameters that follow the runs: the floor, and two of each other axis.
-        let of_samples = if law.term(Axis::Samples).is_some() { 2 } else { 0 };
-        let of_runs = 1 + 2 * law.terms.len() - of_samples;
-        Self {
-            runs: scaled(&runs, runs.len().saturating_sub(of_runs)),
-            rests: scaled(&rests, rests.len().saturating_sub(runs.len() + of_samples)),
-            run_of,
-        }
+        // The floor, and two of each axis but that of the samples, which each run has whole.
+        let of_samples = usize::from(law.term(Axis::Samples).is_some());
+        let following = 1 + 2 * (law.terms.len() - of_samples);
+        let freedom = runs.len().saturating_sub(following).max(1);
+        let factor = (runs.len() as f64 / freedom as f64).sqrt() * student(freedom);
+        runs.iter_mut().flat_map(BTreeMap::values_mut).for_each(|residual| *residual *= factor);
+        Self { runs, places }
     }
 
-    /// FamilyNoise of measurements at the same places, of other seeds.
+    /// Noise of the same measurements, of other seeds.
     pub(crate) fn replay(&self, chance: &mut Pcg64) -> Vec<f64> {
-        let runs: Vec<f64> = self.runs.iter().map(|_| draw(&self.runs, chance)).collect();
-        self.run_of.iter().map(|run| runs[*run] + draw(&self.rests, chance)).collect()
+        let drawn: Vec<(&RunResiduals, f64)> = self.runs.iter().filter_map(|_| self.draw(chance)).collect();
+        let at = |(run, samples): &(usize, u64)| {
+            let (residuals, sign) = drawn[*run];
+            // Where that run was not measured so early or so late, the nearest measurement.
+            let near = residuals.range(samples..).next().or_else(|| residuals.iter().next_back());
+            sign * near.map_or(0.0, |(_, residual)| *residual)
+        };
+        self.places.iter().map(at).collect()
     }
 
-    /// FamilyNoise of one measurement of one more run.
+    /// Noise of one more run after the most samples.
     pub(crate) fn one(&self, chance: &mut Pcg64) -> f64 {
-        draw(&self.runs, chance) + draw(&self.rests, chance)
+        let last = |(residuals, sign): (&RunResiduals, f64)| Some(sign * residuals.values().next_back()?);
+        self.draw(chance).and_then(last).unwrap_or(0.0)
     }
-}
 
-/// With a mean of zero, and the deviation that so many degrees of freedom stand for.
-fn scaled(values: &[f64], freedom: usize) -> Vec<f64> {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let factor = (count / freedom.max(1) as f64).sqrt();
-    values.iter().map(|value| (value - mean) * factor).collect()
-}
-
-/// One of the values, with a random sign: noise is as likely above the law as below it.
-fn draw(values: &[f64], chance: &mut Pcg64) -> f64 {
-    if values.is_empty() {
-        return 0.0;
+    /// The residuals of a run, and a sign: noise is as likely above the law as below it.
+    fn draw(&self, chance: &mut Pcg64) -> Option<(&RunResiduals, f64)> {
+        if self.runs.is_empty() {
+            return None;
+        }
+        let run = &self.runs[chance.random_range(0..self.runs.len())];
+        Some((run, if chance.random() { 1.0 } else { -1.0 }))
     }
-    let value = values[chance.random_range(0..values.len())];
-    if chance.random() { value } else { -value }
 }
 
 #[cfg(test)]
@@ -92,28 +96,45 @@ mod tests {
     use crate::testing::planted;
 
     #[test]
-    fn the_noise_of_runs_and_of_measurements_is_separated() {
+    fn the_noise_is_as_large_as_it_was_planted() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
-        let mut means = [0.0; 2];
+        let mut squares = 0.0;
         for seed in 0..40 {
             let measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (1e-3, 5e-4), seed);
             let noise = FamilyNoise::of(&fit(LawForm::SizeAndSamples, &measured).unwrap(), &measured);
-            for (mean, values) in means.iter_mut().zip_eq([&noise.runs, &noise.rests]) {
-                *mean += values.iter().map(|value| value * value).sum::<f64>() / values.len() as f64 / 40.0;
-            }
+            let mut chance = Pcg64::seed_from_u64(seed);
+            // Twelve runs, three parameters that follow them.
+            squares += (0..50).map(|_| (noise.one(&mut chance) / student(9)).powi(2)).sum::<f64>() / 2000.0;
         }
-        // The mean of four rests is part of the effect of a run.
-        assert!((means[0].sqrt() / 1.03e-3 - 1.0).abs() < 0.15, "{means:?}");
-        assert!((means[1].sqrt() / 5e-4 - 1.0).abs() < 0.15, "{means:?}");
+        let planted = (1e-3_f64.powi(2) + 5e-4_f64.powi(2)).sqrt();
+        assert!((squares.sqrt() / planted - 1.0).abs() < 0.15, "{} instead of {planted}", squares.sqrt());
     }
 
     #[test]
-    fn a_replay_gives_the_measurements_of_a_run_one_effect() {
+    fn few_runs_have_wide_quantiles() {
+        // Student's tables: 1.833 with 9 degrees of freedom, 2.015 with 5.
+        assert!((1.645 * student(9) - 1.833).abs() < 0.03 && (1.645 * student(5) - 2.015).abs() < 0.07);
+    }
+
+    #[test]
+    fn the_measurements_of_a_run_have_the_noise_of_one_run() {
         let law = Law::new(LawForm::Size, 0.45, &[5.0], &[0.4]);
         let measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (1e-3, 0.0), 1);
         let noise = FamilyNoise::of(&law, &measured).replay(&mut Pcg64::seed_from_u64(1));
         for run in noise.chunks(2) {
             assert!((run[0] - run[1]).abs() < 1e-12 && run[0] != 0.0, "{noise:?}");
         }
+    }
+
+    /// Early measurements that are far off do not make late ones uncertain.
+    #[test]
+    fn noise_after_few_samples_stays_there() {
+        let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
+        let mut measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (0.0, 1e-5), 1).all().to_vec();
+        measured.iter_mut().filter(|one| one.samples == 1e6).for_each(|one| one.loss += 0.01);
+        let noise = FamilyNoise::of(&law, &Measurements::new(measured).unwrap());
+        let mut chance = Pcg64::seed_from_u64(1);
+        assert!((0..50).all(|_| noise.one(&mut chance).abs() < 1e-3));
+        assert!(noise.replay(&mut chance)[0].abs() > 0.01);
     }
 }

@@ -207,6 +207,11 @@ pub(crate) enum RoleCount {
 
 impl RoleCount {
     fn parse(text: &str) -> Result<Self, String> {
+        if text.ends_with(".toml") {
+            return Err(format!(
+                "`{text}` is a job, and this command changes a run that trains; `zagros scaling-law {text}` forecasts larger networks"
+            ));
+        }
         let wrong = || format!("`{text}` is not `servers=N` or `workers=M` with a number of at least 1");
         let (role, count) = text.split_once('=').ok_or_else(wrong)?;
         let count = count.parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
@@ -277,6 +282,7 @@ mod tests {
     fn a_count_names_its_role_and_is_at_least_one() {
         assert_eq!(RoleCount::parse("servers=4"), Ok(RoleCount::Servers(4)));
         assert_eq!(RoleCount::parse("workers=1"), Ok(RoleCount::Workers(1)));
+        assert!(RoleCount::parse("job.toml").unwrap_err().contains("`zagros scaling-law job.toml`"));
         for wrong in ["4", "servers", "servers=", "servers=0", "servers=-1", "pods=4"] {
             assert!(RoleCount::parse(wrong).unwrap_err().contains(wrong));
         }

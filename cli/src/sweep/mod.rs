@@ -16,14 +16,12 @@ mod setup;
 mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::process::Pid;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use zagros_dense_worker::RunFolder;
-use zagros_plumbing::exit_codes;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
 use zagros_sweep::{Next, Sweep, SweepRecord, Task};
@@ -34,6 +32,7 @@ use self::trial::{TrialEnd, TrialProcess};
 use crate::args::SweepArgs;
 use crate::report::interrupted;
 use crate::resume::failed;
+use crate::train_process::{self, EndKind, ask_to_end, hopeless, wait_for_earlier};
 
 /// Far enough away for a sweep without a budget.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -149,7 +148,7 @@ impl SweepSearch<'_> {
     }
 
     async fn start(&mut self, task: Task) -> Result<(), Failure> {
-        trial::wait_for_earlier(&self.setup.folder, task.trial).await?;
+        wait_for_earlier(&trial::folder(&self.setup.folder, task.trial)).await?;
         // A process may have ended well just before this command was killed.
         if let Some(record) = self.scored(task, Duration::ZERO) {
             return self.note(&record);
@@ -188,10 +187,13 @@ impl SweepSearch<'_> {
             // It has saved a checkpoint, from which the same command goes on.
             EndKind::Interrupted => Ok(()),
             EndKind::Failed => {
-                let reason = trial::reason(&self.setup.folder, task.trial, *status);
+                let reason = train_process::reason(&trial::folder(&self.setup.folder, task.trial), *status);
                 self.note(&SweepRecord::Failed { trial: task.trial, reason })
             }
-            EndKind::Hopeless => Err(self.hopeless(*task, *status)),
+            EndKind::Hopeless => {
+                let folder = trial::folder(&self.setup.folder, task.trial);
+                Err(hopeless(&format!("trial {}", task.trial), "sweep", &folder, *status))
+            }
         }
     }
 
@@ -203,22 +205,6 @@ impl SweepSearch<'_> {
         Some(SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps, seconds })
     }
 
-    fn hopeless(&self, task: Task, status: ExitStatus) -> Failure {
-        let folder = trial::folder(&self.setup.folder, task.trial);
-        let what = format!("trial {} failed: {}", task.trial, trial::reason(&self.setup.folder, task.trial, status));
-        let exit = match status.code().and_then(|code| u8::try_from(code).ok()) {
-            Some(exit_codes::DATA) => Exit::Data,
-            Some(exit_codes::CLUSTER) => Exit::Cluster,
-            Some(exit_codes::STORAGE) => Exit::Storage,
-            _ => Exit::Internal,
-        };
-        let help = format!(
-            "other trials would fail alike, so the sweep stops; its output is in {}/log.txt; the same command goes on",
-            folder.display()
-        );
-        Failure::with_help(exit, what, help)
-    }
-
     /// Asks all trials to end after an error.
     fn stop(&self, error: Failure) -> Option<Failure> {
         self.ask_all();
@@ -226,52 +212,6 @@ impl SweepSearch<'_> {
     }
 
     fn ask_all(&self) {
-        self.running.values().flatten().copied().for_each(trial::ask_to_end);
-    }
-}
-
-/// What the end of a process means for the sweep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndKind {
-    Well,
-    Interrupted,
-    /// By its own values: it diverged, the job is none, or memory ran out.
-    Failed,
-    /// By something that other trials would meet too.
-    Hopeless,
-}
-
-impl EndKind {
-    fn of(status: ExitStatus) -> Self {
-        use std::os::unix::process::ExitStatusExt;
-        match status.code() {
-            Some(0) => Self::Well,
-            Some(130 | 143) => Self::Interrupted,
-            Some(code) if [exit_codes::DIVERGED, exit_codes::USAGE].map(i32::from).contains(&code) => Self::Failed,
-            Some(134..=139) => Self::Failed,
-            Some(_) => Self::Hopeless,
-            // Asked before it could handle a signal.
-            None if status.signal() == Some(rustix::process::Signal::TERM.as_raw()) => Self::Interrupted,
-            None => Self::Failed,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::process::ExitStatusExt;
-
-    use super::*;
-
-    #[test]
-    fn a_trial_fails_by_its_values_and_the_sweep_by_what_all_trials_meet() {
-        let of = |code: i32| EndKind::of(ExitStatus::from_raw(code << 8));
-        assert_eq!([0, 143, 130].map(of), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
-        assert_eq!([5, 2, 137].map(of), [EndKind::Failed; 3]);
-        assert_eq!([1, 3, 4, 6].map(of), [EndKind::Hopeless; 4]);
-        assert_eq!(
-            [9, 15].map(|signal| EndKind::of(ExitStatus::from_raw(signal))),
-            [EndKind::Failed, EndKind::Interrupted]
-        );
+        self.running.values().flatten().copied().for_each(ask_to_end);
     }
 }

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use zagros_job::threads::{Machine, cores};
+use zagros_job::threads::cores;
 use zagros_job::{Job, ValidationPart};
-use zagros_shell::{Exit, Failure, is_key_given, load_job};
+use zagros_shell::{Exit, Failure, load_job};
 use zagros_sweep::{Metric, RungUnit, Rungs, Sampler, Space, SpaceError, SweepPlan, Values};
 use zagros_zip::ZipEq;
 
 use crate::args::SweepArgs;
+use crate::train_process::{folder_set, thread_sets};
 
 /// Keys that cannot be searched, and why.
 const FIXED: [(&str, &str); 7] = [
@@ -77,8 +78,7 @@ impl SweepSetup {
     /// As [`Self::values`], with what a trial's process needs besides: its folder, its share of the cores.
     pub(super) fn sets_of_process(&self, values: &Values, folder: &std::path::Path) -> Vec<String> {
         let mut sets = self.values(values);
-        // A JSON text is a TOML text.
-        sets.push(format!("output.folder={}", serde_json::Value::from(folder.display().to_string())));
+        sets.push(folder_set(folder));
         if !self.save_models {
             sets.push("output.save_model=false".to_owned());
         }
@@ -88,11 +88,8 @@ impl SweepSetup {
                 sets.push(format!("train.evaluate_every={}", rungs.first()));
             }
         }
-        let share = Machine { cores: (cores() / self.jobs).max(1), workers: 1, servers: 0 }.plan();
-        let threads =
-            [("train.threads", share.torch), ("data.threads", share.parse), ("cluster.server_threads", share.server)];
-        let planned = threads.into_iter().filter(|(key, _)| !is_key_given(&self.file, &sets, key)).collect::<Vec<_>>();
-        sets.extend(planned.into_iter().map(|(key, threads)| format!("{key}={threads}")));
+        let threads = thread_sets(&self.file, &sets, self.jobs);
+        sets.extend(threads);
         sets
     }
 

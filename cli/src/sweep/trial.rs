@@ -1,34 +1,24 @@
 //! A trial's process, and what its run folder says of it.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ExitStatus;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use rustix::process::Pid;
 use zagros_dense_worker::{Evaluation, RunFolder};
-use zagros_plumbing::Deadline;
-use zagros_shell::{Exit, Failure, last_error};
 use zagros_sweep::{RungUnit, Rungs, Task, TrialMeasures, Values};
 
 use super::setup::SweepSetup;
 use crate::page::Record;
-use crate::resume::failed;
+use crate::train_process::{TrainProcess, newest_run};
 
 const HELD_OUT: &str = "validation";
-/// What a trial's process prints, in its folder.
-const LOG: &str = "log.txt";
-/// How long a process of a sweep that was killed may take to save and end.
-const EARLIER: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(100);
 
 /// A process that trains a trial to a rung.
 pub(super) struct TrialProcess {
     pub(super) task: Task,
-    child: Child,
-    started: Instant,
+    process: TrainProcess,
 }
 
 /// The end of a process.
@@ -59,72 +49,28 @@ impl TrialProcess {
     /// When a file or a process cannot be made.
     pub(super) fn start(setup: &SweepSetup, values: &Values, task: Task) -> io::Result<Self> {
         let folder = std::path::absolute(folder(&setup.folder, task.trial))?;
-        std::fs::create_dir_all(&folder)?;
-        let log = File::options().create(true).append(true).open(folder.join(LOG))?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.arg("train").arg(&setup.file).arg("--exit-with-parent");
-        for set in setup.sets_of_process(values, &folder) {
-            command.args(["--set", &set]);
-        }
+        let mut options = Vec::new();
         if let Some(rungs) = setup.plan.rungs.as_ref().filter(|rungs| task.rung + 1 < rungs.levels.len()) {
             let option = match rungs.unit {
                 RungUnit::Steps => "--pause-after-steps",
                 RungUnit::Epochs => "--pause-after-epochs",
             };
-            command.args([option, &rungs.levels[task.rung].to_string()]);
+            options = vec![option.to_owned(), rungs.levels[task.rung].to_string()];
         }
-        let child = command
-            // An open pipe. It closes when this process dies, in whatever way, and the child then saves and ends.
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            // A Ctrl-C at the terminal reaches only this process, which asks the children to end.
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        Ok(Self { task, child, started: Instant::now() })
+        let sets = setup.sets_of_process(values, &folder);
+        Ok(Self { task, process: TrainProcess::start(&setup.file, &folder, &sets, &options)? })
     }
 
     /// Its process id, while it runs.
     pub(super) fn pid(&self) -> Option<Pid> {
-        self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()))
+        self.process.pid()
     }
 
-    /// Waits for its end. Its standard input stays open until then.
-    pub(super) async fn ended(mut self) -> TrialEnd {
-        let stdin = self.child.stdin.take();
-        let status = self.child.wait().await;
-        drop(stdin);
-        TrialEnd { task: self.task, status, length: self.started.elapsed() }
+    /// Waits for its end.
+    pub(super) async fn ended(self) -> TrialEnd {
+        let (status, length) = self.process.ended().await;
+        TrialEnd { task: self.task, status, length }
     }
-}
-
-/// Waits until no process of an earlier command trains in the run of a trial: one whose sweep was killed is still saving.
-///
-/// # Errors
-/// When it does not end, or its lock cannot be read.
-pub(super) async fn wait_for_earlier(sweep: &Path, trial: usize) -> Result<(), Failure> {
-    let Some(run) = newest_run(&folder(sweep, trial)) else { return Ok(()) };
-    let deadline = Deadline::after(EARLIER);
-    while run.lock().map_err(failed)?.is_none() {
-        if deadline.is_past() {
-            let what = format!("another process trains in {}", run.path().display());
-            return Err(Failure::with_help(Exit::Cluster, what, "end it; the same command then goes on"));
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    Ok(())
-}
-
-/// Asks a process to save and end.
-pub(super) fn ask_to_end(pid: Pid) {
-    // It may have ended since, which is the aim.
-    let _ = kill_process(pid, Signal::TERM);
-}
-
-/// Why a process failed: the last error that it printed, else how it ended.
-pub(super) fn reason(sweep: &Path, trial: usize, status: ExitStatus) -> String {
-    last_error(&folder(sweep, trial).join(LOG)).unwrap_or_else(|| status.to_string())
 }
 
 /// The measures of a trial at a rung, if its run has come there. A run that ended before, by early stopping, has those of its end.
@@ -149,13 +95,6 @@ pub(super) fn measured(sweep: &Path, rungs: Option<&Rungs>, Task { trial, rung }
 pub(super) fn tested(sweep: &Path, trial: usize) -> Option<Evaluation> {
     let run = newest_run(&folder(sweep, trial)).filter(RunFolder::is_complete)?;
     Record::read(&run).ok()?.summary?.evaluation
-}
-
-/// The run folder of a trial. The order of names is that of starts.
-fn newest_run(trial: &Path) -> Option<RunFolder> {
-    let folders = std::fs::read_dir(trial).ok()?.filter_map(Result::ok).map(|entry| entry.path());
-    let newest = folders.filter(|path| path.join("job.toml").is_file()).max()?;
-    RunFolder::open(newest).ok()
 }
 
 fn measures(evaluation: &Evaluation) -> TrialMeasures {

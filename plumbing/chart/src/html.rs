@@ -3,9 +3,10 @@
 /// Colours by role, light and dark; text in units of the reader's own font size.
 const STYLE: &str = r#"
 :root { color-scheme: light dark; --page: #f7f7f5; --card: #fff; --ink: #1a1a19; --soft: #5c5b57; --rule: #e3e2dd;
-  --c0: #2a78d6; --c1: #c2410c; --c2: #15803d; --c3: #7c3aed; }
+  --c0: #2a78d6; --c1: #c2410c; --c2: #15803d; --c3: #7c3aed; --c4: #b45309; --c5: #0e7490; --c6: #be185d; --c7: #4d7c0f; }
 @media (prefers-color-scheme: dark) { :root { --page: #131312; --card: #1d1d1b; --ink: #efeee9; --soft: #a3a29b;
-  --rule: #33322f; --c0: #5b9cf0; --c1: #f08c4f; --c2: #4cc27a; --c3: #b18cf5; } }
+  --rule: #33322f; --c0: #5b9cf0; --c1: #f08c4f; --c2: #4cc27a; --c3: #b18cf5;
+  --c4: #e0b04f; --c5: #4fc3dd; --c6: #f08ab8; --c7: #a9cf5b; } }
 * { box-sizing: border-box; }
 body { margin: 0; padding: 1.5rem 1rem 3rem; background: var(--page); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -26,11 +27,14 @@ svg { width: 100%; height: auto; display: block; } svg text { font-size: 11px; f
 .grid { stroke: var(--rule); } .axis { stroke: var(--soft); } .mark { stroke: var(--soft); stroke-dasharray: 3 3; }
 .why { font-weight: 600; } .curve { fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 polyline.c0 { stroke: var(--c0); } polyline.c1 { stroke: var(--c1); } polyline.c2 { stroke: var(--c2); } polyline.c3 { stroke: var(--c3); }
+polyline.c4 { stroke: var(--c4); } polyline.c5 { stroke: var(--c5); } polyline.c6 { stroke: var(--c6); } polyline.c7 { stroke: var(--c7); }
 circle.c0 { fill: var(--c0); } circle.c1 { fill: var(--c1); } circle.c2 { fill: var(--c2); } circle.c3 { fill: var(--c3); }
+circle.c4 { fill: var(--c4); } circle.c5 { fill: var(--c5); } circle.c6 { fill: var(--c6); } circle.c7 { fill: var(--c7); }
 circle { stroke: var(--card); stroke-width: 1.5; }
 .legend span { margin-right: 1rem; white-space: nowrap; } .legend i { display: inline-block; margin-right: .4em; vertical-align: middle; }
 i.line { width: 1.1em; height: 3px; border-radius: 2px; } i.dot { width: .65em; height: .65em; border-radius: 50%; }
 i.c0 { background: var(--c0); } i.c1 { background: var(--c1); } i.c2 { background: var(--c2); } i.c3 { background: var(--c3); }
+i.c4 { background: var(--c4); } i.c5 { background: var(--c5); } i.c6 { background: var(--c6); } i.c7 { background: var(--c7); }
 .card { padding: .4rem .8rem; overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .9rem .35rem 0; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule); }

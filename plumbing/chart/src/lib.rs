@@ -7,5 +7,7 @@
 pub mod axis;
 mod chart;
 pub mod html;
+mod log_chart;
 
 pub use self::chart::{Chart, ChartSeries};
+pub use self::log_chart::{COLOURS, LogChart, LogMark, LogSeries, log_ticks};

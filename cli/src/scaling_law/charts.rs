@@ -1,0 +1,183 @@
+//! The charts of a family: what is above the floor against size, samples and compute, and lines of equal loss.
+
+use zagros_chart::{LogChart, LogMark, LogSeries};
+use zagros_scaling::{Law, LawCell, Measurements};
+
+use super::analysis::Analysis;
+
+/// Points of a curve.
+const POINTS: usize = 60;
+/// Lines of equal loss.
+const LEVELS: usize = 6;
+/// How far beyond the measurements curves are drawn, as a factor.
+const BEYOND: f64 = 8.0;
+
+/// All charts of a law.
+pub(super) fn charts(analysis: &Analysis) -> Vec<LogChart> {
+    let (Some(law), Some(measured)) = (analysis.law(), &analysis.measured) else { return Vec::new() };
+    let family = FamilyCharts { analysis, law, measured };
+    let mut charts = vec![family.by_size(), family.by_samples(), family.by_compute()];
+    charts.extend(family.equal_loss());
+    charts
+}
+
+struct FamilyCharts<'a> {
+    analysis: &'a Analysis,
+    law: &'a Law,
+    measured: &'a Measurements,
+}
+
+impl FamilyCharts<'_> {
+    fn above(&self, loss: f64) -> f64 {
+        loss - self.law.floor
+    }
+
+    fn chart(&self, of: &str, across: &str, series: Vec<LogSeries>) -> LogChart {
+        LogChart {
+            title: format!("Log loss above the floor, by {of}"),
+            subtitle: format!("loss − E, nats, with E = {:.4}", self.law.floor),
+            across: across.to_owned(),
+            series,
+        }
+    }
+
+    /// Name of a size, as it was asked for.
+    fn name(&self, parameters: f64) -> String {
+        let of_size = self.analysis.points.iter().find(|point| point.measured.parameters == parameters);
+        of_size.map_or_else(|| format!("{parameters}"), |point| point.size.clone())
+    }
+
+    fn by_size(&self) -> LogChart {
+        let most = self.measured.samples().last().copied().unwrap_or(1.0);
+        let at = |samples: f64| {
+            let here = self.measured.all().iter().filter(move |one| one.samples == samples);
+            here.map(|one| (one.parameters, self.above(one.loss))).collect::<Vec<_>>()
+        };
+        let line = |parameters: f64| (parameters, self.above(self.law.loss(parameters, most)));
+        let mut series = vec![
+            LogSeries {
+                name: "law, most samples".to_owned(),
+                colour: 0,
+                mark: LogMark::Line,
+                points: curve(&self.sizes(), line),
+            },
+            LogSeries { name: "each run".to_owned(), colour: 0, mark: LogMark::Dots, points: at(most) },
+        ];
+        series.extend(self.forecast_series(|parameters, _| parameters));
+        self.chart("size", "dense parameters N", series)
+    }
+
+    /// Forecast and truth of the next size, at a place on the axis.
+    fn forecast_series(&self, place: fn(f64, f64) -> f64) -> Vec<LogSeries> {
+        let Some(kept) = &self.analysis.forecast else { return Vec::new() };
+        let (target, forecast) = (kept.forecast.target, &kept.forecast);
+        let x = place(target.parameters, target.samples);
+        let dots = |name: &str, colour, values: Vec<f64>| LogSeries {
+            name: name.to_owned(),
+            colour,
+            mark: LogMark::Dots,
+            points: values.into_iter().map(|loss| (x, self.above(loss))).collect(),
+        };
+        let interval = [forecast.low, forecast.high].map(|loss| (x, self.above(loss))).to_vec();
+        let mut series = vec![
+            LogSeries { name: "interval".to_owned(), colour: 1, mark: LogMark::Line, points: interval },
+            dots("forecast", 1, vec![forecast.loss]),
+        ];
+        series.extend(self.analysis.verification.as_ref().map(|truth| dots("truth", 2, vec![truth.loss])));
+        series
+    }
+
+    fn by_samples(&self) -> LogChart {
+        let mut series = Vec::new();
+        for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
+            let of_size = self.cells().filter(|cell| cell.parameters == parameters);
+            let points = of_size.map(|cell| (cell.samples, self.above(cell.mean()))).collect();
+            let line = |samples: f64| (samples, self.above(self.law.loss(parameters, samples)));
+            series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
+            let points = curve(&self.measured.samples(), line);
+            series.push(LogSeries { name: String::new(), colour, mark: LogMark::Line, points });
+        }
+        self.chart("samples", "samples D", series)
+    }
+
+    fn by_compute(&self) -> LogChart {
+        let mut series = Vec::new();
+        for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
+            let of_size = self.cells().filter(|cell| cell.parameters == parameters);
+            let points = of_size.map(|cell| (cell.compute(), self.above(cell.mean()))).collect();
+            series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
+        }
+        let computes: Vec<f64> = self.cells().map(|cell| cell.compute()).collect();
+        let best = |compute: f64| self.law.optimum(compute).map(|best| (compute, self.above(best.loss)));
+        let best: Vec<(f64, f64)> = spaced(&computes).into_iter().filter_map(best).collect();
+        series.push(LogSeries {
+            name: "best for the compute".to_owned(),
+            colour: 0,
+            mark: LogMark::Dashes,
+            points: best,
+        });
+        series.extend(self.forecast_series(|parameters, samples| 6.0 * parameters * samples));
+        self.chart("compute", "training compute C = 6·N·D, FLOP", series)
+    }
+
+    /// Lines of equal loss over size and samples, of a law of both.
+    fn equal_loss(&self) -> Option<LogChart> {
+        let sizes = self.sizes();
+        let samples = self.measured.samples();
+        let (least, most) = (samples.first()? / 2.0, samples.last()? * BEYOND);
+        let mut series = Vec::new();
+        let worst = self.law.loss(*sizes.first()?, *samples.first()?);
+        let best = self.law.loss(sizes.last()? * BEYOND, most);
+        for level in 0..LEVELS {
+            // Evenly in the logarithm of what is above the floor.
+            let share = (level as f64 + 0.5) / LEVELS as f64;
+            let above = self.above(worst).powf(1.0 - share) * self.above(best).powf(share);
+            let loss = self.law.floor + above;
+            let point = |parameters: f64| Some((parameters, self.law.samples_for(loss, parameters)?));
+            let line = spaced(&sizes).into_iter().filter_map(point);
+            let points = line.filter(|point| (least..=most).contains(&point.1)).collect();
+            series.push(LogSeries { name: format!("{loss:.4}"), colour: level, mark: LogMark::Line, points });
+        }
+        let computes: Vec<f64> = self.cells().map(|cell| cell.compute()).collect();
+        let best = spaced(&computes).into_iter().filter_map(|compute| self.law.optimum(compute));
+        let inside = |point: &(f64, f64)| (least..=most).contains(&point.1);
+        let best: Vec<(f64, f64)> = best.map(|best| (best.parameters, best.samples)).filter(inside).collect();
+        if best.is_empty() {
+            return None;
+        }
+        series.push(LogSeries {
+            name: "best for the compute".to_owned(),
+            colour: 6,
+            mark: LogMark::Dashes,
+            points: best,
+        });
+        let runs = self.cells().map(|cell| (cell.parameters, cell.samples)).collect();
+        series.push(LogSeries { name: "measured".to_owned(), colour: 7, mark: LogMark::Dots, points: runs });
+        Some(LogChart {
+            title: "Lines of equal log loss".to_owned(),
+            subtitle: "samples D that a size needs for a log loss, by the law".to_owned(),
+            across: "dense parameters N".to_owned(),
+            series,
+        })
+    }
+
+    fn sizes(&self) -> Vec<f64> {
+        let next = self.analysis.forecast.as_ref().map(|kept| kept.forecast.target.parameters);
+        self.measured.sizes().into_iter().chain(next).collect()
+    }
+
+    fn cells(&self) -> impl Iterator<Item = LawCell> {
+        self.measured.cells().into_iter()
+    }
+}
+
+fn curve(places: &[f64], point: impl Fn(f64) -> (f64, f64)) -> Vec<(f64, f64)> {
+    spaced(places).into_iter().map(point).collect()
+}
+
+/// Places from the smallest to the largest, evenly in the logarithm.
+fn spaced(places: &[f64]) -> Vec<f64> {
+    let least = places.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = places.iter().copied().fold(0.0, f64::max);
+    (0..=POINTS).map(|place| least * (most / least).powf(place as f64 / POINTS as f64)).collect()
+}

@@ -1,0 +1,133 @@
+//! `zagros scaling-law`: trains a family of sizes, fits a law to it, and forecasts the next size.
+//!
+//! ```text
+//!  speed of two sizes ─► plan within --budget (family.json) ─► zagros train JOB --set model.size=… (a process for each size and seed)
+//!                                                                    │ log loss after 1/8, 1/4, 1/2 and all of the rows
+//!  report.html, scaling-law.json ◄── verification.json ◄── next size ◄── forecast.json ◄── zagros_scaling: law, interval
+//! ```
+//!
+//! The run folders hold what was measured, and the plan says which runs there are. So the same command goes on after any end, and trains
+//! no run twice. The forecast is durable before the next size is trained.
+
+mod analysis;
+mod charts;
+mod member;
+mod page;
+mod report;
+mod setup;
+mod speed;
+mod state;
+mod training;
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use zagros_dense_worker::RunFolder;
+use zagros_plumbing::lifecycle::Shutdown;
+use zagros_scaling::{Family, ForecastDecision};
+use zagros_shell::{Exit, Failure, note, watch_signals};
+
+use self::analysis::{Analysis, Verification};
+use self::member::{Member, MemberPoint};
+use self::setup::FamilySetup;
+use self::state::FamilyPlan;
+use self::training::TrainingEnd;
+use crate::args::ScalingLawArgs;
+use crate::report::interrupted;
+use crate::resume::failed;
+
+/// Far enough away for a family without a budget.
+const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+/// Part of the budget that a plan may use: a short run is not exact.
+const PLANNED: f64 = 0.85;
+
+/// Trains the family, and prints and writes what came of it.
+///
+/// # Errors
+/// What is wrong with the job or the sizes, and what keeps runs from being trained at all. What is measured stays measured.
+pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
+    let started = Instant::now();
+    let setup = FamilySetup::of(&args)?;
+    std::fs::create_dir_all(&setup.folder).map_err(|error| {
+        let what = format!("{} cannot be made: {error}", setup.folder.display());
+        Failure::with_help(Exit::Storage, what, "make room or change output.folder")
+    })?;
+    let Some(_lock) = RunFolder::open(&setup.folder).and_then(|folder| folder.lock()).map_err(failed)? else {
+        let what = format!("another process trains a family in {}", setup.folder.display());
+        return Err(Failure::with_help(Exit::Usage, what, "wait for it, or train another family: --folder FOLDER"));
+    };
+    let shutdown = Shutdown::new();
+    let signals = watch_signals(&shutdown)?;
+    let plan = tokio::select! {
+        plan = plan(&setup, &args) => plan?,
+        () = shutdown.requested() => return Ok(interrupted(&signals)),
+    };
+    report::print_plan(&setup, &plan);
+    let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
+    let members: Vec<Member> = plan.family.runs.iter().map(|run| Member::of(&setup, run)).collect();
+    let mut end = training::train(&setup, &members, &shutdown, deadline).await?;
+    let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.points(&setup)).flatten().collect();
+    let mut analysis = Analysis::of(&setup, &plan, points);
+    if end == TrainingEnd::Over {
+        analysis.keep_forecast(&setup)?;
+        if args.verify && analysis.is_forecast() {
+            end = verify(&setup, &mut analysis, &shutdown, deadline).await?;
+        }
+    }
+    report::write_files(&setup, &plan, &analysis)?;
+    report::print(&setup, &analysis);
+    match end {
+        TrainingEnd::Over => Ok(Exit::Success),
+        TrainingEnd::OutOfTime => {
+            note!("the time of --budget is over; the same command goes on");
+            Ok(Exit::Success)
+        }
+        TrainingEnd::Stopped => {
+            note!("stopped; the same command goes on");
+            Ok(interrupted(&signals))
+        }
+    }
+}
+
+/// The plan of an earlier command, or a new one.
+async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, Failure> {
+    if let Some(plan) = FamilyPlan::read(setup)? {
+        note!("going on with the family in {}", setup.folder.display());
+        return Ok(plan);
+    }
+    let speed = speed::measure(setup).await?;
+    let request = setup.request(speed.held_out, args.verify);
+    let family = if args.budget.is_zero() {
+        Family::whole(&request, &speed.cost)
+    } else {
+        let family = Family::within(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
+        family.map_err(|error| Failure::from_error(Exit::Usage, error))?
+    };
+    FamilyPlan::write(setup, speed.cost, speed.held_out, family)
+}
+
+/// Trains the next size, and compares it with its forecast, which is durable by now.
+async fn verify(
+    setup: &FamilySetup,
+    analysis: &mut Analysis,
+    shutdown: &Shutdown,
+    deadline: Instant,
+) -> Result<TrainingEnd, Failure> {
+    let member = Member::next(setup, &analysis.shares);
+    note!("training the next size, {}", setup.next.size);
+    let end = training::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
+    let truth = member.points(setup).and_then(|points| points.last().cloned());
+    if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
+        let verification = Verification::of(forecast, &truth);
+        state::write_json(&setup.folder.join(state::VERIFICATION), &verification)?;
+        analysis.verification = Some(verification);
+    }
+    Ok(end)
+}
+
+impl Analysis {
+    /// Whether there is a forecast to verify.
+    fn is_forecast(&self) -> bool {
+        self.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made)
+    }
+}

@@ -1,0 +1,327 @@
+//! A family of sizes as the command line describes it, checked before anything is trained.
+
+use std::path::PathBuf;
+
+use zagros_ingest::files;
+use zagros_job::threads::cores;
+use zagros_job::{Job, ModelSize, Schedule, TestPart, ValidationPart};
+use zagros_scaling::FamilyRequest;
+use zagros_shell::{Exit, Failure, load_job, note};
+
+use crate::args::ScalingLawArgs;
+use crate::steps::EpochPlan;
+
+/// Sizes of a family without `--sizes`, a factor of four apart.
+const SIZES: [ModelSize; 5] =
+    [ModelSize(28_000), ModelSize(111_000), ModelSize(440_000), ModelSize(1_800_000), ModelSize(7_000_000)];
+/// Sizes that a law needs.
+const LEAST_SIZES: usize = 3;
+
+/// One size of the family.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FamilySize {
+    /// As it was asked for.
+    pub(super) size: ModelSize,
+    /// Dense parameters that the network really has.
+    pub(super) parameters: u64,
+}
+
+/// A family that can start.
+pub(super) struct FamilySetup {
+    /// The job of the smallest size.
+    pub(super) job: Job,
+    /// Its file.
+    pub(super) file: PathBuf,
+    /// Changes of the command line.
+    pub(super) sets: Vec<String>,
+    /// From small to large.
+    pub(super) sizes: Vec<FamilySize>,
+    pub(super) next: FamilySize,
+    pub(super) seeds: u64,
+    /// Shares of the rows, from small to large.
+    pub(super) shares: Vec<f64>,
+    /// Steps after which a run has read the first share of the rows.
+    pub(super) unit: u64,
+    /// Rows of the training part, at least.
+    pub(super) rows: u64,
+    /// Whether each share is a run of its own.
+    pub(super) run_for_each_share: bool,
+    /// Runs side by side.
+    pub(super) jobs: usize,
+    /// The folder of the family.
+    pub(super) folder: PathBuf,
+}
+
+impl FamilySetup {
+    /// Loads the job with each size.
+    ///
+    /// # Errors
+    /// What is wrong with the job, a size or the shares.
+    pub(super) fn of(args: &ScalingLawArgs) -> Result<Self, Failure> {
+        let (file, sets) = (args.job.job.clone(), args.job.sets());
+        check_sets(&sets)?;
+        let load = |size: ModelSize| load_size(&file, &sets, size);
+        let sizes = if args.sizes.is_empty() { default_sizes(&load)? } else { given_sizes(&args.sizes, &load)? };
+        let next = load(args.next.unwrap_or_else(|| beyond(&sizes))).map(|(_, size)| size)?;
+        let largest = &sizes[sizes.len() - 1];
+        if next.parameters <= largest.parameters {
+            let what = format!("the next size {} is not larger than the largest one, {}", next.size, largest.size);
+            return Err(Failure::with_help(Exit::Usage, what, "give a larger one: --next SIZE"));
+        }
+        let (job, _) = load(sizes[0].size)?;
+        check_job(&job)?;
+        let shares = shares(&args.data)?;
+        let rows = rows(&job)?;
+        let unit = (shares[0] * rows as f64 / job.train.batch_size as f64) as u64;
+        if unit == 0 {
+            let what = format!("{:.4} of the {rows} training rows are less than one step", shares[0]);
+            return Err(Failure::with_help(
+                Exit::Usage,
+                what,
+                "give larger shares (--data), or a smaller train.batch_size",
+            ));
+        }
+        let run_for_each_share = follows_length(&job)?;
+        let planned = (cores() / 2).max(1);
+        let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX));
+        let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job));
+        let seeds = args.seeds;
+        Ok(Self { job, file, sets, sizes, next, seeds, shares, unit, rows, run_for_each_share, jobs, folder })
+    }
+
+    /// What is asked for, for a plan. `held_out` is the number of rows that are scored.
+    pub(super) fn request(&self, held_out: u64, verify: bool) -> FamilyRequest {
+        FamilyRequest {
+            sizes: self.sizes.iter().map(|size| size.parameters).collect(),
+            seeds: self.seeds,
+            shares: self.shares.clone(),
+            run_for_each_share: self.run_for_each_share,
+            rows: self.rows,
+            held_out,
+            next: verify.then_some(self.next.parameters),
+            jobs: self.jobs,
+        }
+    }
+
+    /// Steps of a share of the rows.
+    pub(super) fn steps(&self, share: f64) -> u64 {
+        // A halved family has shares of half a unit.
+        ((share / self.shares[0]) * self.unit as f64).round().max(1.0) as u64
+    }
+
+    /// Samples of so many steps.
+    pub(super) fn samples(&self, steps: u64) -> f64 {
+        (steps * self.job.train.batch_size as u64) as f64
+    }
+}
+
+/// Keys that the family decides.
+fn check_sets(sets: &[String]) -> Result<(), Failure> {
+    let fixed =
+        ["model.size", "train.seed", "train.max_steps", "train.epochs", "train.evaluate_every", "output.folder"];
+    let key = |set: &String| set.split('=').next().unwrap_or_default().trim().to_owned();
+    match sets.iter().map(key).find(|key| fixed.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => {
+            let what = format!("`{key}` is decided by the family");
+            Err(Failure::with_help(Exit::Usage, what, "use --sizes, --seeds, --data and --folder instead"))
+        }
+    }
+}
+
+/// The job with a size, and how many dense parameters it then has.
+fn load_size(file: &std::path::Path, sets: &[String], size: ModelSize) -> Result<(Job, FamilySize), Failure> {
+    let sets: Vec<String> = sets.iter().cloned().chain([size_set(size)]).collect();
+    let job = load_job(file, &sets)?;
+    let Some(parameters) = job.dense_parameters() else {
+        let what = "the network is a module of its own, whose size no key changes";
+        return Err(Failure::with_help(Exit::Usage, what, "choose another model.kind"));
+    };
+    Ok((job, FamilySize { size, parameters }))
+}
+
+/// The change to the job that gives it a size.
+pub(super) fn size_set(size: ModelSize) -> String {
+    format!("model.size=\"{size}\"")
+}
+
+/// The default sizes that the features allow; the job's own error if it has none of them.
+fn default_sizes(load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>) -> Result<Vec<FamilySize>, Failure> {
+    let loaded: Vec<_> = SIZES.into_iter().map(|size| load(size).map(|(_, size)| size)).collect();
+    let (mut sizes, mut failure): (Vec<FamilySize>, Option<Failure>) = (Vec::new(), None);
+    for (size, loaded) in zagros_zip::ZipEq::zip_eq(SIZES.into_iter(), loaded) {
+        match loaded {
+            Ok(size) => sizes.push(size),
+            Err(error) => {
+                note!("the size {size} cannot be had with this job, and is skipped");
+                failure = failure.or(Some(error));
+            }
+        }
+    }
+    match failure {
+        Some(failure) if sizes.len() < LEAST_SIZES => Err(failure),
+        _ => Ok(sizes),
+    }
+}
+
+fn given_sizes(
+    given: &[ModelSize],
+    load: &impl Fn(ModelSize) -> Result<(Job, FamilySize), Failure>,
+) -> Result<Vec<FamilySize>, Failure> {
+    let mut sizes = given.iter().map(|size| load(*size).map(|(_, size)| size)).collect::<Result<Vec<_>, _>>()?;
+    sizes.sort_by_key(|size| size.parameters);
+    sizes.dedup_by_key(|size| size.parameters);
+    if sizes.len() < LEAST_SIZES {
+        let what = format!("{} different sizes are given, and a law needs {LEAST_SIZES}", sizes.len());
+        return Err(Failure::with_help(Exit::Usage, what, "give more, such as --sizes 111k,440k,1.8m,7m"));
+    }
+    Ok(sizes)
+}
+
+/// As much larger than the largest size as that is than the one before.
+fn beyond(sizes: &[FamilySize]) -> ModelSize {
+    let of = |from_end: usize| sizes[sizes.len() - from_end].size.0 as f64;
+    let next = of(1) * of(1) / of(2);
+    // Three digits, as a size is written.
+    let digit = 10_f64.powf(next.log10().floor() - 2.0);
+    ModelSize(((next / digit).round() * digit) as u64)
+}
+
+fn check_job(job: &Job) -> Result<(), Failure> {
+    let usage = |what: &str, help: &str| Err(Failure::with_help(Exit::Usage, what, help));
+    if job.data.validation == ValidationPart::None && job.data.test == TestPart::None {
+        return usage(
+            "the job has no held-out part, on which sizes are compared",
+            "set data.validation_share = 0.1, or data.test",
+        );
+    }
+    if job.cluster.workers > 1 {
+        return usage(
+            "`cluster.workers` is more than 1, but a run of a family is one process",
+            "--set cluster.workers=1",
+        );
+    }
+    if job.train.start_from.is_some() {
+        return usage("`train.start_from` names a model, which has one size", "remove it: every size begins anew");
+    }
+    Ok(())
+}
+
+/// Shares from small to large, whole multiples of the first.
+fn shares(given: &[f64]) -> Result<Vec<f64>, Failure> {
+    let mut shares = given.to_vec();
+    shares.sort_by(f64::total_cmp);
+    shares.dedup();
+    let is_multiple = |share: &f64| ((share / shares[0]).round() - share / shares[0]).abs() < 1e-6;
+    match shares.iter().find(|share| !is_multiple(share)) {
+        None => Ok(shares),
+        Some(share) => {
+            let what = format!("the share {share} of --data is not a whole multiple of the smallest, {}", shares[0]);
+            Err(Failure::with_help(
+                Exit::Usage,
+                what,
+                "runs are measured every so many steps; give shares such as 0.125,0.25,0.5,1",
+            ))
+        }
+    }
+}
+
+fn rows(job: &Job) -> Result<u64, Failure> {
+    let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    EpochPlan::of(job, &found).map(|plan| plan.least_rows()).filter(|rows| *rows > 0).ok_or_else(|| {
+        let what = "the rows of the training part can neither be counted nor estimated";
+        Failure::with_help(
+            Exit::Data,
+            what,
+            "a family reads the training files again and again: standard input cannot be one",
+        )
+    })
+}
+
+/// Whether the learning rate follows the length of a run, so that each number of rows needs a run of its own.
+fn follows_length(job: &Job) -> Result<bool, Failure> {
+    let is_constant = |schedule: &Schedule| matches!(schedule, Schedule::Constant);
+    let all = [job.train.updates.schedule].into_iter().chain(job.tables.iter().map(|table| table.settings.schedule));
+    if all.clone().all(|schedule| is_constant(&schedule)) {
+        return Ok(false);
+    }
+    if job.uncounted().iter().any(|key| key.contains("schedule")) {
+        return Ok(true);
+    }
+    let what = "the learning rate follows a schedule in steps, and the runs of a family are of different lengths";
+    Err(Failure::with_help(
+        Exit::Usage,
+        what,
+        "give it in epochs, such as decay = { epochs = 1 }, without train.epoch_steps; or remove it",
+    ))
+}
+
+fn default_folder(job: &Job) -> PathBuf {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name: String = job.name.chars().map(plain).collect();
+    job.output.folder.join(format!("{}-scaling", name.trim_start_matches(['.', '-'])))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Arguments, Command};
+
+    const JOB: &str = "name = 'ads'\n[data]\nformat = 'delimited'\ntrain = 'rows.csv'\nvalidation_share = 0.1\n\
+         [features]\nlabel = 'y'\ncategorical = ['a', 'b']\n[embedding]\ndim = 4\n[model]\nkind = 'ffnn'\n[train]\nbatch_size = 10\n";
+
+    fn setup(text: &str, arguments: &str) -> Result<FamilySetup, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.toml");
+        std::fs::write(&file, text).unwrap();
+        let rows: String = (0..1000).map(|row| format!("{},{},{}\n", row % 2, row % 7, row % 11)).collect();
+        std::fs::write(folder.path().join("rows.csv"), format!("y,a,b\n{rows}")).unwrap();
+        let words = ["zagros", "scaling-law", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
+        let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Command::ScalingLaw(args) = parsed.command else { panic!("another command") };
+        FamilySetup::of(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
+    }
+
+    #[test]
+    fn a_family_is_planned_from_few_words() {
+        let family = setup(JOB, "--sizes 4k,1k,2k --data 0.25,1,0.5 --jobs 3").unwrap();
+        assert_eq!(family.sizes.iter().map(|size| size.size.0).collect::<Vec<_>>(), [1000, 2000, 4000]);
+        // A factor of two further; the network has about as many weights.
+        let (wanted, real) = (family.next.size.0 as f64, family.next.parameters as f64);
+        assert!((wanted / 8000.0 - 1.0).abs() < 0.1 && (real / wanted - 1.0).abs() < 0.1, "{:?}", family.next);
+        assert_eq!((family.shares.clone(), family.jobs, family.run_for_each_share), (vec![0.25, 0.5, 1.0], 3, false));
+        // About 900 rows are trained on, a quarter of which are 22 steps of 10.
+        assert!((20..=24).contains(&family.unit), "{}", family.unit);
+        assert_eq!((family.steps(0.25), family.steps(1.0), family.samples(8)), (family.unit, 4 * family.unit, 80.0));
+        assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
+        let defaults = setup(JOB, "").unwrap();
+        assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));
+        assert_eq!(defaults.next.size.to_string(), "27.2m");
+    }
+
+    #[test]
+    fn a_schedule_in_epochs_makes_a_run_of_each_share() {
+        let linear = |decay: &str| format!("{JOB}schedule = {{ kind = 'linear', decay = {decay} }}\n");
+        assert!(setup(&linear("{ epochs = 1 }"), "--sizes 1k,2k,4k").unwrap().run_for_each_share);
+        let refused = setup(&linear("50"), "--sizes 1k,2k,4k").err().unwrap();
+        assert!(refused.contains("in steps") && refused.contains("epochs"), "{refused}");
+    }
+
+    #[test]
+    fn what_makes_no_family_is_refused() {
+        let refused = |text: &str, arguments: &str| setup(text, arguments).err().unwrap();
+        assert!(refused(JOB, "--sizes 1k,2k").contains("a law needs 3"));
+        assert!(refused(JOB, "--sizes 1k,2k,4k --next 3k").contains("not larger"));
+        assert!(refused(JOB, "--sizes 1k,2k,4k --data 0.4,1").contains("whole multiple"));
+        assert!(refused(JOB, "--sizes 1k,2k,4k --data 0.001,1").contains("less than one step"));
+        assert!(refused(JOB, "--sizes 1k,2k,4x").contains("4x"));
+        assert!(refused(JOB, "--sizes 1k,2k,4k --set train.epochs=2").contains("decided by the family"));
+        let without = JOB.replace("validation_share = 0.1\n", "");
+        assert!(refused(&without, "--sizes 1k,2k,4k").contains("no held-out part"));
+        let widths = JOB.replace("kind = 'ffnn'", "kind = 'ffnn'\nhidden = [8]");
+        assert!(refused(&widths, "--sizes 1k,2k,4k").contains("hidden"));
+        assert!(refused(&JOB.replace("batch_size", "start_from = '/model'\nbatch_size"), "").contains("start_from"));
+    }
+}

@@ -1,0 +1,89 @@
+//! What a run costs on this machine, from two short runs: of the smallest size and of the largest.
+
+use tokio::time::Instant;
+use zagros_scaling::RunCost;
+use zagros_shell::{Exit, Failure, OrInternal, note};
+
+use super::member::process_sets;
+use super::setup::{FamilySetup, FamilySize};
+use crate::page::Record;
+use crate::train_process::{EndKind, TrainProcess, hopeless, newest_run, reason};
+
+/// Steps of a short run. The first ones are slow, so a plan has time to spare.
+const STEPS: u64 = 40;
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct MeasuredSpeed {
+    pub(super) cost: RunCost,
+    /// Rows of the held-out part.
+    pub(super) held_out: u64,
+}
+
+/// A short run.
+struct ShortRun {
+    /// Seconds of a sample.
+    sample: f64,
+    /// Seconds of the process besides training.
+    rest: f64,
+    held_out: u64,
+}
+
+/// Trains both for a few steps.
+///
+/// # Errors
+/// When one of them fails, or measures no log loss.
+pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failure> {
+    let (small, large) = (&setup.sizes[0], &setup.sizes[setup.sizes.len() - 1]);
+    note!("measuring the speed of the sizes {} and {}", small.size, large.size);
+    let (first, second) = (short_run(setup, small).await?, short_run(setup, large).await?);
+    let line = |size: &FamilySize, run: &ShortRun| (size.parameters as f64, run.sample);
+    let cost = RunCost::of(0.0, line(small, &first), line(large, &second));
+    // The rest of the process is its start and the scoring of the held-out part.
+    let scoring = cost.seconds(small.parameters as f64, 0.0, first.held_out as f64);
+    let start = (first.rest - scoring).max(0.0);
+    Ok(MeasuredSpeed { cost: RunCost { start, ..cost }, held_out: first.held_out })
+}
+
+async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, Failure> {
+    let folder = std::path::absolute(setup.folder.join(format!("speed-{}", size.size))).or_internal()?;
+    let steps = STEPS.min(setup.steps(setup.shares[setup.shares.len() - 1]));
+    let sets = process_sets(setup, size.size, &folder, steps);
+    let started = Instant::now();
+    let process = TrainProcess::start(&setup.file, &folder, &sets, &["--fresh".to_owned()]).or_internal()?;
+    let (status, _) = process.ended().await;
+    let wall = started.elapsed().as_secs_f64();
+    let status = status.or_internal()?;
+    let name = format!("a short run of size {}", size.size);
+    match EndKind::of(status) {
+        EndKind::Well => {}
+        EndKind::Failed => {
+            let what = format!("{name} failed: {}", reason(&folder, status));
+            return Err(Failure::with_help(Exit::Usage, what, format!("its output is in {}", folder.display())));
+        }
+        EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless(&name, "family", &folder, status)),
+    }
+    let record = newest_run(&folder).and_then(|run| Record::read(&run).ok());
+    let summary = record.as_ref().and_then(|record| record.summary.as_ref());
+    let Some(summary) = summary.filter(|summary| summary.samples > 0) else {
+        return Err(Failure::with_help(
+            Exit::Data,
+            format!("{name} trained on no sample"),
+            "look at the data of the job",
+        ));
+    };
+    let scored = summary.validation.as_ref().or(summary.evaluation.as_ref());
+    let Some(scored) = scored.filter(|scored| scored.logloss.is_some()) else {
+        let what = format!("{name} has no log loss of a held-out part");
+        return Err(Failure::with_help(
+            Exit::Usage,
+            what,
+            "a scaling law is one of the log loss: of labels of kind click or classes",
+        ));
+    };
+    Ok(ShortRun {
+        sample: summary.seconds / summary.samples as f64,
+        rest: (wall - summary.seconds).max(0.0),
+        held_out: scored.samples,
+    })
+}

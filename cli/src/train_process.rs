@@ -1,0 +1,193 @@
+//! Processes of `zagros train` that another command starts, side by side: of a sweep's trials, and of a family of sizes.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+use zagros_dense_worker::RunFolder;
+use zagros_job::threads::{Machine, cores};
+use zagros_plumbing::{Deadline, exit_codes};
+use zagros_shell::{Exit, Failure, is_key_given, last_error};
+
+use crate::resume::failed;
+
+/// What a process prints, in its folder.
+const LOG: &str = "log.txt";
+/// How long a process of a command that was killed may take to save and end.
+const EARLIER: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(100);
+
+/// A process that trains. Its run folder is made in a folder of its own.
+pub(crate) struct TrainProcess {
+    child: Child,
+    started: Instant,
+}
+
+impl TrainProcess {
+    /// Starts it in `folder`, with changes to the job and options of `zagros train`. It resumes what an earlier process has left there.
+    ///
+    /// # Errors
+    /// When a file or a process cannot be made.
+    pub(crate) fn start(job: &Path, folder: &Path, sets: &[String], options: &[String]) -> io::Result<Self> {
+        std::fs::create_dir_all(folder)?;
+        let log = File::options().create(true).append(true).open(folder.join(LOG))?;
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("train").arg(job).arg("--exit-with-parent");
+        for set in sets {
+            command.args(["--set", set]);
+        }
+        let child = command
+            .args(options)
+            // An open pipe. It closes when this process dies, in whatever way, and the child then saves and ends.
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            // A Ctrl-C at the terminal reaches only this process, which asks the children to end.
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Self { child, started: Instant::now() })
+    }
+
+    /// Its process id, while it runs.
+    pub(crate) fn pid(&self) -> Option<Pid> {
+        self.child.id().and_then(|id| Pid::from_raw(id.cast_signed()))
+    }
+
+    /// Waits for its end, and says how long it ran. Its standard input stays open until then.
+    pub(crate) async fn ended(mut self) -> (io::Result<ExitStatus>, Duration) {
+        let stdin = self.child.stdin.take();
+        let status = self.child.wait().await;
+        drop(stdin);
+        (status, self.started.elapsed())
+    }
+}
+
+/// A change to the job that puts the run folder of a process into `folder`.
+pub(crate) fn folder_set(folder: &Path) -> String {
+    // A JSON text is a TOML text.
+    format!("output.folder={}", serde_json::Value::from(folder.display().to_string()))
+}
+
+/// Changes to the job that give a process its part of the cores, where nobody has said how many threads it has.
+pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<String> {
+    let part = Machine { cores: (cores() / processes.max(1)).max(1), workers: 1, servers: 0 }.plan();
+    let threads =
+        [("train.threads", part.torch), ("data.threads", part.parse), ("cluster.server_threads", part.server)];
+    let planned = threads.into_iter().filter(|(key, _)| !is_key_given(job, sets, key));
+    planned.map(|(key, threads)| format!("{key}={threads}")).collect()
+}
+
+/// Waits until no process of an earlier command trains in the run of a folder: one whose parent was killed is still saving.
+///
+/// # Errors
+/// When it does not end, or its lock cannot be read.
+pub(crate) async fn wait_for_earlier(folder: &Path) -> Result<(), Failure> {
+    let Some(run) = newest_run(folder) else { return Ok(()) };
+    let deadline = Deadline::after(EARLIER);
+    while run.lock().map_err(failed)?.is_none() {
+        if deadline.is_past() {
+            let what = format!("another process trains in {}", run.path().display());
+            return Err(Failure::with_help(Exit::Cluster, what, "end it; the same command then goes on"));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// Asks a process to save and end.
+pub(crate) fn ask_to_end(pid: Pid) {
+    // It may have ended since, which is the aim.
+    let _ = kill_process(pid, Signal::TERM);
+}
+
+/// Why a process failed: the last error that it printed, else how it ended.
+pub(crate) fn reason(folder: &Path, status: ExitStatus) -> String {
+    last_error(&folder.join(LOG)).unwrap_or_else(|| status.to_string())
+}
+
+/// The run folder in a folder. The order of names is that of starts.
+pub(crate) fn newest_run(folder: &Path) -> Option<RunFolder> {
+    let folders = std::fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    let newest = folders.filter(|path| path.join("job.toml").is_file()).max()?;
+    RunFolder::open(newest).ok()
+}
+
+/// What the end of a process means for the command that started it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndKind {
+    Well,
+    Interrupted,
+    /// By its own values: it diverged, the job is none, or memory ran out.
+    Failed,
+    /// By something that other processes would meet too.
+    Hopeless,
+}
+
+impl EndKind {
+    pub(crate) fn of(status: ExitStatus) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        match status.code() {
+            Some(0) => Self::Well,
+            Some(130 | 143) => Self::Interrupted,
+            Some(code) if [exit_codes::DIVERGED, exit_codes::USAGE].map(i32::from).contains(&code) => Self::Failed,
+            Some(134..=139) => Self::Failed,
+            Some(_) => Self::Hopeless,
+            // Asked before it could handle a signal.
+            None if status.signal() == Some(Signal::TERM.as_raw()) => Self::Interrupted,
+            None => Self::Failed,
+        }
+    }
+}
+
+/// The error of a command whose process ended with [`EndKind::Hopeless`].
+pub(crate) fn hopeless(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
+    let what = format!("{name} failed: {}", reason(folder, status));
+    let exit = match status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(exit_codes::DATA) => Exit::Data,
+        Some(exit_codes::CLUSTER) => Exit::Cluster,
+        Some(exit_codes::STORAGE) => Exit::Storage,
+        _ => Exit::Internal,
+    };
+    let help = format!(
+        "others would fail alike, so the {command} stops; its output is in {}; the same command goes on",
+        folder.join(LOG).display()
+    );
+    Failure::with_help(exit, what, help)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_process_fails_by_its_values_or_by_what_all_meet() {
+        let of = |code: i32| EndKind::of(ExitStatus::from_raw(code << 8));
+        assert_eq!([0, 143, 130].map(of), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
+        assert_eq!([5, 2, 137].map(of), [EndKind::Failed; 3]);
+        assert_eq!([1, 3, 4, 6].map(of), [EndKind::Hopeless; 4]);
+        assert_eq!(
+            [9, 15].map(|signal| EndKind::of(ExitStatus::from_raw(signal))),
+            [EndKind::Failed, EndKind::Interrupted]
+        );
+    }
+
+    #[test]
+    fn the_newest_run_of_a_folder_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(newest_run(folder.path()).is_none());
+        for name in ["ads-20260101-000000", "ads-20260102-000000", "other"] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+            if name != "other" {
+                std::fs::write(folder.path().join(name).join("job.toml"), "").unwrap();
+            }
+        }
+        assert!(newest_run(folder.path()).unwrap().path().ends_with("ads-20260102-000000"));
+    }
+}

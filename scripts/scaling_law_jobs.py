@@ -1,0 +1,119 @@
+"""Forecasts beside truths: ten small jobs on generated data, each a family and its next size.
+
+    python3 scripts/scaling_law_jobs.py --zagros target/release/zagros --folder /tmp/scaling-jobs
+
+A job is good if its forecast is off by at most two deviations between seeds, or by at most 15 % of the gap between the two largest
+trained sizes. The table also has the errors of two simple guesses: the last value, and a line in the logarithm of the compute. A forecast that
+is refused counts as not good. The same command goes on where it was stopped. The standard library suffices.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+# Seed of the data, decay of its spectrum, deviation of its logit, network.
+JOBS = [
+    (1, 0.5, 2.0, "ffnn"),
+    (2, 0.5, 2.0, "wide_deep"),
+    (3, 0.3, 2.0, "ffnn"),
+    (4, 0.3, 2.0, "wide_deep"),
+    (5, 0.7, 2.0, "ffnn"),
+    (6, 0.7, 2.0, "finalmlp"),
+    (7, 0.5, 3.0, "ffnn"),
+    (8, 0.5, 3.0, "deepfm"),
+    (9, 0.4, 2.5, "dlrm"),
+    (10, 0.6, 2.5, "wide_deep"),
+]
+
+# Sizes of the family and the next one: from the smallest that a network has over these features.
+SMALL = ("200,500,1200,3k", "7500")
+SIZES = {"deepfm": ("300,750,1900,4700", "12k"), "finalmlp": ("400,900,2k,4500", "10k")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--zagros", default="target/release/zagros")
+    parser.add_argument("--folder", default="scaling-law-jobs", type=pathlib.Path)
+    parser.add_argument("--rows", default=400_000, type=int)
+    parser.add_argument("--seeds", default=3, type=int)
+    parser.add_argument("--set", action="append", default=["train.batch_size=128"])
+    parser.add_argument("--jobs", default=2, type=int)
+    parser.add_argument("--only", default=0, type=int, help="train this job only")
+    args = parser.parse_args()
+    rows = [run(args, number, job) for number, job in enumerate(JOBS, 1) if args.only in (0, number)]
+    report(rows)
+
+
+def run(args, number, job):
+    """Trains one job, and gives its row of the table."""
+    seed, decay, signal, network = job
+    folder = args.folder / f"job-{number}"
+    data = folder / "data"
+    generate = ["data", "generate", data, "--teacher", "factors", "--keep", "--rows", args.rows, "--test-rows", 50_000]
+    generate += ["--seed", seed, "--decay", decay, "--signal", signal]
+    call(args, generate)
+    family = folder / "family"
+    sizes, following = SIZES.get(network, SMALL)
+    train = ["scaling-law", data / "job.toml", "--sizes", sizes, "--next", following, "--seeds", args.seeds]
+    train += ["--budget", "0s", "--jobs", args.jobs, "--folder", family, "--verify"]
+    for change in [*args.set, f'model.kind="{network}"']:
+        train += ["--set", change]
+    call(args, train)
+    found = json.loads((family / "scaling-law.json").read_text())
+    kept = found["forecast"]
+    row = {"number": number, "network": network, "decay": decay, "form": found["law"]["form"]}
+    row["floor"] = json.loads((data / "planted.json").read_text())["irreducible_logloss"]
+    row["gap"], row["last"] = gap(found["runs"])
+    row["deviation"] = kept["forecast"]["seed_deviation"]
+    row["forecast"] = kept["forecast"]["loss"]
+    row["truth"] = found["verification"]
+    row["bound"] = max(2 * row["deviation"], 0.15 * row["gap"])
+    return row
+
+
+def gap(runs):
+    """Difference of the mean losses of the two largest sizes after the most samples, and the last of them."""
+    most = max(run["samples"] for run in runs)
+    losses = {}
+    for run in runs:
+        if run["samples"] == most:
+            losses.setdefault(run["parameters"], []).append(run["loss"])
+    before, last = [sum(losses[size]) / len(losses[size]) for size in sorted(losses)[-2:]]
+    return before - last, last
+
+
+def report(rows):
+    head = ["job", "network", "decay", "law", "floor", "gap", "sd", "last", "forecast", "truth", "error", "bound", "good", "inside", "last value", "line in log C"]
+    print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
+    good = beats = inside = made = 0
+    for row in rows:
+        truth = row["truth"]
+        cells = [row["number"], row["network"], row["decay"], row["form"], *[f"{row[key]:.5f}" for key in ("floor", "gap", "deviation", "last", "forecast")]]
+        if truth is None:
+            cells += ["refused", "", f"{row['bound']:.5f}", "no", "", "", ""]
+        else:
+            made += 1
+            is_good = abs(truth["error"]) <= row["bound"]
+            good += is_good
+            inside += truth["inside"]
+            beats += abs(truth["error"]) < min(abs(truth["last_value_error"]), abs(truth["line_error"]))
+            cells += [f"{truth['loss']:.5f}", f"{truth['error']:+.5f}", f"{row['bound']:.5f}", "yes" if is_good else "no"]
+            cells += ["yes" if truth["inside"] else "no", f"{truth['last_value_error']:+.5f}", f"{truth['line_error']:+.5f}"]
+        print("| " + " | ".join(str(cell) for cell in cells) + " |")
+    known = [row["truth"] for row in rows if row["truth"]]
+    print(f"\n{len(rows)} jobs, {made} forecasts, {good} good, {inside} inside their interval, {beats} better than both guesses")
+    for name, key in (("forecast", "error"), ("last value", "last_value_error"), ("line in log C", "line_error")):
+        if known:
+            print(f"mean absolute error, {name}: {sum(abs(truth[key]) for truth in known) / len(known):.5f}")
+
+
+def call(args, arguments):
+    done = subprocess.run([args.zagros, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, arguments))}:\n{done.stdout}")
+
+
+if __name__ == "__main__":
+    main()
