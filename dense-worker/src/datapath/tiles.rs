@@ -24,12 +24,15 @@ use zagros_job::{Job, StreamedLayer};
 use zagros_protocol::TableId;
 use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
-use zagros_zip::ZipEq;
+use zagros_zip::{ZipEq, number_from};
 
-use crate::model::{LayerStore, ModelError, PendingLayer};
+use crate::model::{LayerStore, LayerValues, ModelError, PendingLayer};
 
 /// Tiles of one request, at most 4 MiB of weights: a layer comes in several answers at once.
 const TILES_PER_REQUEST: usize = 16;
+/// Requests of a layer that are under way at once: enough for several servers, and few enough that their payloads are small
+/// beside a layer.
+const REQUESTS_AT_ONCE: usize = 4;
 
 /// The layers of a job whose weights are streamed.
 #[derive(Debug)]
@@ -182,11 +185,11 @@ impl TileRequest {
 struct Pull {
     store: Arc<TileStore>,
     layer: usize,
-    answer: Result<oneshot::Receiver<Result<Vec<f32>, ClientError>>, ModelError>,
+    answer: Result<oneshot::Receiver<Result<LayerValues, ClientError>>, ModelError>,
 }
 
 impl PendingLayer for Pull {
-    fn wait(self: Box<Self>) -> Result<Vec<f32>, ModelError> {
+    fn wait(self: Box<Self>) -> Result<LayerValues, ModelError> {
         let Self { store, layer, answer } = *self;
         store.wait(layer, "fetch the weights", answer?)
     }
@@ -195,30 +198,28 @@ impl PendingLayer for Pull {
 const PUSH: &str = "push the gradient";
 
 impl LayerStore for Arc<TileStore> {
-    fn pull(&self, layer: usize) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, into: LayerValues) -> Box<dyn PendingLayer> {
         let start = || {
             let servers = self.servers(layer, "fetch the weights")?;
             let (client, access) = (Arc::clone(&servers.client), servers.access);
-            let TiledLayer { weights, requests, .. } = &self.layers[layer];
-            let (weights, requests, before) = (*weights, Arc::clone(requests), self.under_way(layer));
+            let (requests, before) = (Arc::clone(&self.layers[layer].requests), self.under_way(layer));
             let (tell, answer) = oneshot::channel();
             servers.runtime.spawn(async move {
-                let _ = tell.send(pull(&client, access, &requests, weights, before).await);
+                let _ = tell.send(pull(&client, access, &requests, into, before).await);
             });
             Ok(answer)
         };
         Box::new(Pull { store: Arc::clone(self), layer, answer: start() })
     }
 
-    fn push(&self, layer: usize, step: u64, gradient: &[f32]) -> Result<(), ModelError> {
+    fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError> {
         let servers = self.servers(layer, PUSH)?;
         let requests = Arc::clone(&self.layers[layer].requests);
         let seq = servers.next.fetch_add(requests.len() as u64, Ordering::Relaxed);
-        let parts: Vec<BatchRows> = requests.iter().map(|request| request.give(gradient)).collect();
         let (client, before) = (Arc::clone(&servers.client), self.under_way(layer));
         let (tell, receipt) = oneshot::channel();
         servers.runtime.spawn(async move {
-            let _ = tell.send(push(&client, (seq, step), &requests, parts, before).await);
+            let _ = tell.send(push(&client, (seq, step), &requests, gradient, before).await);
         });
         *self.pushes[layer].lock().unwrap_or_else(PoisonError::into_inner) = Some(receipt);
         Ok(())
@@ -234,19 +235,20 @@ impl LayerStore for Arc<TileStore> {
     }
 }
 
-/// The weights of a layer, after its push before.
+/// Writes the weights of a layer, after its push before, to `layer`.
 async fn pull(
     client: &EmbeddingClient,
     access: Access,
     requests: &[TileRequest],
-    weights: usize,
+    mut layer: LayerValues,
     before: Option<Receipt>,
-) -> Result<Vec<f32>, ClientError> {
+) -> Result<LayerValues, ClientError> {
     acknowledged(before).await?;
-    let answers = try_join_all(requests.iter().map(|request| client.lookup(&request.ids, access))).await?;
-    let mut layer = vec![0.0; weights];
-    for (request, rows) in requests.iter().zip_eq(&answers) {
-        request.take(rows, &mut layer);
+    for group in requests.chunks(REQUESTS_AT_ONCE) {
+        let answers = try_join_all(group.iter().map(|request| client.lookup(&request.ids, access))).await?;
+        for (request, rows) in group.iter().zip_eq(&answers) {
+            request.take(rows, &mut layer);
+        }
     }
     Ok(layer)
 }
@@ -256,15 +258,19 @@ async fn push(
     client: &EmbeddingClient,
     (seq, step): (u64, u64),
     requests: &[TileRequest],
-    parts: Vec<BatchRows>,
+    gradient: LayerValues,
     before: Option<Receipt>,
 ) -> Result<(), ClientError> {
     acknowledged(before).await?;
-    let each = zagros_zip::number_from(seq, requests.iter().zip_eq(&parts)).map(|(seq, (request, rows))| {
-        let batch = PushedBatch { seq, step, staleness: 0, share: 1.0 };
-        client.push(batch, &request.ids, rows)
-    });
-    try_join_all(each).await.map(drop)
+    for (first, group) in number_from(0, requests.chunks(REQUESTS_AT_ONCE)) {
+        let parts: Vec<BatchRows> = group.iter().map(|request| request.give(&gradient)).collect();
+        let numbered = number_from(seq + first * REQUESTS_AT_ONCE as u64, group.iter().zip_eq(&parts));
+        let each = numbered.map(|(seq, (request, rows))| {
+            client.push(PushedBatch { seq, step, staleness: 0, share: 1.0 }, &request.ids, rows)
+        });
+        try_join_all(each).await?;
+    }
+    Ok(())
 }
 
 /// Waits for an earlier push.

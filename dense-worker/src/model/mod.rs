@@ -57,7 +57,7 @@ use dropout::Dropout;
 pub use error::ModelError;
 use flat::FlatParameters;
 use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedThreads};
-pub use forward_backward::{LayerStore, PendingLayer};
+pub use forward_backward::{LayerStore, LayerValues, PendingLayer};
 pub use inputs::SameInputs;
 use loss::Losses;
 pub use loss::Samples;

@@ -7,6 +7,7 @@ use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::CHUNK;
+use super::layer_values::LayerValues;
 use super::window::{LayerWindow, UseNumber};
 use crate::model::ModelError;
 
@@ -51,7 +52,7 @@ pub(super) struct StreamedLayer {
     variables: Vec<StreamedVariable>,
     present: Option<UseNumber>,
     /// All gradients of the layer, one after another.
-    gradients: Option<Tensor>,
+    gradients: Option<LayerValues>,
 }
 
 /// Second handles of a [`Variable`]'s tensors: what is set here, is seen there.
@@ -186,9 +187,8 @@ impl StreamedLayer {
     }
 
     fn begin_gradients(&mut self) -> Result<(), ModelError> {
-        let count: i64 = self.variables.iter().map(StreamedVariable::count).sum();
-        let gradients = Tensor::f_empty([count], (Kind::Float, Device::Cpu))?;
-        self.view(&gradients, |variable| &mut variable.gradient)?;
+        let mut gradients = self.window.memory(self.layer);
+        self.view(&gradients.tensor()?, |variable| &mut variable.gradient)?;
         self.gradients = Some(gradients);
         Ok(())
     }

@@ -22,19 +22,20 @@ use zagros_job::{Job, StreamedLayer};
 use zagros_zip::ZipEq;
 
 use super::Purpose;
-use super::matrix::{values, values_mut};
+use super::layer_values::{LayerValues, SpareMemory};
 use crate::model::ModelError;
 
 /// Where the weights of layers are.
 pub trait LayerStore: Send + Sync + Debug {
-    /// Begins to fetch the weights of a layer, those after every gradient that was pushed before.
-    fn pull(&self, layer: usize) -> Box<dyn PendingLayer>;
+    /// Begins to fetch the weights of a layer, those after every gradient that was pushed before. They are written to `into`, in
+    /// the order of the layer's tensors.
+    fn pull(&self, layer: usize, into: LayerValues) -> Box<dyn PendingLayer>;
 
     /// Begins to push the gradient of a layer at a step.
     ///
     /// # Errors
     /// When an earlier push of the layer failed.
-    fn push(&self, layer: usize, step: u64, gradient: &[f32]) -> Result<(), ModelError>;
+    fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError>;
 
     /// Waits until every push has arrived.
     ///
@@ -45,11 +46,11 @@ pub trait LayerStore: Send + Sync + Debug {
 
 /// The weights of a layer that are on their way.
 pub trait PendingLayer: Send + Debug {
-    /// Waits for them, at most until the store's timeout. They are in the order of the layer's tensors.
+    /// Waits for them, at most until the store's timeout.
     ///
     /// # Errors
     /// When they do not come: the error names layer and server.
-    fn wait(self: Box<Self>) -> Result<Vec<f32>, ModelError>;
+    fn wait(self: Box<Self>) -> Result<LayerValues, ModelError>;
 }
 
 /// The layers that are here.
@@ -59,6 +60,7 @@ pub(in crate::model) struct LayerWindow {
     layers: Vec<StreamedLayer>,
     /// Largest magnitude of a gradient (`train.clip_value`).
     largest: Option<f32>,
+    spare: SpareMemory,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -76,7 +78,7 @@ struct State {
     /// By use: threads that are not done with it. A use that nobody has started is missing.
     users: BTreeMap<UseNumber, usize>,
     /// By layer: the gradients of threads, with the number of the thread.
-    gradients: BTreeMap<usize, Vec<(usize, Tensor)>>,
+    gradients: BTreeMap<usize, Vec<(usize, LayerValues)>>,
     /// Whether a thread has failed: the others need not wait.
     has_failed: bool,
 }
@@ -96,8 +98,7 @@ enum Held {
     Coming(Box<dyn PendingLayer>),
     /// A thread waits for it.
     Awaited,
-    /// `[weights]`.
-    Here(Tensor),
+    Here(LayerValues),
 }
 
 impl LayerWindow {
@@ -112,7 +113,8 @@ impl LayerWindow {
             has_failed: false,
         };
         let largest = job.train.updates.clip_value.map(|largest| largest as f32);
-        Self { store, layers: job.streamed_layers(), largest, state: Mutex::new(state), changed: Condvar::new() }
+        let (layers, spare) = (job.streamed_layers(), SpareMemory::default());
+        Self { store, layers, largest, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Where the weights are.
@@ -153,8 +155,8 @@ impl LayerWindow {
                 return Err(ModelError::Thread);
             }
             match state.held.insert(number, Held::Awaited) {
-                Some(Held::Here(weights)) => {
-                    let view = weights.shallow_clone();
+                Some(Held::Here(mut weights)) => {
+                    let view = weights.tensor()?;
                     state.held.insert(number, Held::Here(weights));
                     self.fetch(&mut state, number + 1);
                     return Ok((number, view));
@@ -164,32 +166,29 @@ impl LayerWindow {
                 }
                 Some(Held::Coming(pending)) => {
                     drop(state);
-                    state = self.take(number, layer, pending)?;
+                    state = self.take(number, pending)?;
                 }
                 None => {
-                    state.held.insert(number, Held::Coming(self.store.pull(layer)));
+                    state.held.insert(number, Held::Coming(self.pull(layer)));
                 }
             }
         }
     }
 
+    fn pull(&self, layer: usize) -> Box<dyn PendingLayer> {
+        self.store.pull(layer, self.memory(layer))
+    }
+
+    /// Memory for the gradients, or the weights, of a layer. It holds anything.
+    pub(super) fn memory(&self, layer: usize) -> LayerValues {
+        let StreamedLayer { tensors, .. } = &self.layers[layer];
+        let first = tensors.first().map_or(0, |tensor| tensor.segment.range.start);
+        self.spare.take(first, self.layers[layer].weights())
+    }
+
     /// Waits for weights, and puts them in.
-    fn take(
-        &self,
-        number: UseNumber,
-        layer: usize,
-        pending: Box<dyn PendingLayer>,
-    ) -> Result<MutexGuard<'_, State>, ModelError> {
-        let (weights, name) = (self.layers[layer].weights(), &self.layers[layer].name);
-        let fetched = pending.wait().and_then(|values| {
-            let missing = || ModelError::Layer {
-                layer: name.clone(),
-                what: "take the weights",
-                reason: format!("{} values came for {weights} weights", values.len()),
-            };
-            Ok(Tensor::f_from_slice(values.get(..weights).ok_or_else(missing)?)?)
-        });
-        let fetched = fetched.inspect_err(|_| self.fail())?;
+    fn take(&self, number: UseNumber, pending: Box<dyn PendingLayer>) -> Result<MutexGuard<'_, State>, ModelError> {
+        let fetched = pending.wait().inspect_err(|_| self.fail())?;
         let mut state = self.lock();
         state.held.insert(number, Held::Here(fetched));
         self.changed.notify_all();
@@ -214,12 +213,12 @@ impl LayerWindow {
         let Some(layer) = state.order().get(number).copied().filter(|_| is_near) else { return };
         let is_kept = number > 0 && state.order()[number - 1] == layer;
         if !is_kept && !state.held.contains_key(&number) && !state.users.contains_key(&number) {
-            state.held.insert(number, Held::Coming(self.store.pull(layer)));
+            state.held.insert(number, Held::Coming(self.pull(layer)));
         }
     }
 
     /// A thread's gradients of a layer. Those of the last thread complete the sum, which is pushed.
-    pub(super) fn give(&self, thread: usize, layer: usize, gradients: Tensor) -> Result<(), ModelError> {
+    pub(super) fn give(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
         let mut state = self.lock();
         let given = state.gradients.entry(layer).or_default();
         given.push((thread, gradients));
@@ -232,15 +231,15 @@ impl LayerWindow {
         let mut given = given.into_iter().map(|(_, gradients)| gradients);
         let Some(mut sum) = given.next() else { return Ok(()) };
         for other in given {
-            values_mut(&mut sum).iter_mut().zip_eq(values(&other)).for_each(|(sum, value)| *sum += value);
+            sum.iter_mut().zip_eq(other.iter()).for_each(|(sum, value)| *sum += value);
         }
-        if !crate::model::all_finite(values(&sum)) {
+        if !crate::model::all_finite(&sum) {
             return Err(ModelError::LayerNotFinite { layer: self.layers[layer].name.clone() });
         }
         if let Some(largest) = self.largest {
-            values_mut(&mut sum).iter_mut().for_each(|gradient| *gradient = gradient.clamp(-largest, largest));
+            sum.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-largest, largest));
         }
-        self.store.push(layer, step, values(&sum))
+        self.store.push(layer, step, sum)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
