@@ -12,6 +12,7 @@ mod memory;
 mod page;
 mod pause;
 mod plan;
+mod planning;
 mod report;
 mod resume;
 mod saved;
