@@ -100,8 +100,9 @@ mod tests {
     fn the_law_that_forecasts_the_largest_size_is_chosen() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
         let choice = LawChoice::of(&planted(&law, &SIZES, &SAMPLES, 3, (1e-5, 1e-5), 1)).unwrap();
-        assert_eq!(choice.law().form, LawForm::SizeAndSamples, "{choice:?}");
-        assert!(choice.candidates[choice.chosen].error.unwrap().abs() < 1e-3);
+        // For equally many samples, the law of the size alone is as true.
+        assert!([LawForm::SizeAndSamples, LawForm::Size].contains(&choice.law().form), "{choice:?}");
+        assert!(choice.candidates[choice.chosen].error.unwrap().abs() < 1e-4, "{choice:?}");
         // A law of the samples alone says that the largest size is as good as the one before.
         let samples = choice.candidates.iter().find(|one| one.law.form == LawForm::Samples).unwrap();
         let gap = law.loss(1.6e6, 2e6) - law.loss(6.4e6, 2e6);
