@@ -3,6 +3,7 @@
 mod data;
 mod forget;
 mod job;
+mod models;
 mod predict;
 #[cfg(test)]
 mod reference;
@@ -20,6 +21,7 @@ use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 pub(crate) use self::forget::ForgetArgs;
 pub(crate) use self::job::JobArgs;
+pub(crate) use self::models::ModelsArgs;
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
 pub(crate) use self::scaling_law::ScalingLawArgs;
 pub(crate) use self::sweep::SweepArgs;
@@ -37,6 +39,7 @@ Examples:
   zagros chaos examples/quickstart.toml         the same while its processes are killed: is anything lost?
   zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
   zagros sweep job.toml --grid embedding.dim=8,16   train with each of these values: which is best?
+  zagros models                                 the networks, and what each size needs
   zagros scaling-law job.toml --budget 30m      what would a larger network bring?
   zagros status                                 how it is doing
   zagros doctor                                 who waits for whom when it hangs, and what to do
@@ -69,6 +72,8 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Train a job with many settings, and write out the best job.
     Sweep(SweepArgs),
+    /// List the built-in networks and their sizes: weights, memory, work, speed here.
+    Models(ModelsArgs),
     /// Train a job's network in several sizes, fit a law, and forecast what the next size would bring.
     ScalingLaw(ScalingLawArgs),
     /// Break the processes of a run on purpose, on this machine, and check that nothing is lost.

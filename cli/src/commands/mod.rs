@@ -8,6 +8,7 @@ mod forget;
 mod init;
 mod inspect;
 mod logs;
+mod models;
 mod predict;
 mod report;
 mod train;
@@ -28,6 +29,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Train(args) => block_on(train::run(args)),
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Sweep(args) => block_on(sweep::run(args)),
+        Command::Models(args) => models::run(&args),
         Command::ScalingLaw(args) => block_on(scaling_law::run(args)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
