@@ -14,9 +14,10 @@ Examples:
   zagros-bench scaling --workers 1,2            one job with one worker, then with two
   zagros-bench modes --page modes.html          sync, hybrid and async, with a slower network
   zagros-bench durability --rounds 5            one job with each value of cluster.durability
+  zagros-bench plan                             forecasts beside runs: predicted, measured, ratio
   zagros-bench scale                            samples/s while servers and workers come and go
 
-`embedding`, `scaling`, `modes`, `durability` and `scale` start processes of the program `zagros`, which must be in the same folder.";
+`embedding`, `scaling`, `modes`, `durability`, `plan` and `scale` start processes of the program `zagros`, which must be in the same folder.";
 
 /// Measure the speed of Zagros on fixed workloads. Print ratios.
 #[derive(Debug, Parser)]
@@ -40,8 +41,32 @@ pub(crate) enum Benchmark {
     Scaling(ScalingArgs),
     /// Train with each value of cluster.durability in turn: the cost of a log of the rows. Every role is a process.
     Durability(DurabilityArgs),
+    /// Forecast runs with `zagros plan`, and train them: 3 networks, each with several batches and numbers of workers.
+    Plan(PlanArgs),
     /// Train while embedding servers go from 2 to 4 to 3 and dense workers from 1 to 3 to 2. Every role is a process.
     Scale(ScaleArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Training rows of each run.
+    #[arg(long, default_value_t = 200_000, value_parser = at_least_one())]
+    pub(crate) rows: u64,
+    /// Samples per step of each worker; the runs of each network for each number.
+    #[arg(long, default_values_t = [512, 2048, 8192], value_delimiter = ',', value_name = "N,…", value_parser = at_least_one())]
+    pub(crate) batches: Vec<u64>,
+    /// Dense workers; a run for each number.
+    #[arg(long, default_values_t = [1, 2], value_delimiter = ',', value_name = "N,…", value_parser = a_few())]
+    pub(crate) workers: Vec<u64>,
+    /// Figures of `zagros calibrate`. Default: those that `zagros plan` takes by itself.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) calibration: Option<PathBuf>,
+    /// Do tiny runs, which only check that everything works.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -10,7 +10,7 @@ use zagros_zip::ZipEq;
 
 use crate::args::DurabilityArgs;
 use crate::up::{self, UpRun};
-use crate::workload;
+use zagros_calibrate::workload;
 
 /// The compared values. The first is the one that the others are divided by.
 const VALUES: [&str; 3] = ["checkpoint", "process", "machine"];

@@ -5,14 +5,13 @@
 mod args;
 mod durability;
 mod embedding;
-mod meter;
 mod modes;
+mod plan;
 mod program;
 mod scale;
 mod scaling;
 mod train;
 mod up;
-mod workload;
 
 use clap::Parser;
 use zagros_shell::{Exit, Failure, block_on};
@@ -31,6 +30,7 @@ fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Benchmark::Embedding(args) => block_on(embedding::run(args)),
         Benchmark::Modes(args) => block_on(modes::run(args)),
         Benchmark::Scaling(args) => block_on(scaling::run(args)),
+        Benchmark::Plan(args) => block_on(plan::run(args)),
         Benchmark::Scale(args) => block_on(scale::run(args)),
         Benchmark::Durability(args) => block_on(durability::run(args)),
     }

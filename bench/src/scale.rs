@@ -14,7 +14,7 @@ use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
 use self::live_run::LiveRun;
 use self::step_times::{LAST_RECORDED, StepTimes};
 use crate::args::ScaleArgs;
-use crate::workload;
+use zagros_calibrate::workload;
 
 /// Members at the start: embedding servers and dense workers.
 const START: (u32, u32) = (2, 1);

@@ -9,8 +9,8 @@ use zagros_job::Job;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 
 use crate::args::{DenseModel, MatrixPrecision, TrainArgs};
-use crate::meter::{MeterWindow, StepMeter};
-use crate::workload;
+use zagros_calibrate::meter::{MeterWindow, StepMeter};
+use zagros_calibrate::workload;
 use zagros_launch::EmbeddedCluster;
 
 /// The printed figures.

@@ -13,6 +13,7 @@ mod models;
 mod page;
 mod pause;
 mod plan;
+mod planning;
 mod report;
 mod resume;
 mod saved;

@@ -1,13 +1,13 @@
 //! The memory that a job needs, compared with the machine's before anything is allocated.
 
 use indicatif::{HumanBytes, HumanCount};
+use zagros_cost::memory::in_flight_bytes;
+pub(crate) use zagros_cost::memory::row_bytes;
 use zagros_job::threads::Machine;
-use zagros_job::{Categorical, Job, ModelSize, Table};
+use zagros_job::{Categorical, Job, ModelSize};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
-/// Index bytes per row: twelve per entry, with 64 to 80 % of its places used, and free space in the last block.
-const INDEX_BYTES: usize = 24;
 /// A process with libtorch, before it has read a row.
 const PROCESS: u64 = 178 << 20;
 /// An embedding server or a coordinator as a process of its own.
@@ -198,21 +198,10 @@ fn looked_up_values(job: &Job) -> u64 {
     job.features.categorical.iter().map(values).sum()
 }
 
-/// Rows and gradients of one worker's batches between lookup and acknowledgement.
-pub(crate) fn in_flight_bytes(job: &Job) -> u64 {
-    let batches = (job.train.batch_size as u64).saturating_mul(job.train.staleness as u64 + 1);
-    batches.saturating_mul(2 * 4 * looked_up_values(job))
-}
-
 /// The sketches of the admission filters of one server.
 pub(crate) fn sketch_bytes(job: &Job) -> u64 {
     let configs = job.tables.iter().map(|table| table.config());
     configs.map(|config| config.admission.sketch_bytes(config.stripes)).sum()
-}
-
-/// Bytes of one row.
-pub(crate) fn row_bytes(table: &Table) -> usize {
-    4 * table.config().stride() + INDEX_BYTES
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Exit, Failure, describe_threads, out};
 
 use crate::memory::{Need, row_bytes};
+use crate::planning;
 use crate::steps::EpochPlan;
 
 /// Prints the plan of the processes on `machine`. An error at the start of the run is an error here too.
@@ -36,7 +37,22 @@ pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
     if let Some(warning) = epoch.and_then(|epoch| epoch.warning()) {
         tracing::warn!("{warning}");
     }
+    print_forecast(job, machine);
     print_memory(job, machine)
+}
+
+/// The forecast in short; nothing where nothing is known of the network.
+fn print_forecast(job: &Job, machine: &Machine) {
+    let Ok(calibration) = planning::calibration(None) else { return };
+    let (data, machines) = (planning::shape(job, None), planning::this_machine(job, machine));
+    let Ok(forecast) = planning::forecast(job, &data, &calibration, &machines) else { return };
+    let bottleneck = forecast.limits.bottleneck().map(zagros_cost::RateLimit::name).unwrap_or_default();
+    let (rate, cpu) = (HumanCount(forecast.samples_per_second() as u64), forecast.cpu() * 1e6);
+    row(
+        "forecast",
+        format!("{rate} samples/s, {cpu:.1} µs of CPU a sample; bottleneck: {bottleneck} (`zagros plan` says more)"),
+    );
+    row("", format!("speed of a core: {}", calibration.source));
 }
 
 fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {

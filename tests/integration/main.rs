@@ -36,6 +36,7 @@ mod memory;
 mod monitoring;
 mod page;
 mod parquet;
+mod plan;
 mod predict;
 mod quiet;
 mod rejoin;

@@ -56,6 +56,7 @@ const PURE: &[&str] = &[
     "zagros-worker-core",
     "zagros-collective",
     "zagros-eval",
+    "zagros-cost",
 ];
 
 /// Runtimes, sockets, databases, tensors, metrics, logs, and chance from the operating system.
@@ -146,7 +147,7 @@ fn only_the_dense_worker_and_what_stands_on_it_link_torch() {
     let mut linked = BTreeSet::from(["tch".to_owned(), "zagros-collective".to_owned()]);
     for member in members() {
         if member.dependencies.iter().any(|dependency| linked.contains(dependency)) {
-            let allowed = ["zagros-script", "zagros-dense-worker", "zagros", "zagros-bench"];
+            let allowed = ["zagros-script", "zagros-dense-worker", "zagros-calibrate", "zagros", "zagros-bench"];
             assert!(allowed.contains(&member.name.as_str()), "{} links torch", member.name);
             linked.insert(member.name);
         }

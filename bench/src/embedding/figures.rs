@@ -6,8 +6,8 @@ use serde::Serialize;
 use zagros_protocol::datapath::Encoding;
 use zagros_shell::out;
 
-use super::drive::{MeasuredCase, MeasuredStretch};
-use super::limits::SocketLimit;
+use zagros_calibrate::embedding::drive::{MeasuredCase, MeasuredStretch};
+use zagros_calibrate::embedding::limits::SocketLimit;
 
 /// One run of the benchmark.
 #[derive(Debug, Serialize)]

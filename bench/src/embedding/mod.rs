@@ -1,20 +1,18 @@
 //! `zagros-bench embedding`: the cost of looking up and updating the rows of a batch, for client and server over loopback.
 //! It is compared with the cost in one process and with the cost of the sockets alone.
 
-mod drive;
 mod figures;
-mod limits;
-mod side;
 
 use zagros_ingest::Batch;
 use zagros_protocol::datapath::Encoding;
 
-use self::drive::{BenchClients, MeasuredCase};
 use self::figures::{EmbeddingFigures, WireCase, WorkloadShape};
-use self::limits::ByteExchange;
-use self::side::ServerSide;
 use crate::args::EmbeddingArgs;
-use crate::workload::{self, BATCH};
+use crate::program;
+use zagros_calibrate::embedding::drive::{BenchClients, MeasuredCase};
+use zagros_calibrate::embedding::limits::{self, ByteExchange};
+use zagros_calibrate::embedding::side::ServerSide;
+use zagros_calibrate::workload::{self, BATCH};
 use zagros_shell::{Exit, Failure, OrInternal, answer};
 
 /// Batches before the counted ones, while tables grow, caches warm and connections open.
@@ -66,7 +64,9 @@ impl EmbeddingBench {
         cases.push(WireCase::embedded(wire, &embedded));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
             let limit = limits::loopback(exchange, self.counted(), clients)?;
-            let measured = self.measure(ServerSide::processes(&self.job_text, &job).await?, wire, clients).await?;
+            let measured = self
+                .measure(ServerSide::processes(&program::zagros()?, &self.job_text, &job).await?, wire, clients)
+                .await?;
             measured.check_against(&embedded)?;
             cases.push(WireCase::loopback(wire, &measured, &embedded, limit));
         }

@@ -1,5 +1,6 @@
 //! One file per command. This file calls the right one.
 
+mod calibrate;
 mod chaos;
 mod data;
 pub(crate) mod dense_worker;
@@ -9,6 +10,7 @@ mod init;
 mod inspect;
 mod logs;
 mod models;
+mod plan;
 mod predict;
 mod report;
 mod train;
@@ -30,6 +32,8 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Sweep(args) => block_on(sweep::run(args)),
         Command::Models(args) => models::run(&args),
+        Command::Plan(args) => plan::run(&args),
+        Command::Calibrate(args) => block_on(calibrate::run(args)),
         Command::ScalingLaw(args) => block_on(scaling_law::run(args)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),

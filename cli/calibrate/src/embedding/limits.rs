@@ -20,31 +20,33 @@ const ACK: usize = 8;
 
 /// Bytes of a batch each way: the request and the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ByteExchange {
+pub struct ByteExchange {
     lookup: [usize; 2],
     push: [usize; 2],
 }
 
 /// The cost of moving the bytes of a batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SocketLimit {
+pub struct SocketLimit {
     /// User and system time of both ends, seconds per batch.
-    pub(super) cpu: f64,
+    pub cpu: f64,
     /// Batches per second, all connections together.
-    pub(super) rate: f64,
+    pub rate: f64,
     /// User and system time to copy the bytes once, seconds per batch.
-    pub(super) copy: f64,
+    pub copy: f64,
 }
 
 impl ByteExchange {
     /// The mean batch of a training.
-    pub(super) fn of(trained: &MeasuredStretch, dim: usize, wire: Encoding) -> Self {
+    pub fn of(trained: &MeasuredStretch, dim: usize, wire: Encoding) -> Self {
         let rows = trained.tally.rows / trained.tally.batches.max(1);
         let values = rows * dim * if wire == Encoding::F32 { 4 } else { 2 };
         Self { lookup: [rows * ID, values], push: [rows * ID + values, ACK] }
     }
 
-    fn bytes(self) -> usize {
+    /// Bytes both ways.
+    #[must_use]
+    pub fn bytes(self) -> usize {
         self.lookup.iter().chain(&self.push).sum()
     }
 
@@ -54,7 +56,7 @@ impl ByteExchange {
 }
 
 /// Moves `batches` exchanges over `connections` at once, with blocking calls and nothing in between.
-pub(super) fn loopback(exchange: ByteExchange, batches: usize, connections: usize) -> Result<SocketLimit, Failure> {
+pub fn loopback(exchange: ByteExchange, batches: usize, connections: usize) -> Result<SocketLimit, Failure> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).or_internal()?;
     let address = listener.local_addr().or_internal()?;
     let (started, before) = (Instant::now(), cpu_time());

@@ -1,4 +1,4 @@
-//! The workload `crit-zipf`: its batches, and the job that every compared system runs on them.
+//! The workload `crit-zipf` of `zagros-bench` and `zagros calibrate`: its batches, and the job that every compared system runs on them.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -10,13 +10,13 @@ use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrInternal};
 
 /// Samples per step of this workload, in every compared system.
-pub(super) const BATCH: usize = 4096;
+pub const BATCH: usize = 4096;
 /// Numeric and categorical columns.
 const NUMBERS: usize = 13;
 const CATEGORIES: usize = 26;
 
 /// The first `count` batches, read from a folder or made in memory.
-pub(super) fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
+pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
     let workload = match folder {
         Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
         None => CritZipf::generate(Vocabulary::Small, count * BATCH),
@@ -31,7 +31,7 @@ pub(super) fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>,
 }
 
 /// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
-pub(super) fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
+pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
     let samples = usize::try_from(samples).or_internal()?;
     let workload = CritZipf::generate(Vocabulary::Small, samples);
     let mut file = BufWriter::new(File::create(path).or_internal()?);
@@ -48,7 +48,7 @@ pub(super) fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
 }
 
 /// The section `[features]` of a job on these rows.
-pub(super) fn columns() -> String {
+pub fn columns() -> String {
     let (numeric, categorical) = (names("n", NUMBERS), names("c", CATEGORIES));
     let (numeric, categorical) = (Vec::from_iter(numeric), Vec::from_iter(categorical));
     format!("[features]\nlabel = \"label\"\nnumeric = {numeric:?}\ncategorical = {categorical:?}\n")
@@ -60,7 +60,7 @@ fn names(letter: &str, count: usize) -> impl Iterator<Item = String> {
 
 /// The text of the job: 13 numbers, 26 tables, Adagrad 0.01 for the rows, Adam 0.001 for the dense network. `model`,
 /// `train` and `cluster` are lines of these sections.
-pub(super) fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
+pub fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
     format!(
         r#"
         name = "crit-zipf"
@@ -89,7 +89,7 @@ pub(super) fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> S
 }
 
 /// Parses and checks the text.
-pub(super) fn job(text: &str) -> Result<Job, Failure> {
+pub fn job(text: &str) -> Result<Job, Failure> {
     let job = Job::parse(text, "the benchmark's job".as_ref(), &Overrides::none());
     job.map_err(|errors| Failure::new(Exit::Usage, errors))
 }

@@ -12,25 +12,27 @@ const STAGES: &str = "zagros_worker_stage_seconds_total";
 
 /// The measures of a stretch of steps.
 #[derive(Clone, Debug)]
-pub(crate) struct MeterWindow {
-    pub(crate) samples: u64,
-    pub(crate) seconds: f64,
+pub struct MeterWindow {
+    /// Trained on.
+    pub samples: u64,
+    /// Wall time.
+    pub seconds: f64,
     /// User and system time of all threads of this process.
-    pub(crate) cpu_seconds: f64,
+    pub cpu_seconds: f64,
     /// Loss of the last batch.
-    pub(crate) loss: f64,
+    pub loss: f64,
     stages: BTreeMap<String, f64>,
 }
 
 impl MeterWindow {
     /// Seconds of a stage; 0 for an unknown one.
-    pub(crate) fn stage_seconds(&self, stage: &str) -> f64 {
+    pub fn stage_seconds(&self, stage: &str) -> f64 {
         self.stages.get(stage).copied().unwrap_or(0.0)
     }
 }
 
 /// Observes a training. Measures from the end of step `warm_up` to the last step.
-pub(crate) struct StepMeter {
+pub struct StepMeter {
     registry: Registry,
     warm_up: u64,
     readings: Mutex<[Option<MeterReading>; 2]>,
@@ -47,12 +49,12 @@ struct MeterReading {
 }
 
 impl StepMeter {
-    pub(crate) fn new(registry: Registry, warm_up: u64) -> Self {
+    pub fn new(registry: Registry, warm_up: u64) -> Self {
         Self { registry, warm_up, readings: Mutex::default() }
     }
 
     /// `None` if no step followed the warm-up.
-    pub(crate) fn window(&self) -> Option<MeterWindow> {
+    pub fn window(&self) -> Option<MeterWindow> {
         let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let [Some(first), Some(last)] = readings else { return None };
         let since = |(stage, seconds): (String, f64)| {

@@ -1,5 +1,6 @@
 //! The servers with the rows: in this process, or as separate processes like in a cluster.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,17 +13,19 @@ use zagros_plumbing::process::{cpu_time, cpu_time_of};
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
 use zagros_transport::RoleKey;
 
-use crate::program;
 use zagros_launch::EmbeddedCluster;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RowFolders, Supervisor};
 
 /// Embedding servers, and the client's connection to them.
-pub(super) struct ServerSide {
-    pub(super) control: Arc<dyn ControlPlane>,
-    pub(super) connect: Connect,
-    pub(super) timeout: Duration,
+pub struct ServerSide {
+    /// The coordinator.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches a server.
+    pub connect: Connect,
+    /// Of the job's requests.
+    pub timeout: Duration,
     /// The job's fingerprint, for the coordinator.
-    pub(super) fingerprint: u64,
+    pub fingerprint: u64,
     servers: Vec<Pid>,
     children: Option<ServerProcesses>,
 }
@@ -35,30 +38,29 @@ struct ServerProcesses {
 
 /// User and system time since the processes started.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct CpuTimes {
+pub struct CpuTimes {
     /// Of this process.
-    pub(super) client: Duration,
+    pub client: Duration,
     /// CPU time of all server processes; zero if the servers are in this process.
-    pub(super) server: Duration,
+    pub server: Duration,
 }
 
 impl ServerSide {
     /// Servers in this process, called without a socket.
-    pub(super) async fn embedded(job: &Job) -> Result<Self, Failure> {
+    pub async fn embedded(job: &Job) -> Result<Self, Failure> {
         let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(job).await?;
         let (timeout, fingerprint) = (job.cluster.timeout, job.fingerprint());
         Ok(Self { control, connect, timeout, fingerprint, servers: Vec::new(), children: None })
     }
 
-    /// Servers and their coordinator, started as by `zagros up`. `text` is the job file.
-    pub(super) async fn processes(text: &str, job: &Job) -> Result<Self, Failure> {
+    /// Servers and their coordinator, started as by `zagros up`: processes of `program`, which is `zagros`. `text` is the job file.
+    pub async fn processes(program: &Path, text: &str, job: &Job) -> Result<Self, Failure> {
         let folder = TempDir::new().or_internal()?;
         let job_file = folder.path().join("job.toml");
         std::fs::write(&job_file, text).or_internal()?;
         let timeout = job.cluster.timeout;
-        let program = program::zagros()?;
         let plan = LaunchPlan {
-            program: &program,
+            program,
             job_file: &job_file,
             sets: &[],
             folder: folder.path(),
@@ -85,7 +87,7 @@ impl ServerSide {
     }
 
     /// The CPU time of all processes, without the coordinator's.
-    pub(super) fn cpu(&self) -> Result<CpuTimes, Failure> {
+    pub fn cpu(&self) -> Result<CpuTimes, Failure> {
         let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
         let server = times.ok_or_else(|| {
             let what = "the kernel does not report the CPU time of a server process";
@@ -95,7 +97,7 @@ impl ServerSide {
     }
 
     /// Stops the processes.
-    pub(super) async fn end(self) {
+    pub async fn end(self) {
         if let Some(mut children) = self.children {
             children.supervisor.stop_all().await;
         }
@@ -104,7 +106,7 @@ impl ServerSide {
 
 impl CpuTimes {
     /// The CPU time spent since `earlier`.
-    pub(super) fn since(self, earlier: Self) -> Self {
+    pub fn since(self, earlier: Self) -> Self {
         Self { client: self.client - earlier.client, server: self.server - earlier.server }
     }
 }

@@ -23,42 +23,47 @@ const KEPT: usize = 8;
 
 /// The cost of a stretch of work.
 #[derive(Clone, Debug, Default)]
-pub(super) struct MeasuredStretch {
-    pub(super) seconds: f64,
-    pub(super) cpu: CpuTimes,
-    pub(super) tally: ClientTally,
+pub struct MeasuredStretch {
+    /// From the first start to the last end.
+    pub seconds: f64,
+    /// Of client and servers.
+    pub cpu: CpuTimes,
+    /// Counts and times of the clients.
+    pub tally: ClientTally,
 }
 
 /// The counts and times of clients.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClientTally {
-    pub(super) batches: usize,
+pub struct ClientTally {
+    /// Batches that went through.
+    pub batches: usize,
     /// Distinct ids of all batches.
-    pub(super) rows: usize,
+    pub rows: usize,
     /// Times from request to rows.
-    pub(super) lookups: Vec<Duration>,
+    pub lookups: Vec<Duration>,
     /// Times from gradients to acknowledgement.
-    pub(super) pushes: Vec<Duration>,
+    pub pushes: Vec<Duration>,
 }
 
 /// One case, measured.
 #[derive(Debug)]
-pub(super) struct MeasuredCase {
-    pub(super) clients: usize,
+pub struct MeasuredCase {
+    /// Clients at once.
+    pub clients: usize,
     /// Batches with distinct ids, lookup and push.
-    pub(super) trained: MeasuredStretch,
+    pub trained: MeasuredStretch,
     /// Only lookups.
-    pub(super) looked_up: MeasuredStretch,
+    pub looked_up: MeasuredStretch,
     /// Only pushes.
-    pub(super) pushed: MeasuredStretch,
+    pub pushed: MeasuredStretch,
     /// Rows of the last batches after training.
-    pub(super) rows: Vec<BatchRows>,
+    pub rows: Vec<BatchRows>,
     /// Rows that the servers held after training.
-    pub(super) held: u64,
+    pub held: u64,
 }
 
 /// The clients of one case.
-pub(super) struct BenchClients(Vec<BenchClient>);
+pub struct BenchClients(Vec<BenchClient>);
 
 /// A client and its batches.
 struct BenchClient {
@@ -83,7 +88,7 @@ enum ClientWork {
 
 impl MeasuredCase {
     /// Checks that servers in other processes hold the same rows as servers in this one after the same training.
-    pub(super) fn check_against(&self, embedded: &Self) -> Result<(), Failure> {
+    pub fn check_against(&self, embedded: &Self) -> Result<(), Failure> {
         let differ = |what: String| {
             let help = "this is a bug: the rows that a server gives must not depend on where it runs";
             Err(Failure::with_help(Exit::Internal, what, help))
@@ -101,7 +106,7 @@ impl MeasuredCase {
 
 impl BenchClients {
     /// Joins `clients` workers, each with its own connections.
-    pub(super) async fn join(side: &ServerSide, wire: Encoding, clients: usize, dim: u32) -> Result<Self, Failure> {
+    pub async fn join(side: &ServerSide, wire: Encoding, clients: usize, dim: u32) -> Result<Self, Failure> {
         let mut drivers = Vec::new();
         for index in 0..clients {
             drivers.push(BenchClient::join(side, wire, index as u32, dim).await?);
@@ -110,7 +115,7 @@ impl BenchClients {
     }
 
     /// Ends the run. Otherwise its servers would wait for its workers to save.
-    pub(super) async fn leave(&self) -> Result<(), Failure> {
+    pub async fn leave(&self) -> Result<(), Failure> {
         for driver in &self.0 {
             let left = driver.membership.leave(Outcome::Finished, "").await;
             left.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
@@ -119,29 +124,29 @@ impl BenchClients {
     }
 
     /// Trains on all batches, which are dealt out one by one.
-    pub(super) async fn train(&mut self, side: &ServerSide, batches: &[Batch]) -> Result<MeasuredStretch, Failure> {
+    pub async fn train(&mut self, side: &ServerSide, batches: &[Batch]) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::Train(batches.into())).await
     }
 
     /// Looks up trained batches: `calls` of them by all clients together.
-    pub(super) async fn look_up(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
+    pub async fn look_up(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::LookUp { calls }).await
     }
 
     /// Updates the rows of trained batches: `calls` of them by all clients together.
-    pub(super) async fn push(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
+    pub async fn push(&mut self, side: &ServerSide, calls: usize) -> Result<MeasuredStretch, Failure> {
         self.run(side, &ClientWork::Push { calls }).await
     }
 
     /// The present rows of the first client's last batches.
-    pub(super) async fn read_last(&self) -> Result<Vec<BatchRows>, Failure> {
+    pub async fn read_last(&self) -> Result<Vec<BatchRows>, Failure> {
         let Some(first) = self.0.first() else { return Ok(Vec::new()) };
         let reads = first.kept.iter().map(|(unique, _)| first.client.lookup(unique, Access::Read));
         try_join_all(reads).await.map_err(refused)
     }
 
     /// Number of rows that all servers hold.
-    pub(super) async fn held(&self) -> Result<u64, Failure> {
+    pub async fn held(&self) -> Result<u64, Failure> {
         let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
         let mut held = 0;
         for server in servers {
@@ -262,8 +267,8 @@ impl ClientTally {
     }
 }
 
-/// In the job, each column has its own table, with the same number.
-fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
+/// The ids of a batch, with the table of each. In the job, each column has its own table, with the same number.
+pub fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
     let columns = number_from(0, &batch.categorical);
     columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
 }

@@ -1,0 +1,232 @@
+//! `zagros-bench plan`: forecasts of `zagros plan` beside runs of `zagros up`, for several networks, batches and numbers of workers. Each
+//! forecast is made right before its run, from the same job file.
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+use tokio::process::Command;
+use zagros_ingest::synthetic::{SyntheticSpec, generate};
+use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+
+use crate::args::PlanArgs;
+use crate::program;
+use crate::up::{self, UpRun};
+
+/// Rows of `--quick`, and its one batch.
+const QUICK: (u64, u64) = (8_000, 512);
+/// The networks: their names, and their keys.
+const NETWORKS: [(&str, &str); 3] = [
+    ("DLRM 512-256", "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]"),
+    ("FFNN 1024-512-256", "kind = \"ffnn\"\nhidden = [1024, 512, 256]"),
+    ("DCN-V2 2 × 429, 256", "kind = \"dcnv2\"\ncross_layers = 2\nhidden = [256]"),
+];
+
+/// Cores of other programs that disturb a run.
+const DISTURBED: f64 = 0.1;
+
+/// The figures of all cases.
+#[derive(Debug, Serialize)]
+struct PlanCases {
+    cores: usize,
+    calibration: String,
+    cases: Vec<PlanCase>,
+}
+
+/// A forecast and a run.
+#[derive(Clone, Debug, Serialize)]
+struct PlanCase {
+    network: &'static str,
+    batch: u64,
+    workers: u64,
+    bottleneck: String,
+    samples_per_second: Pair,
+    /// Of the first worker's process, µs a sample.
+    worker_cpu: Pair,
+    /// Cores that other programs kept busy during the run; `None` where the kernel does not report it. They make a run slower.
+    cores_of_others: Option<f64>,
+}
+
+/// A figure as it was forecast and as it was.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Pair {
+    forecast: f64,
+    measured: f64,
+    /// Forecast over measured.
+    ratio: f64,
+}
+
+impl Pair {
+    fn of(forecast: f64, measured: f64) -> Self {
+        Self { forecast, measured, ratio: forecast / measured.max(f64::MIN_POSITIVE) }
+    }
+}
+
+/// What is read of `zagros plan --json`.
+#[derive(Debug, Deserialize)]
+struct ForecastAnswer {
+    calibration: String,
+    samples_per_second: f64,
+    worker_cpu_us_per_sample: f64,
+    bottleneck: String,
+}
+
+/// Forecasts and trains every case, and prints.
+pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
+    let (rows, batches) = if args.quick { (QUICK.0, vec![QUICK.1]) } else { (args.rows, args.batches.clone()) };
+    let folder = TempDir::new().or_internal()?;
+    let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
+    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    let mut all = PlanCases { cores: zagros_job::threads::cores(), calibration: String::new(), cases: Vec::new() };
+    for (network, keys) in NETWORKS {
+        for batch in batches.iter().copied() {
+            for workers in args.workers.iter().copied() {
+                let runs = folder.path().join(format!("runs-{}", all.cases.len()));
+                let job = folder.path().join("job.toml");
+                std::fs::write(&job, job_text(keys, batch, workers, &runs)).or_internal()?;
+                let forecast = forecast(&args, &job, workers).await?;
+                let (started, before) = (Instant::now(), busy_seconds());
+                let UpRun { summary, cpu } = up::run(&job, &runs, network).await?;
+                let busy = before.zip(busy_seconds()).map(|(before, after)| after - before - cpu.as_secs_f64());
+                all.calibration = forecast.calibration;
+                let case = PlanCase {
+                    network,
+                    batch,
+                    workers,
+                    bottleneck: forecast.bottleneck,
+                    samples_per_second: Pair::of(forecast.samples_per_second, summary.samples_per_second),
+                    worker_cpu: Pair::of(
+                        forecast.worker_cpu_us_per_sample,
+                        summary.cost.cpu_us_per_sample.unwrap_or_default(),
+                    ),
+                    cores_of_others: busy.map(|busy| (busy / started.elapsed().as_secs_f64()).max(0.0)),
+                };
+                err!("{network}, batch {batch}, {workers} worker(s): {:.2}", case.samples_per_second.ratio);
+                all.cases.push(case);
+            }
+        }
+    }
+    if args.json {
+        answer(&serde_json::to_string(&all).or_internal()?)?
+    } else {
+        all.print()
+    }
+    Ok(Exit::Success)
+}
+
+async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
+    let mut plan = Command::new(program::zagros()?);
+    plan.arg("plan").arg(job).args(["--json", "--servers", "1", "--workers", &workers.to_string()]);
+    if let Some(file) = &args.calibration {
+        plan.arg("--calibration").arg(file);
+    }
+    let ended = plan.output().await.or_internal()?;
+    if !ended.status.success() {
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        return Err(Failure::with_help(Exit::Internal, format!("`zagros plan` failed\n{said}"), "see above"));
+    }
+    serde_json::from_slice(&ended.stdout).or_internal()
+}
+
+fn job_text(network: &str, batch: u64, workers: u64, runs: &Path) -> String {
+    format!(
+        r#"
+        name = "plan"
+        [data]
+        format = "criteo"
+        train = "train.txt"
+        [embedding]
+        dim = 16
+        init = {{ kind = "uniform", bound = 0.01 }}
+        optimizer = {{ kind = "adagrad", lr = 0.05 }}
+        [model]
+        {network}
+        [train]
+        batch_size = {batch}
+        [cluster]
+        servers = 1
+        workers = {workers}
+        [output]
+        folder = {runs:?}
+        save_model = false
+        tensorboard = false
+        [checkpoint]
+        keep = 0
+        "#
+    )
+}
+
+impl PlanCases {
+    fn print(&self) {
+        out!("{} core(s); {}\n", self.cores, self.calibration);
+        out!("                                samples/s                µs of CPU a sample, first worker   cores of");
+        out!(
+            "network              batch workers   forecast measured ratio   forecast measured ratio   others  bottleneck"
+        );
+        for case in &self.cases {
+            let PlanCase { network, batch, workers, bottleneck, samples_per_second: rate, worker_cpu: cpu, .. } = case;
+            let others = case.cores_of_others.map_or_else(|| "-".to_owned(), |cores| format!("{cores:.2}"));
+            out!(
+                "{network:<20} {batch:>5} {workers:>7} {:>10.0} {:>8.0} {:>5.2} {:>10.1} {:>8.1} {:>5.2} {others:>8}  {bottleneck}",
+                rate.forecast,
+                rate.measured,
+                rate.ratio,
+                cpu.forecast,
+                cpu.measured,
+                cpu.ratio
+            );
+        }
+        let within = |pair: fn(&PlanCase) -> Pair| {
+            self.cases.iter().filter(|case| (0.8..=1.25).contains(&pair(case).ratio)).count()
+        };
+        let of = self.cases.len();
+        out!(
+            "\n{} of {of} within 20 % by samples/s, {} by CPU",
+            within(|case| case.samples_per_second),
+            within(|case| case.worker_cpu)
+        );
+        if self.cases.iter().any(|case| case.cores_of_others.is_none_or(|cores| cores > DISTURBED)) {
+            out!(
+                "other programs kept cores busy: samples/s of those runs are lower than on an idle machine, CPU hardly differs"
+            );
+        }
+    }
+}
+
+/// Seconds that all cores of the machine were busy since it started; `None` where the kernel does not report it.
+fn busy_seconds() -> Option<f64> {
+    busy_ticks(&std::fs::read_to_string("/proc/stat").ok()?)
+        .map(|ticks| ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64)
+}
+
+/// User, nice, system, interrupts and what the host took, of the line of all cores.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> =
+        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    [0, 1, 2, 5, 6, 7].iter().map(|field| fields.get(*field)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use zagros_job::{Job, Overrides};
+
+    use super::*;
+
+    #[test]
+    fn every_case_is_a_job() {
+        for (_, network) in NETWORKS {
+            let job =
+                Job::parse(&job_text(network, 512, 2, Path::new("runs")), Path::new("job.toml"), &Overrides::none());
+            let job = job.unwrap();
+            assert_eq!((job.train.batch_size, job.cluster.workers, job.cluster.servers), (512, 2, 1));
+        }
+        assert_eq!(Pair::of(3.0, 2.0).ratio, 1.5);
+    }
+
+    #[test]
+    fn busy_time_is_all_but_idle_and_waiting_for_the_disk() {
+        assert_eq!(busy_ticks("cpu  1 2 4 1000 1000 8 16 32 0 0\ncpu0 1"), Some(63));
+        assert_eq!((busy_ticks("cpu  1 2"), busy_ticks("")), (None, None));
+    }
+}

@@ -1,0 +1,86 @@
+//! The parsers: bytes that a core reads each second, by format.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use tempfile::TempDir;
+use zagros_cost::ParseRates;
+use zagros_ingest::synthetic::{SyntheticSpec, generate};
+use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files};
+use zagros_job::{Job, Overrides};
+use zagros_shell::{Exit, Failure, OrInternal};
+use zagros_zip::ZipEq;
+
+use crate::{parquet_file, workload};
+
+const BATCHES: usize = 10;
+
+/// Measures each format on files of the workload.
+pub(crate) fn rates() -> Result<ParseRates, Failure> {
+    let folder = TempDir::new().or_internal()?;
+    let rows = (BATCHES * workload::BATCH) as u64;
+    let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
+    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    let csv = folder.path().join("rows.csv");
+    workload::write_rows(&csv, rows)?;
+    write_json_lines(&csv, &folder.path().join("rows.jsonl")).or_internal()?;
+    parquet_file::write(&folder.path().join("rows.parquet"), &workload::batches(None, BATCHES)?).or_internal()?;
+    let rate = |format: &str, file: &str| rate(format, &folder.path().join(file));
+    Ok(ParseRates {
+        criteo: rate("criteo", "train.txt")?,
+        delimited: rate("delimited", "rows.csv")?,
+        json_lines: rate("jsonl", "rows.jsonl")?,
+        parquet: rate("parquet", "rows.parquet")?,
+    })
+}
+
+/// Bytes a second of CPU.
+fn rate(format: &str, file: &Path) -> Result<f64, Failure> {
+    let columns = if format == "criteo" { String::new() } else { workload::columns() };
+    let text = format!("[data]\nformat = \"{format}\"\ntrain = {file:?}\nthreads = 1\n{columns}");
+    let job = Job::parse(&text, "the benchmark's job".as_ref(), &Overrides::none());
+    let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
+    let failed = |error| Failure::from_error(Exit::Internal, error);
+    let found = files(&job, &job.data.train).map_err(failed)?;
+    let options = StreamOptions {
+        part: DataPart::Train,
+        epoch: 0,
+        start: StreamStart::default(),
+        bad_rows: 0,
+        cancel: Default::default(),
+    };
+    let mut stream = BatchStream::open(&job, options, Box::new(WholeFiles::new(&found))).map_err(failed)?;
+    for batch in &mut stream {
+        std::hint::black_box(batch.map_err(failed)?);
+    }
+    let stats = stream.stats();
+    Ok(stats.bytes as f64 / stats.cpu_seconds.max(1e-9))
+}
+
+/// Each row of a CSV file with a header and numbers alone, as a JSON object.
+fn write_json_lines(csv: &Path, to: &Path) -> std::io::Result<()> {
+    let text = std::fs::read_to_string(csv)?;
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+    let mut file = BufWriter::new(std::fs::File::create(to)?);
+    for line in lines {
+        let mut separator = '{';
+        for (name, value) in names.iter().zip_eq(line.split(',').collect::<Vec<_>>()) {
+            write!(file, "{separator}\"{name}\":{value}")?;
+            separator = ',';
+        }
+        writeln!(file, "}}")?;
+    }
+    file.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_format_is_parsed_at_some_rate() {
+        let ParseRates { criteo, delimited, json_lines, parquet } = rates().unwrap();
+        assert!([criteo, delimited, json_lines, parquet].iter().all(|rate| rate.is_finite() && *rate > 0.0));
+    }
+}

@@ -1,0 +1,185 @@
+//! Rows of embeddings: their lookup and update in this process and over loopback, and the sockets alone.
+
+use std::path::Path;
+use std::time::Duration;
+
+use zagros_cost::{RowCost, WireCosts};
+use zagros_embedding_client::Deduplicator;
+use zagros_ingest::Batch;
+use zagros_plumbing::process::cpu_time;
+use zagros_protocol::datapath::Encoding;
+use zagros_shell::Failure;
+
+use crate::embedding::drive::{BenchClients, MeasuredStretch, features};
+use crate::embedding::limits::{ByteExchange, loopback};
+use crate::embedding::side::ServerSide;
+use crate::{moves, workload};
+
+/// Batches of a stretch: their rows are created before they are counted, and are far more than a cache holds.
+const COUNTED: usize = 24;
+/// Calls of one kind.
+const CALLS: usize = 64;
+/// Samples of a batch that shows the time of a round trip, and how many batches do.
+const SMALL: usize = 8;
+const TRIPS: usize = 100;
+
+/// The rows of one dim.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowMeasurement {
+    pub(crate) cost: RowCost,
+    /// ns of CPU for each id, to find the distinct ones.
+    pub(crate) dedup: f64,
+    /// ns of CPU for each id, to move its row into the network's input and its gradient out of it.
+    pub(crate) moved: f64,
+    /// Distinct rows and ids of a sample.
+    pub(crate) rows: f64,
+    pub(crate) ids: f64,
+    wire: WireCosts,
+}
+
+/// ns of CPU a row of client and server.
+struct Ends {
+    client: f64,
+    server: f64,
+}
+
+impl RowMeasurement {
+    /// Of the sockets, by the widest rows; of the round trip, by the fastest.
+    pub(crate) fn wire(measured: &[Self]) -> WireCosts {
+        let last = measured.last().map(|last| last.wire);
+        let trip = measured.iter().map(|row| row.wire.round_trip_us).fold(f64::INFINITY, f64::min);
+        last.map_or(
+            WireCosts {
+                bytes_per_second: 0.0,
+                cpu_ns_per_byte: 0.0,
+                round_trip_us: 0.0,
+                client_step: 0.0,
+                server_step: 0.0,
+            },
+            |wire| WireCosts { round_trip_us: trip, ..wire },
+        )
+    }
+}
+
+/// Measures rows of `dim` with Adagrad in f32.
+pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement, Failure> {
+    let text = workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "", "servers = 1\nworkers = 1");
+    let job = workload::job(&text)?;
+    let batches = workload::batches(None, COUNTED)?;
+    let small: Vec<Batch> = small_batches(TRIPS)?;
+    let dedup = dedup(&batches, dim);
+
+    let side = ServerSide::embedded(&job).await?;
+    let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
+    clients.train(&side, &batches).await?;
+    let trained = clients.train(&side, &batches).await?;
+    let (looked_up, pushed) = (clients.look_up(&side, CALLS).await?, clients.push(&side, CALLS).await?);
+    clients.leave().await?;
+    side.end().await;
+    let (rows, ids) = (trained.tally.rows as f64, (COUNTED * batches[0].categorical.len() * workload::BATCH) as f64);
+    // Alone, the same few batches stay in cache. What a training takes of both is shared in their proportion.
+    let whole = Ends::of(&trained).client - dedup * ids / rows;
+    let (lookup, push) = (Ends::of(&looked_up).client, Ends::of(&pushed).client);
+    let colder = (whole / (lookup + push)).max(1.0);
+
+    let side = ServerSide::processes(program, &text, &job).await?;
+    let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
+    clients.train(&side, &batches).await?;
+    let remote = clients.train(&side, &batches).await?;
+    let remote_lookup = clients.look_up(&side, CALLS).await?;
+    let remote_push = clients.push(&side, CALLS).await?;
+    let trips = clients.train(&side, &small).await?;
+    clients.leave().await?;
+    side.end().await;
+    let (far_lookup, far_push) = (Ends::of(&remote_lookup), Ends::of(&remote_push));
+    let far = Ends::of(&remote);
+    let client_colder = ((far.client - dedup * ids / rows) / (far_lookup.client + far_push.client)).max(1.0);
+    let server_colder = (far.server / (far_lookup.server + far_push.server)).max(1.0);
+
+    let exchange = ByteExchange::of(&trained, dim, Encoding::F32);
+    let sockets = loopback(exchange, CALLS, 1)?;
+    let bytes = exchange.bytes() as f64;
+    // What the requests of a small batch take beside their rows.
+    let steps = trips.tally.batches.max(1) as f64;
+    let of_step =
+        |cpu: Duration, of_row: f64| ((cpu.as_secs_f64() * 1e9 - trips.tally.rows as f64 * of_row) / steps).max(0.0);
+    Ok(RowMeasurement {
+        cost: RowCost {
+            dim: dim as f64,
+            lookup: lookup * colder,
+            push: push * colder,
+            client_lookup: far_lookup.client * client_colder,
+            client_push: far_push.client * client_colder,
+            server_lookup: far_lookup.server * server_colder,
+            server_push: far_push.server * server_colder,
+        },
+        dedup,
+        moved: moves::ns_per_id(&batches, dim)?,
+        rows: rows / (COUNTED * workload::BATCH) as f64,
+        ids: ids / (COUNTED * workload::BATCH) as f64,
+        wire: WireCosts {
+            bytes_per_second: sockets.rate * bytes,
+            cpu_ns_per_byte: sockets.cpu / bytes * 1e9,
+            round_trip_us: median(&trips.tally.lookups).as_secs_f64() * 1e6,
+            client_step: of_step(trips.cpu.client, far_lookup.client + far_push.client),
+            server_step: of_step(trips.cpu.server, far_lookup.server + far_push.server),
+        },
+    })
+}
+
+impl Ends {
+    fn of(stretch: &MeasuredStretch) -> Self {
+        let of_row = |time: Duration| time.as_secs_f64() * 1e9 / stretch.tally.rows.max(1) as f64;
+        Self { client: of_row(stretch.cpu.client), server: of_row(stretch.cpu.server) }
+    }
+}
+
+/// ns of CPU for each id.
+fn dedup(batches: &[Batch], dim: usize) -> f64 {
+    let mut deduplicator = Deduplicator::new();
+    let mut ids = 0;
+    let before = cpu_time();
+    for batch in batches {
+        std::hint::black_box(deduplicator.dedup(&features(batch, dim as u32)));
+        ids += batch.categorical.iter().map(|feature| feature.ids.len()).sum::<usize>();
+    }
+    (cpu_time() - before).as_secs_f64() * 1e9 / ids.max(1) as f64
+}
+
+/// Batches of a few samples.
+fn small_batches(count: usize) -> Result<Vec<Batch>, Failure> {
+    let mut batches = workload::batches(None, 1)?;
+    let whole = batches.remove(0);
+    let small = |index: usize| {
+        let mut batch = whole.clone();
+        let from = index * SMALL;
+        batch.size = SMALL;
+        batch.labels = batch.labels[from..from + SMALL].to_vec();
+        let numbers = batch.numeric.len() / whole.size;
+        batch.numeric = batch.numeric[from * numbers..(from + SMALL) * numbers].to_vec();
+        batch.categorical.iter_mut().for_each(|feature| feature.ids = feature.ids[from..from + SMALL].to_vec());
+        batch
+    };
+    Ok((0..count.min(whole.size / SMALL)).map(small).collect())
+}
+
+fn median(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_batch_has_the_ids_of_its_samples() {
+        let small = small_batches(3).unwrap();
+        let whole = workload::batches(None, 1).unwrap().remove(0);
+        assert_eq!((small.len(), small[2].size, small[2].numeric.len()), (3, SMALL, SMALL * 13));
+        assert_eq!(small[2].categorical[5].ids, whole.categorical[5].ids[2 * SMALL..3 * SMALL]);
+        assert!(dedup(&small, 16) > 0.0);
+        assert_eq!(median(&[3, 1, 2].map(Duration::from_secs)), Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,118 @@
+//! Whole steps of a training in one process: what they cost beside the stages that are measured alone.
+
+use std::sync::Arc;
+
+use zagros_cost::{DenseRates, DenseWork, IdCosts, StepCosts};
+use zagros_dense_worker::{Input, Worker};
+use zagros_ingest::Batch;
+use zagros_launch::EmbeddedCluster;
+use zagros_shell::{Exit, Failure};
+
+use crate::meter::{MeterWindow, StepMeter};
+use crate::rows::RowMeasurement;
+use crate::workload;
+
+/// Batches of an epoch.
+const BATCHES: usize = 16;
+/// Parts of a batch that make the small steps.
+const PARTS: usize = 16;
+
+/// ns of CPU a sample, of all threads.
+fn cpu_ns(window: &MeterWindow) -> f64 {
+    window.cpu_seconds * 1e9 / window.samples.max(1) as f64
+}
+
+/// The costs of ids and of the training loop, from runs with rows of two dims and with large and small steps.
+pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result<(IdCosts, StepCosts), Failure> {
+    let [narrow, wide] = rows else {
+        return Err(Failure::with_help(Exit::Internal, "rows of two dims are measured".to_owned(), "this is a bug"));
+    };
+    let batches = workload::batches(None, BATCHES)?;
+    let small: Vec<Batch> = batches.iter().flat_map(parts).collect();
+    let (dim, batch) = (narrow.cost.dim, workload::BATCH);
+    let move_value = ((wide.moved - narrow.moved) / (wide.cost.dim - dim)).max(0.0);
+    let move_id = (narrow.moved - move_value * dim).max(0.0);
+    let ids = IdCosts { dedup: narrow.dedup, move_id, move_value };
+    // Of small batches more ids are distinct.
+    let share = distinct_share(&parts(&batches[0])) / distinct_share(&batches[..1]);
+    let rest = async |batch: usize, batches: Vec<Batch>, share: f64| -> Result<f64, Failure> {
+        let cpu = cpu_ns(&run(dim as usize, batch, batches).await?);
+        let rows = narrow.rows * share * (narrow.cost.lookup + narrow.cost.push);
+        let known = rows + narrow.ids * (narrow.dedup + narrow.moved) + dense_step(dense, dim as usize, batch)?;
+        Ok((cpu - known).max(0.0))
+    };
+    let (large, small) = (rest(batch, batches, 1.0).await?, rest(batch / PARTS, small, share).await?);
+    let each = [1.0 / batch as f64, PARTS as f64 / batch as f64];
+    let step = ((small - large) / (each[1] - each[0])).max(0.0);
+    Ok((ids, StepCosts { sample: (large - step * each[0]).max(0.0), step }))
+}
+
+/// ns a sample of the dense step of the jobs here.
+fn dense_step(dense: &DenseRates, dim: usize, batch: usize) -> Result<f64, Failure> {
+    let job = workload::job(&job_text(dim, batch))?;
+    let Some(work) = DenseWork::of(&job) else { return Ok(0.0) };
+    let products: f64 =
+        work.products.iter().map(|product| product.flop() / dense.rate(product.read, product.write)).sum();
+    Ok(products + work.parameters * dense.weight_ns / batch as f64)
+}
+
+fn job_text(dim: usize, batch: usize) -> String {
+    // The rows of the first epoch are created, and are not counted.
+    let train = "threads = 1\nstaleness = 4\nepochs = 2";
+    let text = workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", train, "");
+    text.replace(&format!("batch_size = {}", workload::BATCH), &format!("batch_size = {batch}"))
+}
+
+async fn run(dim: usize, batch: usize, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
+    let job = workload::job(&job_text(dim, batch))?;
+    let warm_up = batches.len() as u64;
+    let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
+    let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));
+    let worker = Worker { observer: meter.clone(), ..Worker::alone(job, control, connect, registry) };
+    let ran = worker.run_on(Input::Preloaded(Arc::new(batches))).await;
+    ran.map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    meter.window().ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))
+}
+
+/// A batch in equal parts.
+fn parts(whole: &Batch) -> Vec<Batch> {
+    let size = whole.size / PARTS;
+    let numbers = whole.numeric.len() / whole.size.max(1);
+    let part = |index: usize| {
+        let from = index * size;
+        let mut part = whole.clone();
+        part.size = size;
+        part.labels = whole.labels[from..from + size].to_vec();
+        part.numeric = whole.numeric[from * numbers..(from + size) * numbers].to_vec();
+        part.categorical.iter_mut().for_each(|feature| feature.ids = feature.ids[from..from + size].to_vec());
+        part
+    };
+    (0..PARTS).map(part).collect()
+}
+
+/// Distinct ids of all features a sample, over batches.
+fn distinct_share(batches: &[Batch]) -> f64 {
+    let mut distinct = 0;
+    for feature in batches.iter().flat_map(|batch| &batch.categorical) {
+        let mut ids = feature.ids.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        distinct += ids.len();
+    }
+    distinct as f64 / batches.iter().map(|batch| batch.size).sum::<usize>().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_have_all_ids_of_a_batch_and_more_distinct_ones_a_sample() {
+        let whole = workload::batches(None, 1).unwrap();
+        let parts = parts(&whole[0]);
+        let ids: Vec<u64> = parts.iter().flat_map(|part| part.categorical[3].ids.clone()).collect();
+        assert_eq!(ids, whole[0].categorical[3].ids);
+        let (large, small) = (distinct_share(&whole), distinct_share(&parts));
+        assert!(large < small && small <= 26.0, "{large} {small}");
+    }
+}

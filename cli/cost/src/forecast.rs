@@ -1,0 +1,152 @@
+//! The forecast of a run: all figures that `zagros plan` shows.
+
+use zagros_job::Job;
+
+use crate::calibration::Calibration;
+use crate::data_shape::DataShape;
+use crate::error::CostError;
+use crate::limits::RateLimits;
+use crate::machines::{MachineGroup, Machines};
+use crate::memory::RoleMemory;
+use crate::stages::{RolePlace, StageTimes};
+use crate::work::SampleWork;
+
+/// The most workers that a run is thought through for.
+const MOST_WORKERS: f64 = 4096.0;
+/// A worker pays if it adds at least this share of what the first one made.
+const LEAST_GAIN: f64 = 0.5;
+
+/// What a forecast is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct ForecastInputs<'a> {
+    /// The job, with the threads that its processes have.
+    pub job: &'a Job,
+    /// Its data.
+    pub data: &'a DataShape,
+    /// The speed of a core.
+    pub calibration: &'a Calibration,
+    /// Where it runs.
+    pub machines: &'a Machines,
+}
+
+/// What a run will do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// A sample, whatever the machines.
+    pub work: SampleWork,
+    /// The times of its stages.
+    pub stages: StageTimes,
+    /// What bounds the run.
+    pub limits: RateLimits,
+    /// Bytes of a worker and of a server.
+    pub memory: RoleMemory,
+    /// How many workers pay.
+    pub scaling: WorkerScaling,
+    /// The smallest batch at which dense weights that are streamed from the servers arrive as fast as a worker uses them.
+    pub streaming_batch: f64,
+    /// One epoch over the data; `None` if the number of samples is not known.
+    pub epoch: Option<EpochCost>,
+}
+
+/// What more workers would do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerScaling {
+    /// The most workers of which each adds at least half of what the first one made.
+    pub workers: f64,
+    /// Samples a second with so many.
+    pub samples_per_second: f64,
+}
+
+/// The cost of one epoch over the data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EpochCost {
+    /// Samples.
+    pub samples: f64,
+    /// Hours of training, without evaluation and checkpoints.
+    pub hours: f64,
+    /// In the currency of the machines.
+    pub money: f64,
+}
+
+impl Forecast {
+    /// The forecast for these machines.
+    ///
+    /// # Errors
+    /// When a role has no machine, or nothing is known of the network.
+    pub fn of(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
+        let ForecastInputs { job, data, calibration, machines } = inputs;
+        let work = SampleWork::of(job, data)?;
+        let (stages, limits) = run(&work, calibration, machines)?;
+        let worker = worker_group(machines)?;
+        let threads = worker.threads.torch as f64;
+        let servers = machines.servers().max(1.0);
+        let memory = RoleMemory::of(job, &work.dense, threads, servers);
+        let rate = limits.samples_per_second();
+        let epoch = data.samples.map(|samples| {
+            let hours = samples as f64 / rate / 3600.0;
+            EpochCost { samples: samples as f64, hours, money: hours * machines.price() }
+        });
+        let flops = work.dense.flop / stages.dense_step.max(f64::MIN_POSITIVE);
+        let streaming_batch = SampleWork::streaming_batch(flops, worker.bytes_per_second.min(stages.link));
+        let scaling = WorkerScaling::of(&work, calibration, machines)?;
+        Ok(Self { work, stages, limits, memory, scaling, streaming_batch, epoch })
+    }
+
+    /// Samples a second of all workers together.
+    #[must_use]
+    pub fn samples_per_second(&self) -> f64 {
+        self.limits.samples_per_second()
+    }
+
+    /// CPU seconds a sample of all processes.
+    #[must_use]
+    pub fn cpu(&self) -> f64 {
+        self.stages.worker_cpu() + self.stages.server_cpu()
+    }
+}
+
+impl WorkerScaling {
+    fn of(work: &SampleWork, calibration: &Calibration, machines: &Machines) -> Result<Self, CostError> {
+        let rate = |workers: f64| {
+            let machines = machines.with_workers(workers);
+            run(work, calibration, &machines).map(|(_, limits)| limits.samples_per_second())
+        };
+        // One process with all roles has one worker.
+        if machines.is_embedded() {
+            return Ok(Self { workers: 1.0, samples_per_second: rate(1.0)? });
+        }
+        let first = rate(1.0)?;
+        let mut best = Self { workers: 1.0, samples_per_second: first };
+        while best.workers < MOST_WORKERS {
+            let next = rate(best.workers + 1.0)?;
+            if next - best.samples_per_second < LEAST_GAIN * first {
+                break;
+            }
+            best = Self { workers: best.workers + 1.0, samples_per_second: next };
+        }
+        Ok(best)
+    }
+}
+
+fn worker_group(machines: &Machines) -> Result<&MachineGroup, CostError> {
+    // The slowest decides, because workers step together.
+    let with_workers = machines.groups.iter().filter(|group| group.workers > 0.0);
+    with_workers.min_by(|a, b| a.core_speed.total_cmp(&b.core_speed)).ok_or(CostError::NoRole { role: "worker" })
+}
+
+fn run(
+    work: &SampleWork,
+    calibration: &Calibration,
+    machines: &Machines,
+) -> Result<(StageTimes, RateLimits), CostError> {
+    let worker = worker_group(machines)?;
+    let with_servers = machines.groups.iter().filter(|group| group.servers > 0.0);
+    let server = with_servers.min_by(|a, b| a.core_speed.total_cmp(&b.core_speed)).unwrap_or(worker);
+    let place = RolePlace { calibration, worker, server, workers: machines.workers(), servers: machines.servers() };
+    let stages = StageTimes::of(work, place);
+    let limits = RateLimits::of(work, &stages, machines);
+    Ok((stages, limits))
+}
+
+#[cfg(test)]
+mod tests;

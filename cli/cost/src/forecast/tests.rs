@@ -1,0 +1,119 @@
+//! Forecasts of small jobs on described machines.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use zagros_job::Overrides;
+
+use super::*;
+use crate::limits::RateLimit;
+use crate::stages::PlanStage;
+
+const JOB: &str = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'dlrm'\n\
+                   bottom = [512, 256]\ntop = [512, 256]\n[train]\nbatch_size = 4096\nthreads = 1\n";
+
+fn job(sets: &[&str]) -> Job {
+    Job::parse(JOB, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
+}
+
+fn machines(text: &str) -> Machines {
+    Machines::from_toml(text).unwrap()
+}
+
+const CLUSTER: &str = "[[group]]\nname = 'compute'\ncount = 4\ncores = 16\nmemory = '64GiB'\nworkers = 1\nprice_per_hour = 1.0\n\
+                       [[group]]\nname = 'rows'\ncount = 2\ncores = 16\nmemory = '256GiB'\nservers = 1\nprice_per_hour = 2.0\n";
+
+fn forecast(sets: &[&str], described: &str, change: impl FnOnce(&mut Calibration, &mut DataShape)) -> Forecast {
+    let job = job(sets);
+    let (mut calibration, mut data) = (Calibration::default(), DataShape::assumed(&job));
+    data.samples = Some(36_000_000);
+    change(&mut calibration, &mut data);
+    let machines = machines(described);
+    Forecast::of(ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines }).unwrap()
+}
+
+#[test]
+fn the_slowest_stage_is_the_bottleneck_and_an_epoch_has_its_price() {
+    let plan = forecast(&[], CLUSTER, |_, _| ());
+    assert_eq!(plan.limits.bottleneck(), Some(&RateLimit::DenseThread));
+    let epoch = plan.epoch.unwrap();
+    assert!((epoch.hours * 3600.0 * plan.samples_per_second() / 36e6 - 1.0).abs() < 1e-9);
+    assert!((epoch.money / epoch.hours - 8.0).abs() < 1e-9);
+    let advice = |described: &str| {
+        let plan = forecast(&[], described, |_, _| ());
+        plan.limits.bottleneck().unwrap().advice(&plan.stages, &machines(described))
+    };
+    assert!(advice(CLUSTER).starts_with("more train.threads"));
+    let device = CLUSTER.replacen("workers = 1", "workers = 1\ngpu = { tflops = 0.05 }", 1);
+    assert!(advice(&device).starts_with("a faster device"), "{}", advice(&device));
+    let slow_parser = forecast(&[], CLUSTER, |calibration, _| calibration.parse.criteo = 1e6);
+    assert_eq!(slow_parser.limits.bottleneck(), Some(&RateLimit::Parsers));
+    let slow_rows = forecast(&[], CLUSTER, |calibration, _| {
+        calibration.rows.iter_mut().for_each(|row| row.server_push = 1e6);
+    });
+    assert_eq!(slow_rows.limits.bottleneck(), Some(&RateLimit::Servers));
+    let thin = CLUSTER.replace("memory = '256GiB'", "memory = '256GiB'\nnetwork_gbit = 0.01");
+    let network = RateLimit::Network { group: "rows".to_owned() };
+    assert_eq!(forecast(&[], &thin, |_, _| ()).limits.bottleneck(), Some(&network));
+    let far = CLUSTER.replace("memory = '256GiB'", "memory = '256GiB'\nround_trip_us = 1000000");
+    assert_eq!(forecast(&[], &far, |_, _| ()).limits.bottleneck(), Some(&RateLimit::RoundTrips));
+}
+
+#[test]
+fn sync_waits_for_the_servers_and_hybrid_does_not() {
+    let slow = CLUSTER.replace("memory = '256GiB'", "memory = '256GiB'\nround_trip_us = 20000");
+    let rate = |mode: &str| forecast(&[mode], &slow, |_, _| ()).samples_per_second();
+    assert!(rate("train.mode=hybrid") > 1.3 * rate("train.mode=sync"));
+}
+
+#[test]
+fn one_process_has_all_roles_and_no_bytes_on_a_network() {
+    let one = "[[group]]\nname = 'here'\ncores = 2\nmemory = '8GiB'\nworkers = 1\n";
+    let plan = forecast(&[], one, |_, _| ());
+    assert_eq!((plan.stages.server_cpu(), plan.scaling.workers), (0.0, 1.0));
+    assert!(
+        !plan.limits.rates.iter().any(|(limit, _)| matches!(limit, RateLimit::Network { .. } | RateLimit::Servers))
+    );
+    let apart = forecast(&[], &one.replace("workers = 1", "workers = 1\nservers = 1"), |_, _| ());
+    assert!(apart.cpu() > plan.cpu() && apart.stages.of_stage(PlanStage::ServerApply) > 0.0);
+}
+
+#[test]
+fn workers_stop_paying_where_the_servers_are_full() {
+    let few = forecast(&[], CLUSTER, |calibration, _| {
+        calibration.rows.iter_mut().for_each(|row| row.server_push = 2000.0);
+    });
+    let many = forecast(&[], CLUSTER, |_, _| ());
+    assert!(few.scaling.workers < many.scaling.workers, "{} {}", few.scaling.workers, many.scaling.workers);
+    assert!(few.scaling.workers >= 1.0);
+}
+
+#[test]
+fn a_module_of_the_users_has_no_forecast() {
+    let mut job = job(&[]);
+    let data = DataShape::assumed(&job);
+    job.model = zagros_job::Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
+    let inputs =
+        ForecastInputs { job: &job, data: &data, calibration: &Calibration::default(), machines: &machines(CLUSTER) };
+    assert!(matches!(Forecast::of(inputs), Err(CostError::UnknownNetwork)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn faster_machines_and_more_of_them_are_never_slower(
+        cores in 2_u32..128, count in 1_u32..64, gbit in 1.0..400.0_f64, trip in 1.0..1e4_f64, batch in 64_u32..20_000,
+    ) {
+        let described = |count: u32, gbit: f64, trip: f64, speed: f64| format!(
+            "[[group]]\nname = 'w'\ncount = {count}\ncores = {cores}\nmemory = '64GiB'\nworkers = 1\nnetwork_gbit = {gbit}\nround_trip_us = {trip}\ncore_speed = {speed}\n\
+             [[group]]\nname = 's'\ncount = {count}\ncores = {cores}\nmemory = '64GiB'\nservers = 1\nnetwork_gbit = {gbit}\nround_trip_us = {trip}\ncore_speed = {speed}\n"
+        );
+        let set = format!("train.batch_size={batch}");
+        let rate = |described: &str| forecast(&[&set], described, |_, _| ()).samples_per_second();
+        let here = rate(&described(count, gbit, trip, 1.0));
+        prop_assert!(here.is_finite() && here > 0.0);
+        prop_assert!(rate(&described(count, 2.0 * gbit, trip, 1.0)) >= here);
+        prop_assert!(rate(&described(count, gbit, trip / 2.0, 1.0)) >= here);
+        prop_assert!(rate(&described(count, gbit, trip, 2.0)) >= here);
+    }
+}

@@ -1,0 +1,151 @@
+//! What bounds the samples a second of a run.
+
+use crate::machines::Machines;
+use crate::stages::{PlanStage, StageTimes};
+use crate::work::SampleWork;
+
+/// StageTimes overlap, but they wait for one another where two of them take about as long: the time of a sample is the p-norm of the times
+/// of all limits. With p = 6, two equal limits make a run 12 % slower than one of them alone.
+const P: f64 = 6.0;
+/// How much the steps of a worker differ: standard deviation over mean. Workers that step together wait for the slowest.
+const STEP_VARIATION: f64 = 0.03;
+
+/// What a run can be bounded by.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RateLimit {
+    /// The thread of each worker that makes the steps.
+    DenseThread,
+    /// The threads that parse.
+    Parsers,
+    /// All cores of the machines of a group.
+    Cores {
+        /// The group.
+        group: String,
+    },
+    /// The threads of the embedding servers.
+    Servers,
+    /// The network of the machines of a group.
+    Network {
+        /// The group.
+        group: String,
+    },
+    /// The way to the servers and back, which at most τ + 1 batches make at once.
+    RoundTrips,
+}
+
+/// The samples a second that each limit allows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateLimits {
+    /// Of the whole run, the tightest first.
+    pub rates: Vec<(RateLimit, f64)>,
+}
+
+impl RateLimits {
+    pub(crate) fn of(work: &SampleWork, stages: &StageTimes, machines: &Machines) -> Self {
+        let (workers, servers) = (machines.workers(), machines.servers());
+        let mut rates = Vec::new();
+        let mut bound = |limit, rate: f64| {
+            if rate.is_finite() && rate > 0.0 {
+                rates.push((limit, rate));
+            }
+        };
+        let together = if workers > 1.0 { 1.0 + STEP_VARIATION * (2.0 * workers.ln()).sqrt() } else { 1.0 };
+        bound(RateLimit::DenseThread, workers / (stages.dense_thread * together));
+        let parsers = machines.groups.iter().filter(|group| group.workers > 0.0);
+        let parsers: f64 = parsers.map(|group| group.count * group.workers * group.threads.parse as f64).sum();
+        bound(RateLimit::Parsers, parsers / stages.of_stage(PlanStage::Parse));
+        for group in &machines.groups {
+            let of_workers = group.workers * group.count / workers;
+            let of_servers = if servers > 0.0 { group.servers * group.count / servers } else { 0.0 };
+            let cpu = of_workers * stages.worker_cpu() + of_servers * stages.server_cpu();
+            bound(RateLimit::Cores { group: group.name.clone() }, group.cores * group.count / cpu);
+            let reduced = work.reduce_bytes(workers);
+            let bytes = of_workers * (work.bytes_up.max(work.bytes_down) + reduced)
+                + of_servers * work.bytes_up.max(work.bytes_down);
+            if servers > 0.0 {
+                let name = group.name.clone();
+                bound(RateLimit::Network { group: name }, group.bytes_per_second * group.count / bytes);
+            }
+        }
+        if servers > 0.0 {
+            let with_servers = machines.groups.iter().filter(|group| group.servers > 0.0);
+            let threads = with_servers
+                .map(|group| group.count * (group.servers * group.threads.server as f64).min(group.cores))
+                .sum::<f64>();
+            bound(RateLimit::Servers, threads / stages.server_cpu());
+        }
+        let cycle = stages.round_trips + stages.dense_thread;
+        bound(RateLimit::RoundTrips, workers * (work.staleness + 1.0) / cycle);
+        rates.sort_by(|a, b| a.1.total_cmp(&b.1));
+        Self { rates }
+    }
+
+    /// Samples a second of the run.
+    #[must_use]
+    pub fn samples_per_second(&self) -> f64 {
+        let Some((_, tightest)) = self.rates.first() else { return 0.0 };
+        // The same network or thread twice is no second limit.
+        let sum: f64 = self.rates.iter().map(|(_, rate)| (tightest / rate).powf(P)).sum();
+        tightest / sum.powf(1.0 / P)
+    }
+
+    /// The tightest limit.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<&RateLimit> {
+        self.rates.first().map(|(limit, _)| limit)
+    }
+}
+
+impl RateLimit {
+    /// As a heading.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::DenseThread => "dense thread of each worker".to_owned(),
+            Self::Parsers => "parser threads".to_owned(),
+            Self::Cores { group } => format!("cores of {group}"),
+            Self::Servers => "threads of the embedding servers".to_owned(),
+            Self::Network { group } => format!("network of {group}"),
+            Self::RoundTrips => "round trips to the servers".to_owned(),
+        }
+    }
+
+    /// What to change first.
+    #[must_use]
+    pub fn advice(&self, stages: &StageTimes, machines: &Machines) -> &'static str {
+        let has_device = machines.groups.iter().any(|group| group.workers > 0.0 && group.gpu.is_some());
+        match self {
+            Self::DenseThread if stages.exposed_reduce > 0.3 * stages.dense_thread => {
+                "a larger train.batch_size or fewer workers with more threads each: the sum over the workers does not hide behind the \
+                 backward pass; or a faster network between them"
+            }
+            Self::DenseThread if has_device => {
+                "a faster device for each worker, or more workers; train.precision = \"bf16\""
+            }
+            Self::DenseThread => {
+                "more train.threads for each worker, or more workers; train.precision = \"bf16\" where the processor has units for it"
+            }
+            Self::Parsers => "more data.threads, or a format that parses faster",
+            Self::Cores { .. } => "more or faster cores; nothing else helps while all of them are busy",
+            Self::Servers => "more embedding servers, or more cluster.server_threads",
+            Self::Network { .. } => "a faster network, cluster.wire = \"f16\", or more machines for this role",
+            Self::RoundTrips => "a larger train.staleness or train.batch_size, or a network with shorter round trips",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_equal_limits_make_a_run_slower_than_one() {
+        let limits =
+            |rates: &[f64]| RateLimits { rates: rates.iter().map(|rate| (RateLimit::Parsers, *rate)).collect() };
+        assert_eq!(limits(&[100.0]).samples_per_second(), 100.0);
+        let both = limits(&[100.0, 100.0]).samples_per_second();
+        assert!((88.0..90.0).contains(&both), "{both}");
+        assert!(limits(&[100.0, 300.0]).samples_per_second() > 99.9);
+        assert_eq!(limits(&[]).samples_per_second(), 0.0);
+    }
+}

@@ -1,0 +1,264 @@
+//! The time of each stage of a step, for each sample, on a core of a group of machines.
+
+use zagros_job::{Format, Mode, Precision};
+
+use crate::calibration::Calibration;
+use crate::layers::Product;
+use crate::machines::MachineGroup;
+use crate::work::SampleWork;
+
+/// Gloo and gRPC walk over the bytes of a message about as often as plain sockets do.
+const NS: f64 = 1e-9;
+/// Samples that a thread of a step takes at once.
+const CHUNK: f64 = 1024.0;
+/// The share of the backward pass during which the sum of the gradients over the workers can run.
+const OVERLAP: f64 = 0.6;
+/// The share of forward and backward that is backward.
+const BACKWARD: f64 = 2.0 / 3.0;
+
+/// A part of the way of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PlanStage {
+    /// Reading and parsing, on threads of their own.
+    Parse,
+    /// Distinct ids of a batch.
+    Dedup,
+    /// Looking rows up: the worker's part, or all of it in one process.
+    Lookup,
+    /// Rows into the input of the network and gradients out of it, on the dense thread.
+    Gather,
+    /// Forward, backward and update of the dense network.
+    Dense,
+    /// Summing gradients with the other workers.
+    AllReduce,
+    /// Pushing gradients: the worker's part, or all of it in one process.
+    Push,
+    /// The measures and messages of the training loop.
+    Loop,
+    /// Looking rows up: the server's part.
+    ServerLookup,
+    /// Applying gradients: the server's part.
+    ServerApply,
+}
+
+impl PlanStage {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Parse => "parse",
+            Self::Dedup => "distinct ids",
+            Self::Lookup => "look up",
+            Self::Gather => "gather and scatter",
+            Self::Dense => "forward, backward, update",
+            Self::AllReduce => "all-reduce",
+            Self::Push => "push",
+            Self::Loop => "training loop",
+            Self::ServerLookup => "answer lookups",
+            Self::ServerApply => "apply gradients",
+        }
+    }
+
+    /// Whether an embedding server does it.
+    #[must_use]
+    pub fn is_of_servers(self) -> bool {
+        matches!(self, Self::ServerLookup | Self::ServerApply)
+    }
+}
+
+/// The times of all stages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StageTimes {
+    /// CPU seconds a sample.
+    pub cpu: Vec<(PlanStage, f64)>,
+    /// Seconds a sample in which the dense thread of a worker is busy.
+    pub dense_thread: f64,
+    /// Seconds of `dense_thread` that are forward, backward and update.
+    pub dense_step: f64,
+    /// Bytes a second that a worker's connections reach.
+    pub link: f64,
+    /// Seconds of `dense_thread` in which it waits for the other workers.
+    pub exposed_reduce: f64,
+    /// Seconds from the ids of a batch to its rows, and from its gradients to their acknowledgement, together.
+    pub round_trips: f64,
+}
+
+/// Where stages run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RolePlace<'a> {
+    pub(crate) calibration: &'a Calibration,
+    pub(crate) worker: &'a MachineGroup,
+    pub(crate) server: &'a MachineGroup,
+    pub(crate) workers: f64,
+    pub(crate) servers: f64,
+}
+
+impl StageTimes {
+    pub(crate) fn of(work: &SampleWork, place: RolePlace<'_>) -> Self {
+        let RolePlace { calibration, worker, server, workers, servers } = place;
+        let rows = RowTimes::of(work, calibration);
+        let (ids, step) = (&calibration.ids, &calibration.step);
+        let core = NS / worker.core_speed;
+        let server_core = NS / server.core_speed;
+        let moved = (work.ids * ids.move_id + work.id_values * ids.move_value) * core;
+        let parse = work.bytes / parse_rate(&work.format, calibration) / worker.core_speed;
+        let dense = dense(work, calibration, worker);
+        let reduce_bytes = work.reduce_bytes(workers);
+        let reduce_cpu = reduce_bytes * calibration.wire.cpu_ns_per_byte * core;
+        let training = (step.sample + step.step / work.batch) * core;
+        let embedded = servers == 0.0;
+        // Half for the lookup and half for the push of a step, at each server.
+        let [client_step, server_step] =
+            [calibration.wire.client_step, calibration.wire.server_step].map(|step| step * servers / 2.0 / work.batch);
+        let mut cpu = vec![
+            (PlanStage::Parse, parse),
+            (PlanStage::Dedup, work.ids * ids.dedup * core),
+            (PlanStage::Lookup, if embedded { rows.lookup } else { rows.client_lookup + client_step } * core),
+            (PlanStage::Gather, moved),
+            (PlanStage::Dense, dense.cpu),
+            (PlanStage::Push, if embedded { rows.push } else { rows.client_push + client_step } * core),
+            (PlanStage::Loop, training),
+        ];
+        if reduce_cpu > 0.0 {
+            cpu.push((PlanStage::AllReduce, reduce_cpu));
+        }
+        if !embedded {
+            cpu.push((PlanStage::ServerLookup, (rows.server_lookup + server_step) * server_core));
+            cpu.push((PlanStage::ServerApply, (rows.server_push + server_step) * server_core));
+        }
+        let link = worker.bytes_per_second.min(calibration_or(worker, calibration));
+        let reduce =
+            reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip + trip(calibration)) / work.batch;
+        let exposed_reduce = (reduce - dense.wall * BACKWARD * OVERLAP).max(0.2 * reduce);
+        // A batch is one request to each server, which serves it with one thread for each table, at most.
+        let round_trips = if embedded {
+            (rows.lookup + rows.push) * core
+        } else {
+            let wire = (work.bytes_up + work.bytes_down) / link;
+            let requests = 2.0 * (worker.round_trip.max(server.round_trip) + trip(calibration)) / work.batch;
+            let spread = servers * (server.threads.server as f64).min(server.cores).max(1.0);
+            requests
+                + wire
+                + (rows.client_lookup + rows.client_push) * core
+                + (rows.server_lookup + rows.server_push) * server_core / spread
+        };
+        Self {
+            cpu,
+            dense_thread: moved + dense.wall + exposed_reduce,
+            dense_step: dense.wall,
+            link,
+            exposed_reduce,
+            round_trips,
+        }
+    }
+
+    /// CPU seconds a sample of a worker.
+    #[must_use]
+    pub fn worker_cpu(&self) -> f64 {
+        self.cpu.iter().filter(|(stage, _)| !stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
+    }
+
+    /// CPU seconds a sample of all servers together.
+    #[must_use]
+    pub fn server_cpu(&self) -> f64 {
+        self.cpu.iter().filter(|(stage, _)| stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
+    }
+
+    /// CPU seconds a sample of one stage.
+    #[must_use]
+    pub fn of_stage(&self, wanted: PlanStage) -> f64 {
+        self.cpu.iter().filter(|(stage, _)| *stage == wanted).map(|(_, seconds)| seconds).sum()
+    }
+}
+
+/// Requests one after another in an all-reduce of `workers`.
+fn reduce_trips(work: &SampleWork, workers: f64) -> f64 {
+    if workers < 2.0 || work.mode == Mode::Async { 0.0 } else { 2.0 * (workers - 1.0) }
+}
+
+fn trip(calibration: &Calibration) -> f64 {
+    calibration.wire.round_trip_us * 1e-6
+}
+
+/// What one connection of a machine reaches: the processor moves no more bytes than over loopback.
+fn calibration_or(group: &MachineGroup, calibration: &Calibration) -> f64 {
+    calibration.wire.bytes_per_second * group.core_speed * group.cores.max(1.0)
+}
+
+fn parse_rate(format: &Format, calibration: &Calibration) -> f64 {
+    match format {
+        Format::Criteo => calibration.parse.criteo,
+        Format::Delimited(_) => calibration.parse.delimited,
+        Format::Jsonl(_) => calibration.parse.json_lines,
+        Format::Parquet(_) | Format::Arrow(_) => calibration.parse.parquet,
+    }
+}
+
+/// ns a sample for the rows of all tables.
+struct RowTimes {
+    lookup: f64,
+    push: f64,
+    client_lookup: f64,
+    client_push: f64,
+    server_lookup: f64,
+    server_push: f64,
+}
+
+impl RowTimes {
+    fn of(work: &SampleWork, calibration: &Calibration) -> Self {
+        let mut all =
+            Self { lookup: 0.0, push: 0.0, client_lookup: 0.0, client_push: 0.0, server_lookup: 0.0, server_push: 0.0 };
+        for table in &work.tables {
+            let (row, pushed) = (calibration.row(table.dim), calibration.row(table.push_dim));
+            all.lookup += table.distinct * row.lookup;
+            all.push += table.distinct * pushed.push;
+            all.client_lookup += table.distinct * row.client_lookup;
+            all.client_push += table.distinct * row.client_push;
+            all.server_lookup += table.distinct * row.server_lookup;
+            all.server_push += table.distinct * pushed.server_push;
+        }
+        all
+    }
+}
+
+/// The dense step, seconds a sample.
+struct DenseTimes {
+    cpu: f64,
+    wall: f64,
+}
+
+fn dense(work: &SampleWork, calibration: &Calibration, worker: &MachineGroup) -> DenseTimes {
+    let (rates, network) = (&calibration.dense, &work.dense);
+    if let Some(gpu) = &worker.gpu {
+        let moved = 2.0 * 4.0 * work.id_values / (gpu.bus_gbytes * 1e9);
+        let wall = network.flop / (gpu.tflops * 1e12 * gpu.efficiency) + moved;
+        // One thread feeds the device and waits for it.
+        return DenseTimes { cpu: wall, wall };
+    }
+    let faster = if work.precision == Precision::F32 { 1.0 } else { rates.bf16 };
+    let product = |product: &Product| product.flop() / (rates.rate(product.read, product.write) * faster);
+    let products: f64 = network.products.iter().map(product).sum();
+    let values = network.values() * rates.value_ns + network.pair_values * rates.pair_ns;
+    let threads = busy_threads(worker.threads.torch as f64, work.batch);
+    let weights = network.parameters * rates.weight_ns / work.batch;
+    let factor = if network.by_autograd { rates.autograd } else { 1.0 };
+    let parallel = (products + values) * factor * NS / worker.core_speed;
+    // Each thread reads the weights for itself.
+    let weights = weights * factor * NS / worker.core_speed;
+    DenseTimes { cpu: parallel + weights * threads, wall: parallel / rates.speedup(threads) + weights }
+}
+
+/// Threads that have at least a part of a chunk.
+fn busy_threads(threads: f64, batch: f64) -> f64 {
+    threads.min((batch / (CHUNK / 16.0)).ceil()).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_of_few_samples_keeps_few_threads_busy() {
+        assert_eq!([busy_threads(8.0, 4096.0), busy_threads(8.0, 100.0), busy_threads(8.0, 1.0)], [8.0, 2.0, 1.0]);
+    }
+}

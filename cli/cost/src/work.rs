@@ -1,0 +1,161 @@
+//! What one sample of a job asks of the machines, whatever their speed.
+
+use zagros_job::{Format, Job, Mode, Precision, Wire};
+use zagros_zip::ZipEq;
+
+use crate::data_shape::DataShape;
+use crate::error::CostError;
+use crate::layers::DenseWork;
+
+/// Bytes of an id on the wire.
+const ID_BYTES: f64 = 8.0;
+/// Bytes of a value of the dense network.
+pub(crate) const F32: f64 = 4.0;
+
+/// The rows of one table that a sample looks up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TableWork {
+    /// Values of a row.
+    pub dim: f64,
+    /// The dim of an Adagrad row with as many values in all: an update walks over weights and optimiser state.
+    pub push_dim: f64,
+    /// Distinct rows of a batch, for each of its samples.
+    pub distinct: f64,
+}
+
+/// The work of one sample.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SampleWork {
+    /// Samples of a worker's step.
+    pub batch: f64,
+    /// Batches that may be unacknowledged at a lookup: τ.
+    pub staleness: f64,
+    /// Consistency.
+    pub mode: Mode,
+    /// Precision of the dense products.
+    pub precision: Precision,
+    /// Format of the data.
+    pub format: Format,
+    /// Bytes on disk.
+    pub bytes: f64,
+    /// Ids of all features.
+    pub ids: f64,
+    /// Values of the rows of all ids.
+    pub id_values: f64,
+    /// By table.
+    pub tables: Vec<TableWork>,
+    /// Bytes from a worker to the servers: ids of lookups, ids and gradients of pushes.
+    pub bytes_up: f64,
+    /// Bytes from the servers to a worker: rows.
+    pub bytes_down: f64,
+    /// The dense network.
+    pub dense: DenseWork,
+}
+
+impl SampleWork {
+    /// The work of a job on data of this shape.
+    ///
+    /// # Errors
+    /// When nothing is known of the network.
+    pub fn of(job: &Job, data: &DataShape) -> Result<Self, CostError> {
+        let dense = DenseWork::of(job).ok_or(CostError::UnknownNetwork)?;
+        let table = |(index, distinct): (usize, &f64)| {
+            let config = job.tables[index].config();
+            TableWork { dim: config.dim as f64, push_dim: config.stride() as f64 / 2.0, distinct: *distinct }
+        };
+        let tables: Vec<TableWork> = data.distinct.iter().enumerate().map(table).collect();
+        let value = if job.cluster.wire == Wire::F32 { F32 } else { F32 / 2.0 };
+        let of_rows =
+            |cost: fn(&TableWork) -> f64| tables.iter().map(|table| table.distinct * cost(table)).sum::<f64>();
+        let (rows, values) = (of_rows(|_| 1.0), of_rows(|table| table.dim));
+        let dims = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim as f64);
+        let id_values = data.ids.iter().zip_eq(dims.collect::<Vec<_>>()).map(|(ids, dim)| ids * dim).sum();
+        // In mode async the dense weights come and their gradients go with each batch.
+        let batch = job.train.batch_size as f64;
+        let weights = if job.train.mode == Mode::Async { dense.parameters * F32 / batch } else { 0.0 };
+        Ok(Self {
+            batch,
+            staleness: job.staleness() as f64,
+            mode: job.train.mode,
+            precision: job.train.precision,
+            format: job.data.format.clone(),
+            bytes: data.bytes,
+            ids: data.ids.iter().sum(),
+            id_values,
+            bytes_up: 2.0 * rows * ID_BYTES + values * value + weights,
+            bytes_down: values * value + weights,
+            tables,
+            dense,
+        })
+    }
+
+    /// Distinct rows of a batch, for each of its samples.
+    #[must_use]
+    pub fn distinct(&self) -> f64 {
+        self.tables.iter().map(|table| table.distinct).sum()
+    }
+
+    /// Bytes that a worker sends in one all-reduce of `workers`, for each sample of its batch: a ring.
+    #[must_use]
+    pub fn reduce_bytes(&self, workers: f64) -> f64 {
+        if workers < 2.0 || self.mode == Mode::Async {
+            return 0.0;
+        }
+        2.0 * (workers - 1.0) / workers * self.dense.parameters * F32 / self.batch
+    }
+
+    /// The smallest batch at which streamed weights arrive as fast as `flops` use them over `bytes_per_second`: 12 bytes and 6·B
+    /// operations a weight and step, of which the wire carries 12 in both directions together.
+    #[must_use]
+    pub fn streaming_batch(flops: f64, bytes_per_second: f64) -> f64 {
+        12.0 * flops / (6.0 * bytes_per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use zagros_job::Overrides;
+
+    use super::*;
+
+    fn work(sets: &[&str]) -> SampleWork {
+        let text =
+            "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\nhidden = [8]\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
+        let mut data = DataShape::assumed(&job);
+        data.distinct = vec![0.25; 26];
+        SampleWork::of(&job, &data).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_those_of_distinct_rows_each_way() {
+        let exact = work(&[]);
+        let rows = 26.0 * 0.25;
+        assert_eq!((exact.distinct(), exact.ids, exact.id_values), (rows, 26.0, 26.0 * 16.0));
+        assert_eq!((exact.bytes_down, exact.bytes_up), (rows * 64.0, rows * (16.0 + 64.0)));
+        assert_eq!(work(&["cluster.wire=f16"]).bytes_down, rows * 32.0);
+        // Adagrad keeps as many values of state as of weights, Adam twice as many, and a count of steps for the two.
+        assert_eq!(exact.tables[0].push_dim, 16.0);
+        assert_eq!(work(&["embedding.optimizer={kind='adam'}"]).tables[0].push_dim, 25.0);
+    }
+
+    #[test]
+    fn workers_send_their_gradients_around_a_ring_unless_they_are_asynchronous() {
+        let several = work(&["cluster.workers=2", "train.batch_size=100"]);
+        assert_eq!(
+            (several.reduce_bytes(1.0), several.reduce_bytes(2.0)),
+            (0.0, several.dense.parameters * 4.0 / 100.0)
+        );
+        let alone = work(&["train.mode=async", "train.batch_size=100"]);
+        assert_eq!(alone.reduce_bytes(2.0), 0.0);
+        assert!(alone.bytes_down > work(&["train.batch_size=100"]).bytes_down);
+    }
+
+    #[test]
+    fn a_faster_link_needs_a_smaller_batch_to_hide_streamed_weights() {
+        assert_eq!(SampleWork::streaming_batch(1e12, 1e9), 2000.0);
+        assert!(SampleWork::streaming_batch(1e12, 1e10) < SampleWork::streaming_batch(1e12, 1e9));
+    }
+}

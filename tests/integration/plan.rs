@@ -1,0 +1,61 @@
+//! `zagros plan`: forecasts of a real job file, and what is refused. No forecast is compared with a run here; `zagros-bench plan` does.
+
+use serde_json::Value;
+
+use crate::fixture::Fixture;
+
+const MACHINES: &str = "currency = 'USD'\n[[group]]\nname = 'compute'\ncount = 4\ncores = 8\nmemory = '32GiB'\nworkers = 1\nprice_per_hour = 2\n\
+                        [[group]]\nname = 'rows'\ncores = 16\nmemory = '64GiB'\nservers = 1\nprice_per_hour = 4\n";
+
+fn forecast(fixture: &Fixture, arguments: &[&str]) -> Value {
+    let all = ["plan", "job.toml", "--json"].iter().chain(arguments);
+    serde_json::from_str(&fixture.zagros(all.copied()).expect(0).stdout).expect("JSON")
+}
+
+fn figure(of: &Value, name: &str) -> f64 {
+    of[name].as_f64().unwrap_or_else(|| panic!("no {name} in {of}"))
+}
+
+#[test]
+fn a_job_has_a_forecast_here_and_on_described_machines() {
+    let fixture = Fixture::new(4_000).with_environment(vec![("XDG_CACHE_HOME".to_owned(), "cache".to_owned())]);
+    let here = forecast(&fixture, &[]);
+    assert_eq!((figure(&here, "samples"), figure(&here, "workers"), figure(&here, "servers")), (4_000.0, 1.0, 0.0));
+    assert_eq!(here["is_data_measured"], Value::from(true));
+    assert!(here["calibration"].as_str().is_some_and(|source| source.starts_with("not calibrated: run")), "{here}");
+    // 26 ids a sample, of which a batch has fewer distinct ones.
+    let rows = figure(&here, "distinct_rows_per_sample");
+    assert!((1.0..26.0).contains(&rows), "{here}");
+    let processes = forecast(&fixture, &["--workers", "2", "--servers", "1"]);
+    assert!(figure(&processes, "cpu_us_per_sample") > figure(&here, "cpu_us_per_sample"), "{processes}");
+    fixture.write("machines.toml", MACHINES);
+    let cluster = forecast(&fixture, &["--machines", "machines.toml", "--rows", "1000000"]);
+    assert_eq!((figure(&cluster, "workers"), figure(&cluster, "servers")), (4.0, 1.0));
+    assert!((figure(&cluster, "money") / figure(&cluster, "hours") - 12.0).abs() < 1e-6, "{cluster}");
+    assert!(figure(&cluster["memory"], "server_rows") > 0.0, "{cluster}");
+    let large =
+        fixture.zagros(["plan", "job.toml", "--machines", "machines.toml", "--rows", "10000000000"]).expect(0).stderr;
+    assert!(large.contains("each machine of `rows` has 64.00 GiB of memory"), "{large}");
+    let shown = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml"]).expect(0).stdout;
+    for text in ["bottleneck", "samples/s with 4 dense worker(s) and 1 embedding server(s)", "USD", "limits", "memory"]
+    {
+        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
+    }
+    let dry_run = fixture.zagros(["train", "job.toml", "--dry-run"]).expect(0).stdout;
+    assert!(dry_run.contains("forecast") && dry_run.contains("µs of CPU a sample; bottleneck:"), "{dry_run}");
+}
+
+#[test]
+fn descriptions_that_cannot_be_are_refused() {
+    let fixture = Fixture::new(1_000);
+    fixture.write("machines.toml", MACHINES.replace("servers = 1", ""));
+    let refused = fixture.zagros(["plan", "job.toml", "--machines", "machines.toml"]).expect(2).stderr;
+    assert!(refused.contains("no group of machines has servers"), "{refused}");
+    fixture.write("calibration.toml", "source = 'mine'");
+    let refused = fixture.zagros(["plan", "job.toml", "--calibration", "calibration.toml"]).expect(2).stderr;
+    assert!(refused.contains("the calibration cannot be read"), "{refused}");
+    let absent = fixture.zagros(["plan", "job.toml", "--machines", "absent.toml"]).expect(2).stderr;
+    assert!(absent.contains("cannot read absent.toml"), "{absent}");
+    let unwritable = fixture.zagros(["calibrate", "--output", "job.toml/calibration.toml"]).expect(6).stderr;
+    assert!(unwritable.contains("cannot write job.toml/calibration.toml"), "{unwritable}");
+}
