@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures::future::try_join_all;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tracing::info;
 use zagros_coordinator_client::{Waiting, Waits};
 use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, PushedBatch, RoutedIds, TableIds, UniqueIds};
@@ -33,12 +33,14 @@ const TILES_PER_REQUEST: usize = 16;
 /// Requests of a layer that are under way at once: enough for several servers, and few enough that their payloads are small
 /// beside a layer.
 const REQUESTS_AT_ONCE: usize = 4;
+/// Layers whose gradients are under way at once.
+const PUSHES_AT_ONCE: usize = 2;
 
 /// The layers of a job whose weights are streamed.
 #[derive(Debug)]
 pub(crate) struct TileStore {
     layers: Vec<TiledLayer>,
-    servers: OnceLock<Servers>,
+    servers: OnceLock<TileServers>,
     /// By layer: the push that is under way.
     pushes: Vec<Mutex<Option<Receipt>>>,
     waits: Waits,
@@ -47,12 +49,14 @@ pub(crate) struct TileStore {
 /// What a push answers once all servers have acknowledged it.
 type Receipt = oneshot::Receiver<Result<(), ClientError>>;
 
-struct Servers {
+struct TileServers {
     client: Arc<EmbeddingClient>,
     runtime: Handle,
     access: Access,
     /// Number of the next push.
     next: AtomicU64,
+    /// Pushes that may be under way: a gradient keeps its memory until it has arrived.
+    places: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -70,7 +74,7 @@ struct TileRequest {
     weights: Vec<Range<usize>>,
 }
 
-impl std::fmt::Debug for Servers {
+impl std::fmt::Debug for TileServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} servers", self.client.servers().len())
     }
@@ -95,10 +99,11 @@ impl TileStore {
 
     /// Takes the client of the servers. It must be a writer of its own. Call it once, on the runtime that the client runs on.
     pub(crate) fn connect(&self, client: Arc<EmbeddingClient>, access: Access) {
-        let _ = self.servers.set(Servers { client, runtime: Handle::current(), access, next: AtomicU64::new(0) });
+        let (next, places) = (AtomicU64::new(0), Arc::new(Semaphore::new(PUSHES_AT_ONCE)));
+        let _ = self.servers.set(TileServers { client, runtime: Handle::current(), access, next, places });
     }
 
-    fn servers(&self, layer: usize, what: &'static str) -> Result<&Servers, ModelError> {
+    fn servers(&self, layer: usize, what: &'static str) -> Result<&TileServers, ModelError> {
         self.servers.get().ok_or_else(|| self.failed(layer, what, "there are no embedding servers yet".to_owned()))
     }
 
@@ -218,8 +223,11 @@ impl LayerStore for Arc<TileStore> {
         let seq = servers.next.fetch_add(requests.len() as u64, Ordering::Relaxed);
         let (client, before) = (Arc::clone(&servers.client), self.under_way(layer));
         let (tell, receipt) = oneshot::channel();
+        // Each push ends within the client's timeout, and gives its place free.
+        let place = servers.runtime.block_on(Arc::clone(&servers.places).acquire_owned());
         servers.runtime.spawn(async move {
             let _ = tell.send(push(&client, (seq, step), &requests, gradient, before).await);
+            drop(place);
         });
         *self.pushes[layer].lock().unwrap_or_else(PoisonError::into_inner) = Some(receipt);
         Ok(())

@@ -61,7 +61,7 @@ pub(in crate::model) struct LayerWindow {
     /// Largest magnitude of a gradient (`train.clip_value`).
     largest: Option<f32>,
     spare: SpareMemory,
-    state: Mutex<State>,
+    state: Mutex<WindowState>,
     changed: Condvar,
 }
 
@@ -69,12 +69,12 @@ pub(in crate::model) struct LayerWindow {
 pub(super) type UseNumber = usize;
 
 #[derive(Debug)]
-struct State {
-    traversal: Traversal,
+struct WindowState {
+    traversal: UseCounts,
     /// The layers in the order of their uses, as far as they are known: of a training step, and of scoring.
     orders: [Vec<usize>; 2],
     /// By use: what is here or on its way.
-    held: BTreeMap<UseNumber, Held>,
+    held: BTreeMap<UseNumber, LayerPresence>,
     /// By use: threads that are not done with it. A use that nobody has started is missing.
     users: BTreeMap<UseNumber, usize>,
     /// By layer: the gradients of threads, with the number of the thread.
@@ -85,7 +85,7 @@ struct State {
 
 /// What the threads do at the moment.
 #[derive(Debug)]
-struct Traversal {
+struct UseCounts {
     purpose: Purpose,
     step: u64,
     /// Uses that each thread has started.
@@ -93,7 +93,7 @@ struct Traversal {
 }
 
 #[derive(Debug)]
-enum Held {
+enum LayerPresence {
     /// Nobody waits for it yet.
     Coming(Box<dyn PendingLayer>),
     /// A thread waits for it.
@@ -104,8 +104,8 @@ enum Held {
 impl LayerWindow {
     /// A window on the layers of a job.
     pub(in crate::model) fn of(job: &Job, store: Arc<dyn LayerStore>) -> Self {
-        let state = State {
-            traversal: Traversal { purpose: Purpose::Training, step: 0, started: Vec::new() },
+        let state = WindowState {
+            traversal: UseCounts { purpose: Purpose::Training, step: 0, started: Vec::new() },
             orders: [Vec::new(), Vec::new()],
             held: BTreeMap::new(),
             users: BTreeMap::new(),
@@ -125,7 +125,7 @@ impl LayerWindow {
     /// Before a traversal by so many threads. What an earlier one left is gone.
     pub(super) fn start(&self, purpose: Purpose, step: u64, threads: usize) {
         let mut state = self.lock();
-        state.traversal = Traversal { purpose, step, started: vec![0; threads] };
+        state.traversal = UseCounts { purpose, step, started: vec![0; threads] };
         state.held.clear();
         state.users.clear();
         state.gradients.clear();
@@ -154,22 +154,22 @@ impl LayerWindow {
             if state.has_failed {
                 return Err(ModelError::Thread);
             }
-            match state.held.insert(number, Held::Awaited) {
-                Some(Held::Here(mut weights)) => {
+            match state.held.insert(number, LayerPresence::Awaited) {
+                Some(LayerPresence::Here(mut weights)) => {
                     let view = weights.tensor()?;
-                    state.held.insert(number, Held::Here(weights));
+                    state.held.insert(number, LayerPresence::Here(weights));
                     self.fetch(&mut state, number + 1);
                     return Ok((number, view));
                 }
-                Some(Held::Awaited) => {
+                Some(LayerPresence::Awaited) => {
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                Some(Held::Coming(pending)) => {
+                Some(LayerPresence::Coming(pending)) => {
                     drop(state);
                     state = self.take(number, pending)?;
                 }
                 None => {
-                    state.held.insert(number, Held::Coming(self.pull(layer)));
+                    state.held.insert(number, LayerPresence::Coming(self.pull(layer)));
                 }
             }
         }
@@ -187,10 +187,14 @@ impl LayerWindow {
     }
 
     /// Waits for weights, and puts them in.
-    fn take(&self, number: UseNumber, pending: Box<dyn PendingLayer>) -> Result<MutexGuard<'_, State>, ModelError> {
+    fn take(
+        &self,
+        number: UseNumber,
+        pending: Box<dyn PendingLayer>,
+    ) -> Result<MutexGuard<'_, WindowState>, ModelError> {
         let fetched = pending.wait().inspect_err(|_| self.fail())?;
         let mut state = self.lock();
-        state.held.insert(number, Held::Here(fetched));
+        state.held.insert(number, LayerPresence::Here(fetched));
         self.changed.notify_all();
         Ok(state)
     }
@@ -208,12 +212,12 @@ impl LayerWindow {
     }
 
     /// Begins to fetch the layer of a use, if it is known and not here, and if no earlier layer but one is still in use.
-    fn fetch(&self, state: &mut State, number: UseNumber) {
+    fn fetch(&self, state: &mut WindowState, number: UseNumber) {
         let is_near = number < 2 || state.users.get(&(number - 2)) == Some(&0);
         let Some(layer) = state.order().get(number).copied().filter(|_| is_near) else { return };
         let is_kept = number > 0 && state.order()[number - 1] == layer;
         if !is_kept && !state.held.contains_key(&number) && !state.users.contains_key(&number) {
-            state.held.insert(number, Held::Coming(self.pull(layer)));
+            state.held.insert(number, LayerPresence::Coming(self.pull(layer)));
         }
     }
 
@@ -242,13 +246,13 @@ impl LayerWindow {
         self.store.push(layer, step, sum)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WindowState> {
         // A thread that panicked is reported by the thread that joins it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl WindowState {
     fn order(&mut self) -> &mut Vec<usize> {
         &mut self.orders[usize::from(self.traversal.purpose == Purpose::Scoring)]
     }
