@@ -4,6 +4,7 @@ mod data;
 mod forget;
 mod inspect;
 mod job;
+mod models;
 mod planning;
 mod predict;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoic
 pub(crate) use self::forget::ForgetArgs;
 pub(crate) use self::inspect::{InspectModelArgs, parse_id};
 pub(crate) use self::job::JobArgs;
+pub(crate) use self::models::ModelsArgs;
 pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
 pub(crate) use self::scaling_law::ScalingLawArgs;
@@ -41,6 +43,7 @@ Examples:
   zagros chaos examples/quickstart.toml         the same while its processes are killed: is anything lost?
   zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
   zagros sweep job.toml --grid embedding.dim=8,16   train with each of these values: which is best?
+  zagros models                                 the networks, and what each size needs
   zagros scaling-law job.toml --budget 30m      what would a larger network bring?
   zagros status                                 how it is doing
   zagros doctor                                 who waits for whom when it hangs, and what to do
@@ -74,6 +77,8 @@ pub(crate) enum Command {
     Up(UpArgs),
     /// Train a job with many settings, and write out the best job.
     Sweep(SweepArgs),
+    /// List the built-in networks and their sizes: weights, memory, work, speed here.
+    Models(ModelsArgs),
     /// Forecast a run: memory, samples a second, the bottleneck, hours and money, on this machine or on described ones.
     Plan(PlanArgs),
     /// Measure how fast this machine is, for the forecasts of `zagros plan`. Takes less than a minute.

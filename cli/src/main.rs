@@ -9,6 +9,7 @@ mod importance;
 mod logs;
 mod measures;
 mod memory;
+mod models;
 mod page;
 mod pause;
 mod plan;

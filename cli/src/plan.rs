@@ -5,7 +5,8 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{
-    Attention, ExpertLayers, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound, ValidationPart,
+    Attention, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound,
+    ValidationPart,
 };
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
@@ -59,7 +60,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
     out!("\n{}", "memory".bold());
     match &job.model {
         Model::TorchScript { .. } => row("dense network", "as the module has it"),
-        _ => row("dense network", HumanBytes(need.dense)),
+        _ => row("dense network", dense_network(job, &need)),
     }
     row("batches", format!("{} for {} in flight", HumanBytes(need.batches), job.train.staleness + 1));
     for (shape, tables) in shapes(&job.tables) {
@@ -70,10 +71,23 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
         row("room for rows", room);
     }
     row("during a save", copies(job));
+    row("peak", format!("about {} and the rows", HumanBytes(need.usual_peak())));
     if let Some(warning) = need.warning(limit) {
         tracing::warn!("{warning}");
     }
     need.check(limit)
+}
+
+/// Bytes of the dense networks of all workers, by what they are for.
+fn dense_network(job: &Job, need: &Need) -> String {
+    let footprint = job.dense_footprint().unwrap_or_default();
+    let DenseFootprint { weights, gradients, optimizer, activations, .. } = footprint;
+    let [weights, gradients, optimizer, activations] = [weights, gradients, optimizer, activations].map(HumanBytes);
+    format!(
+        "{}: weights {weights}, gradients {gradients}, optimiser {optimizer}, activations {activations}; {} more while it is saved",
+        HumanBytes(need.dense),
+        HumanBytes(need.saving)
+    )
 }
 
 /// The most memory of a server for copies of rows that change while a save has not read them.

@@ -11,6 +11,7 @@ mod error;
 mod file;
 #[cfg(test)]
 mod fixture;
+mod footprint;
 mod load;
 mod nesting;
 mod overrides;
@@ -29,6 +30,7 @@ pub mod threads;
 
 pub use changes::{ChangeEffect, KeyChange};
 pub use error::{JobErrors, Problem};
+pub use footprint::{DenseFootprint, StreamedFootprint};
 pub use load::{is_given, renamed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
 pub use settings::*;

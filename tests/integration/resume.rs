@@ -83,7 +83,7 @@ fn a_killed_worker_ends_the_run_and_the_next_goes_on_bit_by_bit() {
 }
 
 /// Starts a run of 50 epochs and stops it after its first checkpoint.
-fn interrupt(fixture: &Fixture, sets: &[&'static str]) -> PathBuf {
+pub(crate) fn interrupt(fixture: &Fixture, sets: &[&'static str]) -> PathBuf {
     let train = ["train", "job.toml", "--set", "checkpoint.every_steps=10", "--set", "train.epochs=50"];
     let mut first = fixture.start([&train[..], sets].concat());
     first.wait_for_line("checkpoint after step");

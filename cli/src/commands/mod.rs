@@ -9,6 +9,7 @@ mod forget;
 mod init;
 mod inspect;
 mod logs;
+mod models;
 mod plan;
 mod predict;
 mod report;
@@ -30,6 +31,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Train(args) => block_on(train::run(args)),
         Command::Up(args) => block_on(up::run(args, arguments.logging)),
         Command::Sweep(args) => block_on(sweep::run(args)),
+        Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Calibrate(args) => block_on(calibrate::run(args)),
         Command::ScalingLaw(args) => block_on(scaling_law::run(args)),

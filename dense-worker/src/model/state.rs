@@ -26,12 +26,9 @@ impl DenseModel {
         let SlotState { applied, vectors } = self.updater.state();
         let average = self.average.as_ref().map(|average| (AVERAGE, average.values()));
         let vectors = vectors.iter().map(|(name, values)| (*name, &values[..])).chain(average);
-        let bytes: Vec<(&'static str, Vec<u8>)> = vectors
-            .map(|(name, values)| (name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
-            .collect();
-        let views = bytes.iter().map(|(name, bytes)| {
-            let length = bytes.len() / size_of::<f32>();
-            TensorView::new(Dtype::F32, vec![length], bytes).map(|view| (*name, view))
+        // Read where they are: the file is the only copy. Of other byte orders there is no libtorch.
+        let views = vectors.map(|(name, values)| {
+            TensorView::new(Dtype::F32, vec![values.len()], bytemuck::cast_slice(values)).map(|view| (name, view))
         });
         let views = views.collect::<Result<Vec<_>, _>>()?;
         // One entry, because several entries have no fixed order.

@@ -1,5 +1,6 @@
 //! Weights, and a module's buffers, as safetensors: little-endian, named by layer.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use safetensors::tensor::TensorView;
@@ -9,19 +10,34 @@ use tch::{Device, Kind, Tensor};
 use zagros_zip::ZipEq;
 
 use super::ModelError;
+use super::forward_backward::values;
 
+/// Reads the weights where they are: the file that this gives is the only copy.
 pub(super) fn encode(variables: &VarStore) -> Result<Vec<u8>, ModelError> {
-    let mut stored = BTreeMap::new();
-    for (name, tensor) in variables.variables() {
-        let (kind, dtype) = stored_as(&tensor)?;
-        let bytes = bytes(&tensor.f_detach()?.f_to_kind(kind)?)?;
-        stored.insert(name, (dtype, shape(&tensor), bytes));
+    let tensors: BTreeMap<String, Tensor> = variables.variables().into_iter().collect();
+    let mut stored = Vec::with_capacity(tensors.len());
+    for (name, tensor) in &tensors {
+        let (kind, dtype) = stored_as(tensor)?;
+        stored.push((name, dtype, shape(tensor), bytes_of(tensor, kind)?));
     }
-    let views = stored.iter().map(|(name, (dtype, shape, bytes))| {
+    let views = stored.iter().map(|(name, dtype, shape, bytes)| {
         TensorView::new(*dtype, shape.clone(), bytes).map(|view| (name.as_str(), view))
     });
     let views = views.collect::<Result<Vec<_>, _>>()?;
     Ok(safetensors::serialize(views, None)?)
+}
+
+/// Little-endian, in this kind; borrowed where the tensor has this form.
+fn bytes_of(tensor: &Tensor, kind: Kind) -> Result<Cow<'_, [u8]>, ModelError> {
+    let is_plain = kind == Kind::Float
+        && tensor.f_kind()? == kind
+        && tensor.device() == Device::Cpu
+        && tensor.is_contiguous()
+        && tensor.numel() > 0;
+    if is_plain && cfg!(target_endian = "little") {
+        return Ok(Cow::Borrowed(bytemuck::cast_slice(values(tensor))));
+    }
+    Ok(Cow::Owned(bytes(&tensor.f_detach()?.f_to_kind(kind)?)?))
 }
 
 /// Weights are f32. A module's buffers may have any kind; each is stored in a kind that holds all its values.

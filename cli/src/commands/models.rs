@@ -1,0 +1,20 @@
+//! `zagros models`: the built-in networks and the sizes that they come in.
+
+use zagros_job::threads::Machine;
+use zagros_plumbing::memory::MemoryLimit;
+use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+
+use crate::args::ModelsArgs;
+use crate::models::{ModelTable, print, rate};
+
+/// Prints the table.
+pub(crate) fn run(args: &ModelsArgs) -> Result<Exit, Failure> {
+    let rate = args.flops.map_or_else(|| rate::measure(&Machine::this()), Ok)?;
+    let table = ModelTable::of(args, rate, MemoryLimit::of_this_process())?;
+    if args.json {
+        answer(&serde_json::to_string_pretty(&table).or_internal()?)?;
+    } else {
+        out!("{}", print::text(&table).trim_end());
+    }
+    Ok(Exit::Success)
+}

@@ -1,0 +1,212 @@
+//! What `zagros models` shows: each network at each size of the ladder, with its weights, memory and work.
+
+pub(crate) mod print;
+pub(crate) mod rate;
+
+use std::path::Path;
+
+use serde::Serialize;
+use zagros_job::threads::Machine;
+use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest};
+use zagros_plumbing::memory::MemoryLimit;
+use zagros_shell::{Exit, Failure};
+
+use crate::args::ModelsArgs;
+use crate::memory::Need;
+
+/// Every built-in network, and what it is.
+const NETWORKS: [(&str, &str); 12] = [
+    ("dlrm", "bottom MLP, dot products of all vectors, top MLP"),
+    ("ffnn", "MLP over all features side by side"),
+    ("dcnv2", "cross layers, then a deep MLP"),
+    ("deepfm", "factorisation machine beside a deep MLP"),
+    ("wide_deep", "linear model beside a deep MLP"),
+    ("wukong", "stacked factorisation machine blocks, top MLP"),
+    ("finalmlp", "two MLPs and a bilinear product of both"),
+    ("shared_bottom", "a tower of each label over one MLP"),
+    ("mmoe", "experts that all labels share, gates, towers"),
+    ("ple", "shared and own experts of each label, towers"),
+    ("din", "attention of a target to a sequence, MLP"),
+    ("bst", "transformer over a sequence, MLP"),
+];
+
+/// The input without a job.
+const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'criteo'\n";
+/// The sequence that `din` and `bst` read there.
+const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', table = 'C2', separator = '|', sequence = { length = 50 } }]\n";
+
+/// The whole table.
+#[derive(Debug, Serialize)]
+pub(crate) struct ModelTable {
+    /// The input in words.
+    pub(crate) input: String,
+    /// Samples of a step.
+    pub(crate) batch_size: usize,
+    /// Floating-point operations in a second.
+    pub(crate) flop_per_second: f64,
+    /// Bytes that this process may have; none where the system does not say.
+    pub(crate) memory_bytes: Option<u64>,
+    pub(crate) networks: Vec<NetworkRows>,
+}
+
+/// A network at each size.
+#[derive(Debug, Serialize)]
+pub(crate) struct NetworkRows {
+    pub(crate) kind: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) sizes: Vec<SizeRow>,
+    /// Why a size is not there, or none.
+    pub(crate) refused: Option<String>,
+}
+
+/// A network of a size.
+#[derive(Debug, Serialize)]
+pub(crate) struct SizeRow {
+    pub(crate) size: String,
+    /// Weights and biases of the dense network.
+    pub(crate) weights: u64,
+    /// Width of the first hidden layer.
+    pub(crate) width: u64,
+    /// Peak of `zagros train`, without rows.
+    pub(crate) resident_bytes: u64,
+    /// Whether that fits.
+    pub(crate) fits: bool,
+    /// A worker with streamed weights: two layers, and the values of all layers for a batch.
+    pub(crate) streamed_worker_bytes: u64,
+    /// The store of its weights.
+    pub(crate) streamed_store_bytes: u64,
+    /// Of a training step, for each sample.
+    pub(crate) flop_per_sample: u64,
+    /// If the dense network is the bottleneck.
+    pub(crate) samples_per_second: f64,
+}
+
+impl ModelTable {
+    /// # Errors
+    /// A kind that there is not, and a job that cannot be read.
+    pub(crate) fn of(args: &ModelsArgs, flop_per_second: f64, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
+        let kinds = wanted(&args.kinds)?;
+        let text = args.job.as_deref().map(read).transpose()?;
+        let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
+        // What is wrong with the job itself shows at once.
+        let job = source.parse(None).map_err(|errors| Failure::new(Exit::Usage, errors))?;
+        let input = match source.path {
+            Some(path) => format!("the features of {}", path.display()),
+            None => "Criteo's 13 numbers and 26 categories of dim 16 (din, bst: 2 and a sequence of 50)".to_owned(),
+        };
+        let memory_bytes = limit.map(|limit| limit.bytes);
+        let of = |(kind, about): &(&'static str, &'static str)| {
+            let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), flop_per_second, memory_bytes));
+            let (sizes, refused): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
+            let refused = refused.into_iter().find_map(Result::err);
+            NetworkRows { kind, about, sizes: sizes.into_iter().flatten().collect(), refused }
+        };
+        let networks = kinds.iter().map(of).collect();
+        Ok(Self { input, batch_size: job.train.batch_size, flop_per_second, memory_bytes, networks })
+    }
+}
+
+/// The networks that are asked for.
+fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
+    let names = NETWORKS.map(|(kind, _)| kind);
+    if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
+        let near = nearest(unknown, &names).map(|near| format!("did you mean `{near}`? "));
+        let help = format!("{}there are {}", near.unwrap_or_default(), names.join(", "));
+        return Err(Failure::with_help(Exit::Usage, format!("no built-in network is named \"{unknown}\""), help));
+    }
+    let is_wanted = |(kind, _): &(&str, &str)| kinds.is_empty() || kinds.iter().any(|wanted| wanted == kind);
+    Ok(NETWORKS.into_iter().filter(is_wanted).collect())
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let what = format!("cannot read job file {}: {error}", path.display());
+        Failure::with_help(Exit::Usage, what, "give the path of a job file, or none")
+    })
+}
+
+/// Where the features are from.
+#[derive(Clone, Copy)]
+struct JobSource<'a> {
+    path: Option<&'a Path>,
+    text: Option<&'a str>,
+    sets: &'a [String],
+}
+
+impl JobSource<'_> {
+    /// The job with another network, or its own.
+    fn parse(&self, model: Option<(&str, &str)>) -> Result<Job, JobErrors> {
+        let reads_sequence = matches!(model, Some(("din" | "bst", _)));
+        let own = format!("{CRITEO}{}", if reads_sequence { SEQUENCE } else { "" });
+        // The table replaces that of the job, so its widths are gone.
+        let network = model.map(|(kind, size)| format!("model={{ kind = '{kind}', size = '{size}' }}"));
+        let sets = self.sets.iter().cloned().chain(network).collect();
+        let overrides = Overrides::new(sets, std::env::vars_os());
+        let path = self.path.unwrap_or(Path::new("criteo.toml"));
+        Job::parse(self.text.unwrap_or(&own), path, &overrides)
+    }
+
+    fn row(&self, kind: &str, size: &str, rate: f64, memory: Option<u64>) -> Result<SizeRow, String> {
+        let job = self.parse(Some((kind, size))).map_err(|errors| {
+            errors.problems().first().map_or_else(String::new, |problem| problem.message().to_owned())
+        })?;
+        let none = || "it has no layout".to_owned();
+        let (layout, streamed) = (job.dense_layout().ok_or_else(none)?, job.streamed_footprint().ok_or_else(none)?);
+        let resident_bytes = Need::of(&job, &Machine::this()).usual_peak();
+        Ok(SizeRow {
+            size: size.to_owned(),
+            weights: layout.parameters(),
+            width: job.model.width().unwrap_or(0),
+            resident_bytes,
+            fits: memory.is_none_or(|memory| resident_bytes <= memory),
+            streamed_worker_bytes: streamed.worker,
+            streamed_store_bytes: streamed.store,
+            flop_per_sample: layout.flop(),
+            samples_per_second: rate / layout.flop() as f64,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(kinds: &[&str]) -> ModelsArgs {
+        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        ModelsArgs { job: None, sets: Vec::new(), kinds, flops: None, json: false }
+    }
+
+    #[test]
+    fn every_network_is_shown_at_every_size() {
+        let table = ModelTable::of(&args(&[]), 1e11, None).unwrap();
+        assert_eq!(table.networks.len(), 12);
+        for NetworkRows { kind, sizes, refused, .. } in &table.networks {
+            assert_eq!((sizes.len(), refused), (LADDER.len(), &None), "{kind}");
+            assert!(sizes.is_sorted_by(|one, other| one.weights < other.weights && one.resident_bytes < other.resident_bytes));
+            for row in sizes {
+                // Six for each weight that is multiplied once.
+                assert!(row.flop_per_sample as f64 > 5.0 * row.weights as f64, "{kind} {}", row.size);
+                assert!(row.streamed_store_bytes == 12 * row.weights && row.streamed_worker_bytes > 0);
+            }
+        }
+        let text = print::text(&table);
+        // Without the marks of styles.
+        let plain = |line: &str| line.replace("\u{1b}[0m", "").replace("\u{1b}[1m", "").replace("\u{1b}[2m", "");
+        assert!(text.lines().all(|line| plain(line).chars().count() <= 90), "{text}");
+    }
+
+    #[test]
+    fn a_network_of_another_name_is_refused_with_the_nearest() {
+        let failure = format!("{:?}", ModelTable::of(&args(&["dlmr"]), 1e11, None).unwrap_err());
+        assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
+        assert_eq!(ModelTable::of(&args(&["bst"]), 1e11, None).unwrap().networks.len(), 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_marked() {
+        let limit = MemoryLimit { bytes: 8 << 30, bound: zagros_plumbing::memory::MemoryBound::Machine };
+        let table = ModelTable::of(&args(&["ffnn"]), 1e11, Some(limit)).unwrap();
+        let fits: Vec<bool> = table.networks[0].sizes.iter().map(|row| row.fits).collect();
+        assert_eq!(fits, [true, true, true, true, true, false, false, false]);
+    }
+}

@@ -1,0 +1,49 @@
+//! How much this machine computes in a second: some training steps of a network of usual layers.
+
+use std::path::Path;
+use std::time::Instant;
+
+use zagros_dense_worker::model::DenseModel;
+use zagros_job::threads::Machine;
+use zagros_job::{Job, Overrides};
+use zagros_shell::{Exit, Failure};
+
+/// Layers whose weights leave the caches, as those of large networks do.
+const JOB: &str = "[data]\nformat = 'criteo'\ntrain = 'none'\n[model]\nkind = 'ffnn'\nhidden = [1024, 1024]\n[train]\nbatch_size = 1024\n";
+/// Steps that are timed, after one that is not. The fastest counts.
+const STEPS: usize = 3;
+
+/// Floating-point operations in a second of the dense network's steps, with the threads that a job has here.
+///
+/// # Errors
+/// When libtorch fails.
+pub(crate) fn measure(machine: &Machine) -> Result<f64, Failure> {
+    let threads = format!("train.threads={}", machine.plan().torch);
+    let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
+    let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
+    let failed = |error| Failure::from_error(Exit::Internal, error);
+    let mut model = DenseModel::new(&job).map_err(failed)?;
+    let batch = job.train.batch_size;
+    let (numeric, embeddings) = (vec![0.5; batch * model.shape().numeric], vec![0.25; batch * model.shape().width()]);
+    let labels: Vec<f32> = (0..batch).map(|sample| (sample % 2) as f32).collect();
+    let mut best = f64::INFINITY;
+    for step in 0..=STEPS {
+        let started = Instant::now();
+        model.step(&numeric, &embeddings, &labels).map_err(failed)?;
+        let seconds = started.elapsed().as_secs_f64();
+        best = if step == 0 { best } else { best.min(seconds) };
+    }
+    let flop = job.dense_layout().map_or(0, |layout| layout.flop()) as f64 * batch as f64;
+    Ok(flop / best.max(1e-9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_one_of_a_processor() {
+        let rate = measure(&Machine { cores: 1, workers: 1, servers: 1 }).unwrap();
+        assert!((1e7..1e14).contains(&rate), "{rate}");
+    }
+}

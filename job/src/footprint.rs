@@ -1,0 +1,198 @@
+//! The memory of the dense network, before it is built: of a worker that holds all of it, and of one that streams its weights.
+//!
+//! The sums follow what the dense worker allocates. `scripts/memory_peaks.py` compares them with the peak of real runs.
+
+use crate::settings::{
+    DenseLayout, DenseOptimizer, DenseTensor, Device, Job, Mlp, Mode, Model, NonFinitePolicy, Precision, TensorRole,
+};
+
+/// Bytes of a weight, a gradient or a moment.
+const VALUE: u64 = 4;
+/// Samples for which a thread of the step without autograd has memory.
+const CHUNK_ROWS: u64 = 1024;
+/// Values in a cache line: rows of copies start at one.
+const LINE: u64 = 16;
+/// Freed memory of first values that the allocator keeps, at most.
+const MOST_KEPT: u64 = 32 << 20;
+
+/// Bytes of a dense worker for the whole network, by what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DenseFootprint {
+    /// The weights.
+    pub weights: u64,
+    /// Their gradients, for each thread of a step.
+    pub gradients: u64,
+    /// State of the optimiser.
+    pub optimizer: u64,
+    /// The average of the weights (`train.ema`), and in mode `async` the first weights and those of the last step.
+    pub copies: u64,
+    /// Values of hidden layers and their slopes.
+    pub activations: u64,
+    /// Copies of weights and state while they are saved, on the first worker.
+    pub saving: u64,
+    /// Memory for first values, which the allocator keeps.
+    kept: u64,
+    /// While the network is built.
+    building: u64,
+}
+
+impl DenseFootprint {
+    /// While the network trains.
+    #[must_use]
+    pub fn training(&self) -> u64 {
+        self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.kept
+    }
+
+    /// The peak, without a save.
+    #[must_use]
+    pub fn peak(&self) -> u64 {
+        self.training().max(self.building)
+    }
+}
+
+/// Bytes with streamed weights: the worker holds two layers, and the store all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamedFootprint {
+    /// Weights and gradients of two layers, and the values of all layers for a batch.
+    pub worker: u64,
+    /// Weights and optimiser state, and staged gradients where a step may be clipped or given up as a whole.
+    pub store: u64,
+}
+
+impl Job {
+    /// The memory of a dense worker for the network; `None` for a user's module.
+    #[must_use]
+    pub fn dense_footprint(&self) -> Option<DenseFootprint> {
+        let layout = self.dense_layout()?;
+        let bytes = VALUE * layout.parameters();
+        let (state, largest) = (self.state_values(), VALUE * largest(layout.tensors.iter().map(DenseTensor::len)));
+        let by_autograd = self.is_by_autograd();
+        let threads = if by_autograd { 1 } else { self.train.threads.max(1) as u64 };
+        let buffers = if by_autograd { self.kept_values(&layout) } else { threads * self.chunk_values(&layout) };
+        let average = u64::from(self.train.ema.is_some());
+        let at_servers = if self.train.mode == Mode::Async { 2 } else { 0 };
+        let is_saved = self.output.save_model || self.checkpoint.keep > 0;
+        Some(DenseFootprint {
+            weights: bytes,
+            gradients: threads * bytes,
+            optimizer: state * bytes,
+            copies: (average + at_servers) * bytes,
+            activations: VALUE * buffers,
+            saving: if is_saved { (1 + state + average) * bytes } else { 0 },
+            kept: (2 * largest).min(MOST_KEPT),
+            building: 2 * bytes + 2 * largest,
+        })
+    }
+
+    /// The memory with streamed weights; `None` for a user's module.
+    #[must_use]
+    pub fn streamed_footprint(&self) -> Option<StreamedFootprint> {
+        let layout = self.dense_layout()?;
+        let batch = self.train.batch_size as u64;
+        let (widest, layer) = (largest(outputs(&layout)), largest(layout.tensors.iter().map(DenseTensor::len)));
+        let kept: u64 = batch * (outputs(&layout).sum::<u64>() + 2 * widest);
+        let updates = &self.train.updates;
+        let is_staged = updates.clip_norm.is_some() || updates.non_finite == NonFinitePolicy::Skip;
+        let store = 1 + self.state_values() + u64::from(is_staged);
+        Some(StreamedFootprint { worker: VALUE * (4 * layer + kept), store: VALUE * store * layout.parameters() })
+    }
+
+    /// Values that the optimiser keeps for each weight.
+    fn state_values(&self) -> u64 {
+        match self.dense_optimizer {
+            DenseOptimizer::Sgd { momentum: 0.0, .. } => 0,
+            DenseOptimizer::Sgd { .. } | DenseOptimizer::Adagrad { .. } => 1,
+            DenseOptimizer::Adam { .. } | DenseOptimizer::AdamW { .. } => 2,
+        }
+    }
+
+    /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.
+    fn is_by_autograd(&self) -> bool {
+        let has_other_layers = self.mlp != Mlp::default() || self.features.numeric_embedding.is_some();
+        let is_other_network = matches!(
+            self.model,
+            Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::FinalMlp { gate: Some(_), .. }
+        );
+        let is_other_place = self.train.device == Device::Cuda || self.train.precision == Precision::F16;
+        has_other_layers || is_other_network || is_other_place
+    }
+
+    /// Values of a thread of the step without autograd: outputs and slopes of each layer, the inputs, and copies of weights.
+    fn chunk_values(&self, layout: &DenseLayout) -> u64 {
+        let read = weights(layout).filter(|tensor| tensor.inputs.power == 0).map(|tensor| tensor.inputs.size);
+        let dropped = u64::from(self.model.dropout() > 0.0);
+        let rows = (2 + dropped) * outputs(layout).sum::<u64>() + 2 * largest(read).next_multiple_of(LINE);
+        CHUNK_ROWS * rows + weights(layout).map(|tensor| self.copied_values(tensor)).sum::<u64>()
+    }
+
+    /// Of a copy of a weight: in bf16, or with rows that start at cache lines.
+    fn copied_values(&self, tensor: &DenseTensor) -> u64 {
+        let (inputs, outputs) = (tensor.inputs.size, tensor.outputs.size);
+        match self.train.precision {
+            Precision::Bf16 => tensor.len() + CHUNK_ROWS * (inputs + outputs),
+            _ if inputs > LINE && !inputs.is_multiple_of(LINE) => outputs * inputs.next_multiple_of(LINE),
+            _ => 0,
+        }
+    }
+
+    /// Values that autograd keeps for a batch: of each layer the output, and what follows it.
+    fn kept_values(&self, layout: &DenseLayout) -> u64 {
+        2 * self.train.batch_size as u64 * outputs(layout).sum::<u64>()
+    }
+}
+
+fn weights(layout: &DenseLayout) -> impl Iterator<Item = &DenseTensor> {
+    layout.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight)
+}
+
+/// Of each layer, for one sample.
+fn outputs(layout: &DenseLayout) -> impl Iterator<Item = u64> {
+    weights(layout).map(|tensor| tensor.outputs.size * tensor.uses)
+}
+
+fn largest(of: impl Iterator<Item = u64>) -> u64 {
+    of.max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{CRITEO, job};
+
+    const FFNN: &str = "[model]\nkind = 'ffnn'\nhidden = [64, 32]\n";
+
+    #[test]
+    fn the_footprint_is_that_of_weights_threads_and_optimiser() {
+        let of = |text: &str| job(CRITEO, &format!("{FFNN}{text}")).dense_footprint().unwrap();
+        let bytes = 4 * (429 * 64 + 64 + 64 * 32 + 32 + 33);
+        let one = of("[train]\nthreads = 1\n");
+        assert_eq!((one.weights, one.gradients, one.optimizer, one.copies), (bytes, bytes, 2 * bytes, 0));
+        // Outputs and slopes of 64 + 32 + 1 units and 429 inputs, and the first layer's gradient with rows of 432.
+        assert_eq!(one.activations, 4 * (1024 * (2 * 97 + 2 * 432) + 64 * 432));
+        assert_eq!(one.saving, 3 * bytes);
+        let two = of("[train]\nthreads = 2\n");
+        assert_eq!((two.gradients, two.activations), (2 * bytes, 2 * one.activations));
+        let plain = of("[optimizer]\nkind = 'sgd'\n[output]\nsave_model = false\n[checkpoint]\nkeep = 0\n");
+        assert_eq!((plain.optimizer, plain.saving), (0, 0));
+        let average = of("[train]\nthreads = 1\nema = 0.5\n");
+        assert_eq!((average.copies, average.saving), (bytes, 4 * bytes));
+        assert!(one.training() == one.peak() && one.peak() > 4 * bytes);
+    }
+
+    #[test]
+    fn autograd_keeps_the_values_of_a_whole_batch() {
+        let of =
+            |text: &str| job(CRITEO, &format!("{FFNN}[mlp]\nactivation = 'gelu'\n{text}")).dense_footprint().unwrap();
+        assert_eq!(of("[train]\nbatch_size = 100\n").activations, 2 * 4 * 100 * 97);
+        assert_eq!(of("[train]\nthreads = 8\n").gradients, of("[train]\nthreads = 1\n").gradients);
+    }
+
+    #[test]
+    fn a_streaming_worker_holds_two_layers() {
+        let of = |text: &str| job(CRITEO, &format!("{FFNN}{text}")).streamed_footprint().unwrap();
+        let weights = 429 * 64 + 64 + 64 * 32 + 32 + 33;
+        let adam = of("[train]\nbatch_size = 10\n");
+        assert_eq!((adam.worker, adam.store), (4 * (4 * 429 * 64 + 10 * (97 + 128)), 12 * weights));
+        assert_eq!(of("[train]\nclip_norm = 1\n").store, 16 * weights);
+        assert_eq!(of("[optimizer]\nkind = 'sgd'\n").store, 4 * weights);
+    }
+}
