@@ -15,21 +15,21 @@ import sys
 
 # Seed of the data, decay of its spectrum, deviation of its logit, network.
 JOBS = [
-    (1, 0.5, 2.0, "ffnn"),
-    (2, 0.5, 2.0, "wide_deep"),
-    (3, 0.3, 2.0, "ffnn"),
-    (4, 0.3, 2.0, "wide_deep"),
-    (5, 0.7, 2.0, "ffnn"),
-    (6, 0.7, 2.0, "finalmlp"),
-    (7, 0.5, 3.0, "ffnn"),
-    (8, 0.5, 3.0, "deepfm"),
-    (9, 0.4, 2.5, "dlrm"),
-    (10, 0.6, 2.5, "wide_deep"),
+    (1, 0.3, 2.0, "ffnn"),
+    (2, 0.3, 2.0, "wide_deep"),
+    (3, 0.2, 2.0, "ffnn"),
+    (4, 0.2, 2.0, "dlrm"),
+    (5, 0.5, 2.0, "ffnn"),
+    (6, 0.5, 2.0, "finalmlp"),
+    (7, 0.3, 3.0, "ffnn"),
+    (8, 0.3, 3.0, "wide_deep"),
+    (9, 0.4, 2.5, "deepfm"),
+    (10, 0.4, 2.5, "ffnn"),
 ]
 
-# Sizes of the family and the next one: from the smallest that a network has over these features.
-SMALL = ("200,500,1200,3k", "7500")
-SIZES = {"deepfm": ("300,750,1900,4700", "12k"), "finalmlp": ("400,900,2k,4500", "10k")}
+# Sizes of the family and the next one: from the smallest that each network has over these features.
+SIZES = ("600,1500,4k,10k", "25k")
+LARGER = {"finalmlp": ("900,2k,5k,12k", "30k")}
 
 
 def main():
@@ -52,10 +52,10 @@ def run(args, number, job):
     folder = args.folder / f"job-{number}"
     data = folder / "data"
     generate = ["data", "generate", data, "--teacher", "factors", "--keep", "--rows", args.rows, "--test-rows", 50_000]
-    generate += ["--seed", seed, "--decay", decay, "--signal", signal]
+    generate += ["--seed", seed, "--decay", decay, "--signal", signal, "--factors", 16, "--order", 2]
     call(args, generate)
     family = folder / "family"
-    sizes, following = SIZES.get(network, SMALL)
+    sizes, following = LARGER.get(network, SIZES)
     train = ["scaling-law", data / "job.toml", "--sizes", sizes, "--next", following, "--seeds", args.seeds]
     train += ["--budget", "0s", "--jobs", args.jobs, "--folder", family, "--verify"]
     for change in [*args.set, f'model.kind="{network}"']:

@@ -27,8 +27,8 @@ pub struct LawChoice {
 }
 
 impl LawChoice {
-    /// Fits every form, and chooses. A law whose error is not larger than the smallest by more than two deviations between seeds is as good;
-    /// of these, the first form is taken.
+    /// Fits every form, and chooses. A law whose error is not larger than the smallest by more than the chance of the truth, which is a mean over
+    /// seeds, is as good; of these, the first form is taken.
     ///
     /// # Errors
     /// When no form can be fitted: that of the first form.
@@ -53,7 +53,8 @@ impl LawChoice {
             }
         }
         let least = candidates.iter().filter_map(|one| one.error).map(f64::abs).fold(f64::INFINITY, f64::min);
-        let chance = 2.0 * measured.seed_deviation().unwrap_or(0.0);
+        let seeds = truth.as_ref().map_or(1, |truth| truth.losses.len());
+        let chance = measured.seed_deviation().unwrap_or(0.0) / (seeds as f64).sqrt();
         let is_good = |one: &Candidate| one.error.is_some_and(|error| error.abs() <= least + chance);
         // Where the sizes are too few to compare, the first form is as good as any.
         let compared = measured.sizes().len() > 3 || candidates.first().is_none_or(|first| first.error.is_some());
@@ -99,8 +100,9 @@ mod tests {
     fn the_law_that_forecasts_the_largest_size_is_chosen() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
         let choice = LawChoice::of(&planted(&law, &SIZES, &SAMPLES, 3, (1e-5, 1e-5), 1)).unwrap();
-        assert_eq!(choice.law().form, LawForm::SizeAndSamples, "{choice:?}");
-        assert!(choice.candidates[choice.chosen].error.unwrap().abs() < 1e-3);
+        // For equally many samples, the law of the size alone is as true.
+        assert!([LawForm::SizeAndSamples, LawForm::Size].contains(&choice.law().form), "{choice:?}");
+        assert!(choice.candidates[choice.chosen].error.unwrap().abs() < 1e-4, "{choice:?}");
         // A law of the samples alone says that the largest size is as good as the one before.
         let samples = choice.candidates.iter().find(|one| one.law.form == LawForm::Samples).unwrap();
         let gap = law.loss(1.6e6, 2e6) - law.loss(6.4e6, 2e6);

@@ -4,9 +4,10 @@
 //!   run          after 1/4   1/2    all of the rows          residuals of a fit, nats
 //!   size 1, seed 1  +.004  +.002  +.001  ┐
 //!   size 1, seed 2  −.001  −.001   .000  │ a replay gives each run the line of one of them, with a random sign
-//!   size 2, seed 1  −.003  −.001  −.001  ┘
+//!   size 2, seed 1  −.003  −.001  −.001  ┘ (of its own size, or of the two before or after)
 //! ```
 //!
+//! Small networks differ more between seeds than large ones, so a line comes from a run of about the same size.
 //! A line is drawn as a whole: the measurements of a run depend on each other, and early ones are off by more. Residuals are smaller than the
 //! noise, because the law follows it. The factor √(runs / (runs − parameters that follow the runs)) makes up for it. As the deviation is that of
 //! few runs, its quantiles are Student's instead of the normal ones.
@@ -19,14 +20,24 @@ use rand_pcg::Pcg64;
 use crate::law::{Axis, Law};
 use crate::measurement::Measurements;
 
+/// Sizes up or down from which noise is drawn.
+const NEAR: usize = 2;
+
 /// Residual after each number of samples, nats.
 type RunResiduals = BTreeMap<u64, f64>;
 
 /// The noise of a family around its law.
 pub(crate) struct FamilyNoise {
-    runs: Vec<RunResiduals>,
+    runs: Vec<NoisyRun>,
     /// Number of the run, and samples, of each measurement.
     places: Vec<(usize, u64)>,
+}
+
+/// A run, and how far it is off the law.
+struct NoisyRun {
+    /// Number of its size, from 0.
+    size: usize,
+    residuals: RunResiduals,
 }
 
 /// Student's quantile over the normal one, at the ends of a 90 % interval: the first term of Cornish and Fisher's expansion.
@@ -37,16 +48,18 @@ fn student(freedom: usize) -> f64 {
 
 impl FamilyNoise {
     pub(crate) fn of(law: &Law, measured: &Measurements) -> Self {
+        let sizes = measured.sizes();
+        let size = |parameters: f64| sizes.iter().position(|size| *size == parameters).unwrap_or(0);
         let mut numbers: BTreeMap<(u64, u64), usize> = BTreeMap::new();
-        let mut runs: Vec<RunResiduals> = Vec::new();
+        let mut runs: Vec<NoisyRun> = Vec::new();
         let mut places = Vec::new();
         for one in measured.all() {
             let number = *numbers.entry((one.parameters.to_bits(), one.seed)).or_insert(runs.len());
             if number == runs.len() {
-                runs.push(RunResiduals::new());
+                runs.push(NoisyRun { size: size(one.parameters), residuals: RunResiduals::new() });
             }
             let samples = one.samples.to_bits();
-            runs[number].insert(samples, one.loss - law.loss(one.parameters, one.samples));
+            runs[number].residuals.insert(samples, one.loss - law.loss(one.parameters, one.samples));
             places.push((number, samples));
         }
         // The floor, and two of each axis but that of the samples, which each run has whole.
@@ -54,13 +67,13 @@ impl FamilyNoise {
         let following = 1 + 2 * (law.terms.len() - of_samples);
         let freedom = runs.len().saturating_sub(following).max(1);
         let factor = (runs.len() as f64 / freedom as f64).sqrt() * student(freedom);
-        runs.iter_mut().flat_map(BTreeMap::values_mut).for_each(|residual| *residual *= factor);
+        runs.iter_mut().flat_map(|run| run.residuals.values_mut()).for_each(|residual| *residual *= factor);
         Self { runs, places }
     }
 
     /// Noise of the same measurements, of other seeds.
     pub(crate) fn replay(&self, chance: &mut Pcg64) -> Vec<f64> {
-        let drawn: Vec<(&RunResiduals, f64)> = self.runs.iter().filter_map(|_| self.draw(chance)).collect();
+        let drawn: Vec<(&RunResiduals, f64)> = self.runs.iter().filter_map(|run| self.draw(run.size, chance)).collect();
         let at = |(run, samples): &(usize, u64)| {
             let (residuals, sign) = drawn[*run];
             // Where that run was not measured so early or so late, the nearest measurement.
@@ -70,19 +83,21 @@ impl FamilyNoise {
         self.places.iter().map(at).collect()
     }
 
-    /// Noise of one more run after the most samples.
+    /// Noise of one more run, of a size beyond the largest, after the most samples.
     pub(crate) fn one(&self, chance: &mut Pcg64) -> f64 {
+        let largest = self.runs.iter().map(|run| run.size).max().unwrap_or(0);
         let last = |(residuals, sign): (&RunResiduals, f64)| Some(sign * residuals.values().next_back()?);
-        self.draw(chance).and_then(last).unwrap_or(0.0)
+        self.draw(largest, chance).and_then(last).unwrap_or(0.0)
     }
 
-    /// The residuals of a run, and a sign: noise is as likely above the law as below it.
-    fn draw(&self, chance: &mut Pcg64) -> Option<(&RunResiduals, f64)> {
-        if self.runs.is_empty() {
+    /// The residuals of a run of about a size, and a sign: noise is as likely above the law as below it.
+    fn draw(&self, size: usize, chance: &mut Pcg64) -> Option<(&RunResiduals, f64)> {
+        let near: Vec<&NoisyRun> = self.runs.iter().filter(|run| run.size.abs_diff(size) <= NEAR).collect();
+        if near.is_empty() {
             return None;
         }
-        let run = &self.runs[chance.random_range(0..self.runs.len())];
-        Some((run, if chance.random() { 1.0 } else { -1.0 }))
+        let run = near[chance.random_range(0..near.len())];
+        Some((&run.residuals, if chance.random() { 1.0 } else { -1.0 }))
     }
 }
 
@@ -124,6 +139,17 @@ mod tests {
         for run in noise.chunks(2) {
             assert!((run[0] - run[1]).abs() < 1e-12 && run[0] != 0.0, "{noise:?}");
         }
+    }
+
+    #[test]
+    fn the_noise_of_small_sizes_stays_with_them() {
+        let law = Law::new(LawForm::Size, 0.45, &[5.0], &[0.4]);
+        let mut measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[1e6], 3, (1e-4, 0.0), 1).all().to_vec();
+        measured[0].loss += 0.05;
+        let noise = FamilyNoise::of(&law, &Measurements::new(measured).unwrap());
+        let mut chance = Pcg64::seed_from_u64(1);
+        assert!((0..100).all(|_| noise.one(&mut chance).abs() < 1e-3));
+        assert!((0..100).any(|_| noise.replay(&mut chance)[0].abs() > 0.05));
     }
 
     /// Early measurements that are far off do not make late ones uncertain.
