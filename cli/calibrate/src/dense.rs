@@ -36,8 +36,16 @@ pub(crate) fn rates(cores: usize) -> Result<DenseRates, Failure> {
         // The widest network has so many weights that nothing else of a step counts.
         weight_ns = line.of_step / work.parameters * 1e9;
     }
-    let mut rates =
-        DenseRates { products, value_ns: 0.0, weight_ns, pair_ns: 0.0, autograd: 1.0, bf16: 1.0, threads: Vec::new() };
+    let mut rates = DenseRates {
+        products,
+        value_ns: 0.0,
+        weight_ns,
+        pair_ns: 0.0,
+        in_training: 1.0,
+        autograd: 1.0,
+        bf16: 1.0,
+        threads: Vec::new(),
+    };
     rates.value_ns = rest(&rates, "kind = \"dcnv2\"\ncross_layers = 3\nhidden = [64]", |work| work.loop_values)?;
     rates.pair_ns = rest(&rates, "kind = \"dlrm\"\nbottom = [64]\ntop = [64]", |work| work.pair_values)?;
     let [_, _, (dim, width), _] = SQUARES;

@@ -21,14 +21,15 @@ pub async fn measure(program: &Path, stamp: &str) -> Result<Calibration, Failure
     let here = MachineInfo::this();
     let (cores, processor) = (here.cores, here.processor.unwrap_or_else(|| "unknown processor".to_owned()));
     note!("1 of 5: the dense network");
-    let dense = tokio::task::spawn_blocking(move || dense::rates(cores)).await.or_internal()??;
+    let mut dense = tokio::task::spawn_blocking(move || dense::rates(cores)).await.or_internal()??;
     note!("2 of 5: rows of embeddings, in this process and over loopback");
     let mut measured = Vec::new();
     for dim in DIMS {
         measured.push(rows::measure(program, dim).await?);
     }
     note!("3 of 5: whole training steps");
-    let (ids, step) = training::costs(&dense, &measured).await?;
+    let training::TrainingCosts { ids, step, in_training } = training::costs(&dense, &measured).await?;
+    dense.in_training = in_training;
     note!("4 of 5: parsers");
     let parse = tokio::task::spawn_blocking(parse::rates).await.or_internal()??;
     note!("5 of 5: memory and disk");

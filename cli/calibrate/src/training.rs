@@ -5,6 +5,7 @@ use std::sync::Arc;
 use zagros_cost::{DenseRates, DenseWork, IdCosts, StepCosts};
 use zagros_dense_worker::{Input, Worker};
 use zagros_ingest::Batch;
+use zagros_job::Job;
 use zagros_launch::EmbeddedCluster;
 use zagros_shell::{Exit, Failure};
 
@@ -22,8 +23,21 @@ fn cpu_ns(window: &MeterWindow) -> f64 {
     window.cpu_seconds * 1e9 / window.samples.max(1) as f64
 }
 
+/// What whole steps show.
+pub(crate) struct TrainingCosts {
+    pub(crate) ids: IdCosts,
+    pub(crate) step: StepCosts,
+    /// How many times longer the dense step takes in a training than alone.
+    pub(crate) in_training: f64,
+}
+
+/// The most that a dense step is taken to be slower in a training. More is another program's doing.
+const MOST_SLOWER: f64 = 1.5;
+/// A network without hidden layers, and one that takes most of a step.
+const NETWORKS: [&str; 2] = ["hidden = []", "hidden = [256, 256, 256]"];
+
 /// The costs of ids and of the training loop, from runs with rows of two dims and with large and small steps.
-pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result<(IdCosts, StepCosts), Failure> {
+pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result<TrainingCosts, Failure> {
     let [narrow, wide] = rows else {
         return Err(Failure::with_help(Exit::Internal, "rows of two dims are measured".to_owned(), "this is a bug"));
     };
@@ -35,36 +49,40 @@ pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result
     let ids = IdCosts { dedup: narrow.dedup, move_id, move_value };
     // Of small batches more ids are distinct.
     let share = distinct_share(&parts(&batches[0])) / distinct_share(&batches[..1]);
-    let rest = async |batch: usize, batches: Vec<Batch>, share: f64| -> Result<f64, Failure> {
-        let cpu = cpu_ns(&run(dim as usize, batch, batches).await?);
+    let [without, with] = NETWORKS;
+    let job = |network: &str, batch: usize| workload::job(&job_text(dim as usize, network, batch));
+    let rest = |cpu: f64, batch: usize, share: f64| -> Result<f64, Failure> {
         let rows = narrow.rows * share * (narrow.cost.lookup + narrow.cost.push);
-        let known = rows + narrow.ids * (narrow.dedup + narrow.moved) + dense_step(dense, dim as usize, batch)?;
+        let known = rows + narrow.ids * (narrow.dedup + narrow.moved) + dense_step(dense, &job(without, batch)?, batch);
         Ok((cpu - known).max(0.0))
     };
-    let (large, small) = (rest(batch, batches, 1.0).await?, rest(batch / PARTS, small, share).await?);
+    let cpu = cpu_ns(&run(job(without, batch)?, batches.clone()).await?);
+    let of_small = cpu_ns(&run(job(without, batch / PARTS)?, small).await?);
+    let of_network = cpu_ns(&run(job(with, batch)?, batches).await?);
+    let (large, small) = (rest(cpu, batch, 1.0)?, rest(of_small, batch / PARTS, share)?);
     let each = [1.0 / batch as f64, PARTS as f64 / batch as f64];
     let step = ((small - large) / (each[1] - each[0])).max(0.0);
-    Ok((ids, StepCosts { sample: (large - step * each[0]).max(0.0), step }))
+    let more = dense_step(dense, &job(with, batch)?, batch) - dense_step(dense, &job(without, batch)?, batch);
+    let in_training = ((of_network - cpu) / more).clamp(1.0, MOST_SLOWER);
+    Ok(TrainingCosts { ids, step: StepCosts { sample: (large - step * each[0]).max(0.0), step }, in_training })
 }
 
-/// ns a sample of the dense step of the jobs here.
-fn dense_step(dense: &DenseRates, dim: usize, batch: usize) -> Result<f64, Failure> {
-    let job = workload::job(&job_text(dim, batch))?;
-    let Some(work) = DenseWork::of(&job) else { return Ok(0.0) };
+/// ns a sample of the dense step of a job.
+fn dense_step(dense: &DenseRates, job: &Job, batch: usize) -> f64 {
+    let Some(work) = DenseWork::of(job) else { return 0.0 };
     let products: f64 =
         work.products.iter().map(|product| product.flop() / dense.rate(product.read, product.write)).sum();
-    Ok(products + work.parameters * dense.weight_ns / batch as f64)
+    products + work.parameters * dense.weight_ns / batch as f64
 }
 
-fn job_text(dim: usize, batch: usize) -> String {
+fn job_text(dim: usize, network: &str, batch: usize) -> String {
     // The rows of the first epoch are created, and are not counted.
     let train = "threads = 1\nstaleness = 4\nepochs = 2";
-    let text = workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", train, "");
+    let text = workload::job_text(dim, &format!("kind = \"ffnn\"\n{network}"), train, "");
     text.replace(&format!("batch_size = {}", workload::BATCH), &format!("batch_size = {batch}"))
 }
 
-async fn run(dim: usize, batch: usize, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
-    let job = workload::job(&job_text(dim, batch))?;
+async fn run(job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
     let warm_up = batches.len() as u64;
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let meter = Arc::new(StepMeter::new(registry.clone(), warm_up));

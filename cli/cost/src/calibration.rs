@@ -40,12 +40,14 @@ pub struct Calibration {
 pub struct DenseRates {
     /// Products with square matrices, the narrowest first.
     pub products: Vec<ProductRate>,
-    /// ns for each value that a layer reads or gives: copies, bias, activation, forward and backward.
+    /// ns for each value of an elementwise loop beside the layers, such as those of cross layers, forward and backward.
     pub value_ns: f64,
     /// ns for each weight and step, whatever the batch: the weights' way into the products, and Adam's update.
     pub weight_ns: f64,
     /// ns for each multiplication of values with values, forward and backward.
     pub pair_ns: f64,
+    /// How many times longer a step takes within a training than alone: the caches then hold rows and batches too.
+    pub in_training: f64,
     /// How many times longer a step takes through libtorch's autograd.
     pub autograd: f64,
     /// How many times faster the products are in bf16; 1 or less on a processor without units for it.

@@ -7,10 +7,12 @@ use crate::layers::Product;
 use crate::machines::MachineGroup;
 use crate::work::SampleWork;
 
-/// Gloo and gRPC walk over the bytes of a message about as often as plain sockets do.
+/// Seconds of a nanosecond.
 const NS: f64 = 1e-9;
 /// Samples that a thread of a step takes at once.
 const CHUNK: f64 = 1024.0;
+/// The side of the matrices whose products are pairs of vectors.
+const SMALL: f64 = 64.0;
 /// The share of the backward pass during which the sum of the gradients over the workers can run.
 const OVERLAP: f64 = 0.6;
 /// The share of forward and backward that is backward.
@@ -238,10 +240,12 @@ fn dense(work: &SampleWork, calibration: &Calibration, worker: &MachineGroup) ->
     let faster = if work.precision == Precision::F32 { 1.0 } else { rates.bf16 };
     let product = |product: &Product| product.flop() / (rates.rate(product.read, product.write) * faster);
     let products: f64 = network.products.iter().map(product).sum();
-    let values = network.values() * rates.value_ns + network.pair_values * rates.pair_ns;
+    // Without autograd a loop of this program makes the pairs, with it libtorch's products of small matrices do.
+    let pair = if network.by_autograd { 6.0 / rates.rate(SMALL, SMALL) } else { rates.pair_ns };
+    let values = network.loop_values * rates.value_ns + network.pair_values * pair;
     let threads = busy_threads(worker.threads.torch as f64, work.batch);
     let weights = network.parameters * rates.weight_ns / work.batch;
-    let factor = if network.by_autograd { rates.autograd } else { 1.0 };
+    let factor = rates.in_training * if network.by_autograd { rates.autograd } else { 1.0 };
     let parallel = (products + values) * factor * NS / worker.core_speed;
     // Each thread reads the weights for itself.
     let weights = weights * factor * NS / worker.core_speed;

@@ -16,7 +16,8 @@ pub(crate) struct ModelsArgs {
     /// Only this network: `dlrm` (again for more).
     #[arg(long = "kind", value_name = "KIND")]
     pub(crate) kinds: Vec<String>,
-    /// Floating-point operations that this machine makes in a second: `80G`. Without it, a second of training steps is measured.
+    /// Floating-point operations that this machine makes in a second: `80G`. Without it, the figures of `zagros calibrate`
+    /// count, or a second of training steps is measured.
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub(crate) flops: Option<f64>,
     /// Print one JSON object.

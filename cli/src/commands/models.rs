@@ -5,12 +5,13 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 
 use crate::args::ModelsArgs;
-use crate::models::{ModelTable, print, rate};
+use crate::models::rate::Speed;
+use crate::models::{ModelTable, print};
 
 /// Prints the table.
 pub(crate) fn run(args: &ModelsArgs) -> Result<Exit, Failure> {
-    let rate = args.flops.map_or_else(|| rate::measure(&Machine::this()), Ok)?;
-    let table = ModelTable::of(args, rate, MemoryLimit::of_this_process())?;
+    let speed = Speed::of(args.flops, &Machine::this())?;
+    let table = ModelTable::of(args, &speed, MemoryLimit::of_this_process())?;
     if args.json {
         answer(&serde_json::to_string_pretty(&table).or_internal()?)?;
     } else {

@@ -13,6 +13,7 @@ use zagros_shell::{Exit, Failure};
 
 use crate::args::ModelsArgs;
 use crate::memory::Need;
+use rate::Speed;
 
 /// Every built-in network, and what it is.
 const NETWORKS: [(&str, &str); 12] = [
@@ -42,8 +43,8 @@ pub(crate) struct ModelTable {
     pub(crate) input: String,
     /// Samples of a step.
     pub(crate) batch_size: usize,
-    /// Floating-point operations in a second.
-    pub(crate) flop_per_second: f64,
+    /// Floating-point operations in a second, if samples a second are those of the dense network alone.
+    pub(crate) flop_per_second: Option<f64>,
     /// Bytes that this process may have; none where the system does not say.
     pub(crate) memory_bytes: Option<u64>,
     pub(crate) networks: Vec<NetworkRows>,
@@ -77,14 +78,14 @@ pub(crate) struct SizeRow {
     pub(crate) streamed_store_bytes: u64,
     /// Of a training step, for each sample.
     pub(crate) flop_per_sample: u64,
-    /// If the dense network is the bottleneck.
+    /// With all stages, or of the dense network alone.
     pub(crate) samples_per_second: f64,
 }
 
 impl ModelTable {
     /// # Errors
     /// A kind that there is not, and a job that cannot be read.
-    pub(crate) fn of(args: &ModelsArgs, flop_per_second: f64, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
+    pub(crate) fn of(args: &ModelsArgs, speed: &Speed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
         let kinds = wanted(&args.kinds)?;
         let text = args.job.as_deref().map(read).transpose()?;
         let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
@@ -96,12 +97,16 @@ impl ModelTable {
         };
         let memory_bytes = limit.map(|limit| limit.bytes);
         let of = |(kind, about): &(&'static str, &'static str)| {
-            let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), flop_per_second, memory_bytes));
+            let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), speed, memory_bytes));
             let (sizes, refused): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
             let refused = refused.into_iter().find_map(Result::err);
             NetworkRows { kind, about, sizes: sizes.into_iter().flatten().collect(), refused }
         };
         let networks = kinds.iter().map(of).collect();
+        let flop_per_second = match speed {
+            Speed::Flops(flops) => Some(*flops),
+            Speed::Calibrated(_) => None,
+        };
         Ok(Self { input, batch_size: job.train.batch_size, flop_per_second, memory_bytes, networks })
     }
 }
@@ -146,7 +151,7 @@ impl JobSource<'_> {
         Job::parse(self.text.unwrap_or(&own), path, &overrides)
     }
 
-    fn row(&self, kind: &str, size: &str, rate: f64, memory: Option<u64>) -> Result<SizeRow, String> {
+    fn row(&self, kind: &str, size: &str, speed: &Speed, memory: Option<u64>) -> Result<SizeRow, String> {
         let job = self.parse(Some((kind, size))).map_err(|errors| {
             errors.problems().first().map_or_else(String::new, |problem| problem.message().to_owned())
         })?;
@@ -162,7 +167,9 @@ impl JobSource<'_> {
             streamed_worker_bytes: streamed.worker,
             streamed_store_bytes: streamed.store,
             flop_per_sample: layout.flop(),
-            samples_per_second: rate / layout.flop() as f64,
+            samples_per_second: speed
+                .samples_per_second(&job, layout.flop())
+                .map_err(|failure| format!("{failure:?}"))?,
         })
     }
 }
@@ -178,7 +185,7 @@ mod tests {
 
     #[test]
     fn every_network_is_shown_at_every_size() {
-        let table = ModelTable::of(&args(&[]), 1e11, None).unwrap();
+        let table = ModelTable::of(&args(&[]), &Speed::Flops(1e11), None).unwrap();
         assert_eq!(table.networks.len(), 12);
         for NetworkRows { kind, sizes, refused, .. } in &table.networks {
             assert_eq!((sizes.len(), refused), (LADDER.len(), &None), "{kind}");
@@ -197,15 +204,15 @@ mod tests {
 
     #[test]
     fn a_network_of_another_name_is_refused_with_the_nearest() {
-        let failure = format!("{:?}", ModelTable::of(&args(&["dlmr"]), 1e11, None).unwrap_err());
+        let failure = format!("{:?}", ModelTable::of(&args(&["dlmr"]), &Speed::Flops(1e11), None).unwrap_err());
         assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
-        assert_eq!(ModelTable::of(&args(&["bst"]), 1e11, None).unwrap().networks.len(), 1);
+        assert_eq!(ModelTable::of(&args(&["bst"]), &Speed::Flops(1e11), None).unwrap().networks.len(), 1);
     }
 
     #[test]
     fn what_does_not_fit_is_marked() {
         let limit = MemoryLimit { bytes: 8 << 30, bound: zagros_plumbing::memory::MemoryBound::Machine };
-        let table = ModelTable::of(&args(&["ffnn"]), 1e11, Some(limit)).unwrap();
+        let table = ModelTable::of(&args(&["ffnn"]), &Speed::Flops(1e11), Some(limit)).unwrap();
         let fits: Vec<bool> = table.networks[0].sizes.iter().map(|row| row.fits).collect();
         assert_eq!(fits, [true, true, true, true, true, false, false, false]);
     }

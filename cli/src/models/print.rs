@@ -16,15 +16,18 @@ pub(crate) fn text(table: &ModelTable) -> String {
     let memory = table
         .memory_bytes
         .map_or_else(|| "memory is unknown here".to_owned(), |bytes| format!("this machine has {}", HumanBytes(bytes)));
+    let speed = table.flop_per_second.map_or_else(
+        || "with all stages, as `zagros calibrate` measured them here".to_owned(),
+        |flops| format!("the dense network alone, {} a second; `zagros calibrate` adds the rest", flop(flops)),
+    );
     // Writing to a String cannot fail.
     let _ = write!(
         page,
         "\nresident   peak memory of `zagros train` without embedding rows, batch {};\n           {memory}, * is beyond it\n\
          streamed   worker with two layers at a time, and the store of all weights\n\
-         samples/s  of the dense network alone, at {} a second\n\
+         samples/s  {}\n\
          set        [model] size = \"13m\", or --size 13m (docs/how-to/size.md)\n",
-        table.batch_size,
-        flop(table.flop_per_second)
+        table.batch_size, speed
     );
     page
 }

@@ -1,12 +1,53 @@
-//! How much this machine computes in a second: some training steps of a network of usual layers.
+//! How fast this machine trains: as `zagros calibrate` measured it, or by some training steps of a network of usual layers.
 
 use std::path::Path;
 use std::time::Instant;
 
+use zagros_cost::{Calibration, DataShape};
 use zagros_dense_worker::model::DenseModel;
 use zagros_job::threads::Machine;
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure};
+
+use crate::planning;
+
+/// How many samples a second a job may have.
+#[derive(Debug)]
+pub(crate) enum Speed {
+    /// As far as the dense network alone is concerned, by its floating-point operations in a second.
+    Flops(f64),
+    /// By the cost model of `zagros plan`, with all stages.
+    Calibrated(Box<Calibration>),
+}
+
+impl Speed {
+    /// The given number of operations, else this user's calibration, else that of a second of steps.
+    ///
+    /// # Errors
+    /// When the calibration cannot be read, or libtorch fails.
+    pub(crate) fn of(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
+        let is_calibrated = planning::calibration_file().is_some_and(|file| file.is_file());
+        match flops {
+            Some(flops) => Ok(Self::Flops(flops)),
+            None if is_calibrated => Ok(Self::Calibrated(Box::new(planning::calibration(None)?))),
+            None => Ok(Self::Flops(measure(machine)?)),
+        }
+    }
+
+    /// Samples a second of a job whose step has so many operations for each sample.
+    ///
+    /// # Errors
+    /// When the cost model does not know the network.
+    pub(crate) fn samples_per_second(&self, job: &Job, flop: u64) -> Result<f64, Failure> {
+        match self {
+            Self::Flops(flops) => Ok(flops / flop.max(1) as f64),
+            Self::Calibrated(calibration) => {
+                let machines = planning::this_machine(job, &Machine::this());
+                Ok(planning::forecast(job, &DataShape::assumed(job), calibration, &machines)?.samples_per_second())
+            }
+        }
+    }
+}
 
 /// Layers whose weights leave the caches, as those of large networks do.
 const JOB: &str = "[data]\nformat = 'criteo'\ntrain = 'none'\n[model]\nkind = 'ffnn'\nhidden = [1024, 1024]\n[train]\nbatch_size = 1024\n";
@@ -17,7 +58,7 @@ const STEPS: usize = 3;
 ///
 /// # Errors
 /// When libtorch fails.
-pub(crate) fn measure(machine: &Machine) -> Result<f64, Failure> {
+fn measure(machine: &Machine) -> Result<f64, Failure> {
     let threads = format!("train.threads={}", machine.plan().torch);
     let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
@@ -45,5 +86,15 @@ mod tests {
     fn the_rate_is_one_of_a_processor() {
         let rate = measure(&Machine { cores: 1, workers: 1, servers: 1 }).unwrap();
         assert!((1e7..1e14).contains(&rate), "{rate}");
+    }
+
+    /// A narrow network waits for its data, which operations alone do not show.
+    #[test]
+    fn a_calibration_counts_every_stage() {
+        let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::sets(["model.hidden=[8]"])).unwrap();
+        let flop = job.dense_layout().unwrap().flop();
+        let calibrated = Speed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
+        let alone = Speed::Flops(100e9).samples_per_second(&job, flop).unwrap();
+        assert!(alone == 100e9 / flop as f64 && calibrated < alone / 2.0, "{calibrated} {alone}");
     }
 }

@@ -29,7 +29,6 @@ pub(crate) struct ModelFile {
     pub(crate) network: Model,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(value: &bool) -> bool {
     !value
 }
