@@ -9,8 +9,10 @@ use super::setup::{FamilySetup, FamilySize};
 use crate::page::Record;
 use crate::train_process::{EndKind, TrainProcess, hopeless, newest_run, reason};
 
-/// Steps of a short run. The first ones are slow, so a plan has time to spare.
-const STEPS: u64 = 40;
+/// Compute of a short run, FLOP: some seconds of a core.
+const COMPUTE: f64 = 1e11;
+/// Steps of a short run, whatever its compute. The first ones are slow: few would make a small network look slow.
+const STEPS: (f64, f64) = (10.0, 400.0);
 
 /// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +49,8 @@ pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failur
 
 async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, Failure> {
     let folder = std::path::absolute(setup.folder.join(format!("speed-{}", size.size))).or_internal()?;
-    let steps = STEPS.min(setup.steps(setup.shares[setup.shares.len() - 1]));
+    let steps =
+        steps(size.parameters, setup.job.train.batch_size).min(setup.steps(setup.shares[setup.shares.len() - 1]));
     let sets = process_sets(setup, size.size, &folder, steps);
     let started = Instant::now();
     let process = TrainProcess::start(&setup.file, &folder, &sets, &["--fresh".to_owned()]).or_internal()?;
@@ -86,4 +89,20 @@ async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, F
         rest: (wall - summary.seconds).max(0.0),
         held_out: scored.samples,
     })
+}
+
+/// Steps of a short run of a size.
+fn steps(parameters: u64, batch: usize) -> u64 {
+    let step = 6.0 * parameters as f64 * batch as f64;
+    (COMPUTE / step.max(1.0)).clamp(STEPS.0, STEPS.1) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_network_makes_few_steps_and_a_small_one_many() {
+        assert_eq!([steps(1_000, 128), steps(100_000, 1024), steps(100_000_000, 4096)], [400, 162, 10]);
+    }
 }
