@@ -33,8 +33,8 @@ const TILES_PER_REQUEST: usize = 16;
 /// Requests of a layer that are under way at once: enough for several servers, and few enough that their payloads are small
 /// beside a layer.
 const REQUESTS_AT_ONCE: usize = 4;
-/// Layers whose gradients are under way at once.
-const PUSHES_AT_ONCE: usize = 2;
+/// Layers whose gradients are under way at once: one is sent while the next one is computed.
+const PUSHES_AT_ONCE: usize = 1;
 
 /// The layers of a job whose weights are streamed.
 #[derive(Debug)]
