@@ -72,7 +72,18 @@ fn a_loss_that_is_not_finite_ends_the_run_and_says_where() {
     let fixture = Fixture::new(4_000);
     let (rows, dense) = ("embedding.optimizer={kind=\"sgd\", lr=1000}", "optimizer={kind=\"sgd\", lr=1000}");
     // Clipped, or a server may refuse a gradient beyond any row's range before the loss is beyond it.
-    let run = fixture.zagros(["train", "job.toml", "--set", rows, "--set", dense, "--set", "embedding.clip_value=1"]);
+    let run = fixture.zagros([
+        "train",
+        "job.toml",
+        "--set",
+        rows,
+        "--set",
+        dense,
+        "--set",
+        "embedding.clip_value=1",
+        "--set",
+        "train.mode=sync",
+    ]);
     run.expect(5).says(&["step", "finite"]);
 }
 

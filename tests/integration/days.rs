@@ -22,8 +22,10 @@ fn fixture() -> Fixture {
 
 /// The command, into a folder of its own.
 fn command<'a>(folder: &'a str, dates: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let fixed = ["train", "job.toml", "--set=data.train=logs/{date}.txt", "--set=train.mode=sync", folder];
-    fixed.into_iter().chain(["--dates", dates]).chain(more.iter().copied()).collect()
+    // With this seed few units are off from the start: a day has eight steps.
+    let fixed =
+        ["train", "job.toml", "--set=data.train=logs/{date}.txt", "--set=train.mode=sync", "--set=train.seed=3"];
+    fixed.into_iter().chain([folder]).chain(["--dates", dates]).chain(more.iter().copied()).collect()
 }
 
 fn history(fixture: &Fixture, folder: &str) -> Value {

@@ -66,7 +66,11 @@ fn a_run_stops_when_validation_gets_no_better_and_saves_the_best_state() {
     }
     is_the_best_state(&fixture);
     let kept = std::fs::read_dir(fixture.run_folder().join("checkpoints")).expect("checkpoints").count();
-    assert_eq!(kept, 3, "two best and the last");
+    // Two best and the last, which may be one of them.
+    let validation = aucs(&fixture, "validation");
+    let last = validation.last().copied().expect("evaluations");
+    let better = validation.iter().filter(|auc| **auc > last).count();
+    assert_eq!(kept, if better < 2 { 2 } else { 3 }, "{validation:?}");
     assert_eq!(lines(&fixture, "epoch").len(), fixture.summary()["epochs"].as_array().map_or(0, Vec::len));
 }
 

@@ -253,7 +253,7 @@ fn purchases_without_a_click_are_warned_of_with_their_share() {
 #[test]
 fn workers_learn_all_labels_together() {
     let fixture = fixture();
-    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"]).expect(0);
+    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2", "--set", "train.epochs=8"]).expect(0);
     assert_learned(&fixture.summary());
 }
 
