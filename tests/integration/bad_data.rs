@@ -83,6 +83,8 @@ fn a_loss_that_is_not_finite_ends_the_run_and_says_where() {
         "embedding.clip_value=1",
         "--set",
         "train.mode=sync",
+        "--set",
+        "train.seed=3",
     ]);
     run.expect(5).says(&["step", "finite"]);
 }
