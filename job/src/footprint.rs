@@ -3,7 +3,7 @@
 //! The sums follow what the dense worker allocates. `scripts/memory_peaks.py` compares them with the peak of real runs.
 
 use crate::settings::{
-    DenseLayout, DenseOptimizer, DenseTensor, Device, Job, Mlp, Mode, Model, NonFinitePolicy, Precision, TensorRole,
+    DenseLayout, DenseTensor, Device, Job, Mlp, Mode, Model, NonFinitePolicy, Precision, TensorRole,
 };
 
 /// Bytes of a weight, a gradient or a moment.
@@ -99,11 +99,7 @@ impl Job {
 
     /// Values that the optimiser keeps for each weight.
     fn state_values(&self) -> u64 {
-        match self.dense_optimizer {
-            DenseOptimizer::Sgd { momentum: 0.0, .. } => 0,
-            DenseOptimizer::Sgd { .. } | DenseOptimizer::Adagrad { .. } => 1,
-            DenseOptimizer::Adam { .. } | DenseOptimizer::AdamW { .. } => 2,
-        }
+        self.dense_optimizer.rule().0.vectors().len() as u64
     }
 
     /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.

@@ -54,11 +54,7 @@ impl RoleMemory {
 
 /// Values of optimiser state for each weight.
 fn optimizer_values(optimizer: &DenseOptimizer) -> f64 {
-    match optimizer {
-        DenseOptimizer::Sgd { momentum, .. } if *momentum == 0.0 => 0.0,
-        DenseOptimizer::Adam { .. } | DenseOptimizer::AdamW { .. } => 2.0,
-        _ => 1.0,
-    }
+    optimizer.rule().0.vectors().len() as f64
 }
 
 /// Rows and gradients of one worker's batches between lookup and acknowledgement.
