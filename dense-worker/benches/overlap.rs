@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use zagros_collective::{
-    Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous,
+    Collective, CollectiveBackend, CollectiveError, GroupLane, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous,
     StoreRendezvous,
 };
 use zagros_dense_worker::WorkerError;
@@ -85,6 +85,7 @@ fn compare<const N: usize>(
             rank,
             world: WORKERS,
             generation: 1,
+            lane: GroupLane::Steps,
             store: store.clone(),
             timeout: TIMEOUT,
             interrupt: Interrupt::default(),
@@ -229,6 +230,14 @@ impl Collective for Wire {
 
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError> {
         self.group.broadcast(root, values)
+    }
+
+    fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        self.group.reduce_scatter_sum(values, bounds)
+    }
+
+    fn all_gather_parts(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        self.group.all_gather_parts(values, bounds)
     }
 
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {

@@ -378,7 +378,7 @@ fn model_class(error: &ModelError) -> ExitClass {
         ModelError::NotFinite { .. } | ModelError::Skipped { .. } | ModelError::LayerNotFinite { .. } => {
             ExitClass::Diverged
         }
-        ModelError::Layer { .. } => ExitClass::Cluster,
+        ModelError::Layer { .. } | ModelError::Workers(_) => ExitClass::Cluster,
         ModelError::Device { .. } => ExitClass::Usage,
         ModelError::Shape { .. }
         | ModelError::Dims { .. }

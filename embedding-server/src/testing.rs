@@ -102,6 +102,8 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
         bags,
         staleness: 0,
         share: None,
+        tiles: 0,
+        factor: 0.0,
     }
 }
 

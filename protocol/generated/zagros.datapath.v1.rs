@@ -71,6 +71,12 @@ pub struct PushRequest {
     /// its gradients of the step. Absent for 1.
     #[prost(float, optional, tag = "15")]
     pub share: ::core::option::Option<f32>,
+    /// What becomes of the gradients of tiles of streamed weights.
+    #[prost(enumeration = "TileUpdate", tag = "16")]
+    pub tiles: i32,
+    /// Factor of the gradients that a commit applies, above 0 and at most 1.
+    #[prost(float, tag = "17")]
+    pub factor: f32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PushResponse {
@@ -138,6 +144,38 @@ impl Access {
             "ACCESS_UNSPECIFIED" => Some(Self::Unspecified),
             "ACCESS_TRAIN" => Some(Self::Train),
             "ACCESS_READ" => Some(Self::Read),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TileUpdate {
+    /// The tiles are updated.
+    AtOnce = 0,
+    /// The gradients wait in their tiles until the step is committed. Those of a step that was given up are replaced.
+    Stage = 1,
+    /// The gradients of the step that wait are applied. A tile without one stays as it is. The push has no gradients of its own.
+    Commit = 2,
+}
+impl TileUpdate {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::AtOnce => "TILE_UPDATE_AT_ONCE",
+            Self::Stage => "TILE_UPDATE_STAGE",
+            Self::Commit => "TILE_UPDATE_COMMIT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TILE_UPDATE_AT_ONCE" => Some(Self::AtOnce),
+            "TILE_UPDATE_STAGE" => Some(Self::Stage),
+            "TILE_UPDATE_COMMIT" => Some(Self::Commit),
             _ => None,
         }
     }

@@ -13,7 +13,8 @@ const TWO: [&str; 6] = ["up", "job.toml", "--servers", "2", "--workers", "2"];
 fn asynchronous_workers_learn_what_one_learns_and_the_model_scores_as_reported() {
     let fixture = Fixture::new(20_000);
     let auc = || fixture.summary()["evaluation"]["auc"].as_f64().expect("an AUC");
-    let epochs = ["--set", "train.epochs=2"];
+    // With fewer epochs the AUC still rises fast, and the difference depends on who is how fast.
+    let epochs = ["--set", "train.epochs=5"];
     fixture.zagros(["up", "job.toml", "--servers", "2"].into_iter().chain(epochs)).expect(0);
     let (alone, samples) = (auc(), fixture.summary()["samples"].clone());
     fixture.zagros(TWO.into_iter().chain(epochs).chain(["--set", "train.mode=async"])).expect(0);

@@ -19,8 +19,12 @@ const SETS: [&str; 6] = [
 ];
 
 fn up(fixture: &Fixture, servers: &str, sets: &[&str]) -> RunningCommand {
+    up_with(fixture, (servers, "1"), sets)
+}
+
+fn up_with(fixture: &Fixture, (servers, workers): (&str, &str), sets: &[&str]) -> RunningCommand {
     let sets = sets.iter().flat_map(|set| ["--set", *set]);
-    fixture.start(["up", "job.toml", "--servers", servers, "--workers", "1"].into_iter().chain(sets))
+    fixture.start(["up", "job.toml", "--servers", servers, "--workers", workers].into_iter().chain(sets))
 }
 
 /// Invariants DP-3 and MB-6: a layer's gradient is applied once, and the tiles come back with the log.
@@ -63,4 +67,45 @@ fn a_run_whose_worker_was_killed_goes_on_from_the_tiles_of_a_checkpoint() {
     assert!(scored.stdout.contains("auc"), "{}", scored.stdout);
     let tables = fixture.zagros(["inspect", &model]).expect(0);
     assert!(tables.stdout.contains("(dense) layers.0.weight"), "{}", tables.stdout);
+}
+
+/// Two workers share the layers. In mode `sync` a killed worker sends all back to the checkpoint, whose tiles give the same losses.
+#[test]
+fn synchronous_workers_that_share_layers_write_the_same_losses_although_one_is_killed() {
+    let fixture = Fixture::new(ROWS);
+    up_with(&fixture, ("2", "2"), &SETS).finish().expect(0);
+    let (whole, evaluation) = (fixture.losses(), fixture.summary()["evaluation"].clone());
+    let sets: Vec<&str> = SETS.into_iter().filter(|set| !set.contains("streamed")).collect();
+    up_with(&fixture, ("2", "2"), &sets).finish().expect(0);
+    assert_eq!(fixture.losses(), whole, "weights that each worker has give the same");
+    let mut run = up_with(&fixture, ("2", "2"), &SETS);
+    run.wait_for_line("checkpoint after step");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("the run goes back to its newest checkpoint");
+    run.finish().expect(0);
+    assert_eq!(fixture.losses(), whole);
+    assert_eq!(fixture.summary()["evaluation"], evaluation);
+}
+
+/// Invariants RK-3 and DP-3, in mode `hybrid`.
+#[test]
+fn a_worker_and_a_server_are_killed_while_the_workers_share_layers() {
+    let fixture = Fixture::new(ROWS);
+    let sets: Vec<&str> =
+        SETS.into_iter().map(|set| if set == "train.mode=sync" { "train.mode=hybrid" } else { set }).collect();
+    let mut run = up_with(&fixture, ("2", "2"), &sets);
+    run.wait_for_line("epoch 0 is complete");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("training continues after step");
+    run.wait_for_line("epoch 2 is complete");
+    signal_process(pid(&fixture, "embedding-server-0"), Signal::KILL);
+    run.wait_for_line("embedding server 0 is back with its rows");
+    run.finish().expect(0);
+    let summary = fixture.summary();
+    let (samples, auc) =
+        (summary["samples"].as_u64().expect("samples"), summary["evaluation"]["auc"].as_f64().expect("an AUC"));
+    println!("{samples} samples of {}, AUC {auc:.4}", EPOCHS * u64::from(ROWS));
+    // At most what one worker reads of an epoch is trained on twice.
+    assert!((EPOCHS * u64::from(ROWS)..=(EPOCHS + 1) * u64::from(ROWS)).contains(&samples), "{samples}");
+    assert!(auc > 0.65, "AUC {auc}");
 }

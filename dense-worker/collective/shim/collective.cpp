@@ -2,6 +2,7 @@
 // with the reason in `why`. Buffers are the caller's; a call that has returned touches them no more, but for one that
 // is only started: that touches them until it is waited for.
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -28,41 +29,51 @@ namespace {
 // thread, and a size that the user has set stays.
 [[maybe_unused]] const int recorder_off = setenv("TORCH_FR_BUFFER_SIZE", "0", 0);
 
+using Work = c10::intrusive_ptr<c10d::Work>;
+
+// One or more calls of c10d.
 struct GlooWork : ZagrosWork {
-  GlooWork(c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish)
-      : work(std::move(work)), finish(std::move(finish)) {}
+  GlooWork(std::vector<Work> works, std::function<void()> finish) : works(std::move(works)), finish(std::move(finish)) {}
 
   // c10d throws when the time is over, too. The group's own timeout ends the work, after which nothing touches the buffer.
   bool wait_for(std::chrono::milliseconds time) override {
-    if (!work->isCompleted()) {
-      try {
-        work->wait(time);
-      } catch (...) {
-        if (!work->isCompleted()) {
-          return false;
+    for (const Work& work : works) {
+      if (!work->isCompleted()) {
+        try {
+          work->wait(time);
+        } catch (...) {
+          if (!work->isCompleted()) {
+            return false;
+          }
         }
       }
     }
     // At once, with the error if there was one.
-    work->wait();
+    for (const Work& work : works) {
+      work->wait();
+    }
     finish();
     return true;
   }
 
   bool is_done() override {
-    return work->isCompleted();
+    return std::all_of(works.begin(), works.end(), [](const Work& work) { return work->isCompleted(); });
   }
 
-  c10::intrusive_ptr<c10d::Work> work;
+  std::vector<Work> works;
   std::function<void()> finish;
 };
+
+std::unique_ptr<ZagrosWork> one(Work work, std::function<void()> finish) {
+  return std::make_unique<GlooWork>(std::vector<Work>{std::move(work)}, std::move(finish));
+}
 
 struct GlooGroup : ZagrosGroup {
   explicit GlooGroup(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group(std::move(group)) {}
 
   std::unique_ptr<ZagrosWork> start_all_reduce(float* values, size_t length) override {
     std::vector<at::Tensor> tensors{floats(values, length)};
-    return std::make_unique<GlooWork>(group->allreduce(tensors), [] {});
+    return one(group->allreduce(tensors), [] {});
   }
 
   std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) override {
@@ -70,8 +81,7 @@ struct GlooGroup : ZagrosGroup {
     c10d::BroadcastOptions options;
     options.rootRank = root;
     auto work = group->broadcast(tensors, options);
-    return std::make_unique<GlooWork>(
-        std::move(work), [=, copy = tensors[0]] { floats(values, length).copy_(copy); });
+    return one(std::move(work), [=, copy = tensors[0]] { floats(values, length).copy_(copy); });
   }
 
   std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) override {
@@ -80,8 +90,42 @@ struct GlooGroup : ZagrosGroup {
     at::Tensor copy = at::empty({static_cast<int64_t>(length * world)}, at::kByte);
     std::vector<std::vector<at::Tensor>> outputs{copy.chunk(static_cast<int64_t>(world))};
     auto work = group->allgather(outputs, inputs);
-    return std::make_unique<GlooWork>(
-        std::move(work), [=, copy = std::move(copy)] { bytes(all, length * world).copy_(copy); });
+    return one(std::move(work), [=, copy = std::move(copy)] { bytes(all, length * world).copy_(copy); });
+  }
+
+  // Each rank sends every other rank its part, and adds up what it gets in the order of the ranks.
+  std::unique_ptr<ZagrosWork> start_reduce_scatter(float* values, const size_t* bounds) override {
+    const int world = group->getSize(), rank = group->getRank();
+    const auto length = [&](int of) { return static_cast<int64_t>(bounds[of + 1] - bounds[of]); };
+    const int64_t own = length(rank);
+    std::vector<int64_t> sent, received(world, own);
+    for (int of = 0; of < world; of++) {
+      sent.push_back(length(of));
+    }
+    at::Tensor input = floats(values + bounds[0], bounds[world] - bounds[0]);
+    at::Tensor output = at::empty({world * own}, at::kFloat);
+    auto work = group->alltoall_base(output, input, received, sent);
+    at::Tensor sum = floats(values + bounds[rank], own);
+    return one(std::move(work), [=] {
+      sum.copy_(output.narrow(0, 0, own));
+      for (int of = 1; of < world; of++) {
+        sum.add_(output.narrow(0, of * own, own));
+      }
+    });
+  }
+
+  // Each rank broadcasts its part from where it is to where it belongs.
+  std::unique_ptr<ZagrosWork> start_all_gather_parts(float* values, const size_t* bounds) override {
+    std::vector<Work> works;
+    for (int rank = 0; rank < group->getSize(); rank++) {
+      if (bounds[rank + 1] > bounds[rank]) {
+        std::vector<at::Tensor> part{floats(values + bounds[rank], bounds[rank + 1] - bounds[rank])};
+        c10d::BroadcastOptions options;
+        options.rootRank = rank;
+        works.push_back(group->broadcast(part, options));
+      }
+    }
+    return std::make_unique<GlooWork>(std::move(works), [] {});
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
@@ -195,6 +239,29 @@ int zagros_group_start_all_gather(
     char* why,
     size_t room) {
   return guarded(why, room, [&] { *out = group->start_all_gather(mine, length, all).release(); });
+}
+
+// Rank r's part of the values is `bounds[r] .. bounds[r + 1]`. Returns at once, as a sum. This rank's part becomes its sum over all
+// ranks; the other parts hold anything.
+int zagros_group_start_reduce_scatter(
+    ZagrosGroup* group,
+    float* values,
+    const size_t* bounds,
+    ZagrosWork** out,
+    char* why,
+    size_t room) {
+  return guarded(why, room, [&] { *out = group->start_reduce_scatter(values, bounds).release(); });
+}
+
+// As above. The parts of the other ranks become theirs.
+int zagros_group_start_all_gather_parts(
+    ZagrosGroup* group,
+    float* values,
+    const size_t* bounds,
+    ZagrosWork** out,
+    char* why,
+    size_t room) {
+  return guarded(why, room, [&] { *out = group->start_all_gather_parts(values, bounds).release(); });
 }
 
 int zagros_group_give_up(ZagrosGroup* group, char* why, size_t room) {

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -35,6 +36,13 @@ struct ZagrosGroup {
   virtual std::unique_ptr<ZagrosWork> start_broadcast(int root, float* values, size_t length) = 0;
   // `all` has room for `length` bytes of each rank, in the order of the ranks; it is written as for a broadcast.
   virtual std::unique_ptr<ZagrosWork> start_all_gather(uint8_t* mine, size_t length, uint8_t* all) = 0;
+  // `bounds` has world + 1 places in the values: where each rank's part begins, and where the last one ends.
+  virtual std::unique_ptr<ZagrosWork> start_reduce_scatter(float*, const size_t*) {
+    throw std::runtime_error("parts are summed with Gloo only");
+  }
+  virtual std::unique_ptr<ZagrosWork> start_all_gather_parts(float*, const size_t*) {
+    throw std::runtime_error("parts are gathered with Gloo only");
+  }
 };
 
 namespace zagros {

@@ -32,6 +32,14 @@ impl Collective for SingleRank {
         Ok(())
     }
 
+    fn reduce_scatter_sum(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        Ok(values)
+    }
+
+    fn all_gather_parts(&mut self, values: Vec<f32>, _: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        Ok(values)
+    }
+
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         Ok(vec![mine.to_vec()])
     }
@@ -50,6 +58,8 @@ mod tests {
         assert_eq!(SingleRank.all_gather(b"all").unwrap(), [b"all"]);
         let pending = SingleRank.start_all_reduce_sum(vec![2.5]).unwrap();
         assert_eq!(SingleRank.wait(pending).unwrap(), [2.5]);
+        assert_eq!(SingleRank.reduce_scatter_sum(vec![1.5], &[0, 1]).unwrap(), [1.5]);
+        assert_eq!(SingleRank.all_gather_parts(vec![1.5], &[0, 1]).unwrap(), [1.5]);
         SingleRank.barrier().unwrap();
     }
 }

@@ -46,6 +46,14 @@ pub enum CollectiveError {
         /// What to do about it.
         next: &'static str,
     },
+    /// A caller's bounds do not name a part for each rank.
+    #[error("the bounds name no parts of {length} values for {world} ranks")]
+    Parts {
+        /// Ranks of the group.
+        world: usize,
+        /// Values.
+        length: usize,
+    },
     /// This worker cannot listen or connect at its own address.
     #[error("{address} cannot be used by this worker: {reason}; give the host and port that the other workers reach")]
     Address {
@@ -72,7 +80,7 @@ impl CollectiveError {
                 Self::Missing { ranks: ranks.into_iter().map(number).collect(), call, waited, reason }
             }
             Self::Failed { first } => Self::Failed { first: Box::new(first.numbered(numbers)) },
-            other @ (Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. }) => other,
+            other @ (Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. }) => other,
         }
     }
 
@@ -82,7 +90,7 @@ impl CollectiveError {
         match self {
             Self::Missing { ranks, .. } => ranks,
             Self::Failed { first } => first.missing(),
-            Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } => &[],
+            Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. } => &[],
         }
     }
 }

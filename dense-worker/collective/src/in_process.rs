@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use zagros_zip::ZipEq;
 
-use crate::{Collective, CollectiveError, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous, Sum};
+use crate::{
+    Collective, CollectiveError, GroupLane, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous, Sum, check_bounds,
+};
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(50);
@@ -15,7 +17,7 @@ const SLICE: Duration = Duration::from_millis(50);
 /// The place where the workers of one process find each other. Clones are the same place.
 #[derive(Clone, Debug, Default)]
 pub struct InProcess {
-    groups: Arc<Mutex<BTreeMap<u64, Arc<ExchangeTable>>>>,
+    groups: Arc<Mutex<BTreeMap<(u64, GroupLane), Arc<ExchangeTable>>>>,
 }
 
 impl Rendezvous for InProcess {
@@ -24,7 +26,7 @@ impl Rendezvous for InProcess {
     }
 
     fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
-        let table = Arc::clone(self.groups.lock().entry(place.generation).or_default());
+        let table = Arc::clone(self.groups.lock().entry((place.generation, place.lane)).or_default());
         let (rank, world, timeout) = (place.rank, place.world, place.timeout);
         let mut rank_end = InProcessRank { table, rank, world, timeout, calls: 0, interrupt: place.interrupt.clone() };
         rank_end.exchange("forming the group", Vec::new())?;
@@ -160,6 +162,29 @@ impl Collective for InProcessRank {
             *value = f32::from_ne_bytes(*word);
         }
         Ok(())
+    }
+
+    fn reduce_scatter_sum(&mut self, mut values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        check_bounds(bounds, self.world, values.len())?;
+        let own = bounds[self.rank]..bounds[self.rank + 1];
+        let all = self.exchange("a reduce-scatter", bytemuck::cast_slice(&values).to_vec())?;
+        values[own.clone()].fill(0.0);
+        for brought in all {
+            let part = &brought.as_chunks::<4>().0[own.clone()];
+            values[own.clone()].iter_mut().zip_eq(part).for_each(|(sum, word)| *sum += f32::from_ne_bytes(*word));
+        }
+        Ok(values)
+    }
+
+    fn all_gather_parts(&mut self, mut values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        check_bounds(bounds, self.world, values.len())?;
+        let own = &values[bounds[self.rank]..bounds[self.rank + 1]];
+        let all = self.exchange("a gather of parts", bytemuck::cast_slice(own).to_vec())?;
+        for (brought, bounds) in all.iter().zip_eq(bounds.windows(2)) {
+            let part = values[bounds[0]..bounds[1]].iter_mut();
+            part.zip_eq(brought.as_chunks::<4>().0).for_each(|(value, word)| *value = f32::from_ne_bytes(*word));
+        }
+        Ok(values)
     }
 
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {

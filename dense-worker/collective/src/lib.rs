@@ -1,4 +1,4 @@
-//! Collective operations of the dense workers: all-reduce, broadcast, all-gather, barrier. Each has a deadline.
+//! Collective operations of the dense workers: all-reduce, reduce-scatter, broadcast, all-gather, barrier. Each has a deadline.
 //!
 //! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`StoreRendezvous`] forms one across
 //! processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
@@ -73,6 +73,20 @@ pub trait Collective: Send {
     /// When a rank does not take part.
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
 
+    /// Makes this rank's part of the values its sum over all ranks. The other parts hold anything then. Rank r's part is
+    /// `bounds[r] .. bounds[r + 1]`; all ranks give the same bounds. Parts are added in the order of the ranks, so a sum has the same
+    /// bits in every run.
+    ///
+    /// # Errors
+    /// When a rank does not take part, or there are no such parts.
+    fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError>;
+
+    /// Replaces the parts of the other ranks by theirs. Bounds as for [`Self::reduce_scatter_sum`].
+    ///
+    /// # Errors
+    /// When a rank does not take part, or there are no such parts.
+    fn all_gather_parts(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError>;
+
     /// The bytes of every rank, by rank. Their lengths may differ.
     ///
     /// # Errors
@@ -114,6 +128,16 @@ pub trait Rendezvous: Send + Sync {
     fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError>;
 }
 
+/// What a group is for. The groups of one generation have different ones, so that their calls never wait for each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupLane {
+    /// The agreement on steps, and sums of gradients.
+    #[default]
+    Steps,
+    /// The layers of streamed weights.
+    Layers,
+}
+
 /// The group to form, and this worker's rank in it.
 #[derive(Clone, Debug)]
 pub struct ProcessGroupConfig {
@@ -123,10 +147,18 @@ pub struct ProcessGroupConfig {
     pub world: usize,
     /// Counts the groups of a run. Ranks of an older group cannot join this one.
     pub generation: u64,
+    /// What it is for.
+    pub lane: GroupLane,
     /// [`Rendezvous::address`] of rank 0.
     pub store: String,
     /// The longest wait for other ranks.
     pub timeout: Duration,
     /// Ends the wait for other ranks, and later the calls of the group.
     pub interrupt: Interrupt,
+}
+
+/// Checks that the values have a part for each rank.
+fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
+    let are_there = bounds.len() == world + 1 && bounds.is_sorted() && bounds.last().is_some_and(|end| *end <= length);
+    if are_there { Ok(()) } else { Err(CollectiveError::Parts { world, length }) }
 }

@@ -6,8 +6,8 @@ use zagros_zip::number_from;
 
 use crate::guard::within;
 use crate::roll::{ROLL_CALL, RankRoll};
-use crate::sys::NativeGroup;
-use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, Sum};
+use crate::sys::{NativeGroup, PartsCall};
+use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, Sum, check_bounds};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
@@ -76,6 +76,19 @@ impl Processes {
         CollectiveError::Failed { first: Box::new(self.first.clone().unwrap_or_else(unknown)) }
     }
 
+    /// A call with parts, from its start to its end.
+    fn with_parts(
+        &mut self,
+        call: &'static str,
+        parts: PartsCall,
+        values: Vec<f32>,
+        bounds: &[usize],
+    ) -> Result<Vec<f32>, CollectiveError> {
+        check_bounds(bounds, self.roll.world, values.len())?;
+        let interrupt = self.interrupt.clone();
+        self.run(call, |group| group.start_parts(parts, values, bounds)?.wait(&interrupt))
+    }
+
     /// The bytes of every rank, each padded to the length of `mine`.
     fn gather_padded(&mut self, mine: &mut [u8]) -> Result<Vec<u8>, CollectiveError> {
         let mut all = vec![0; mine.len() * self.roll.world];
@@ -124,6 +137,14 @@ impl Collective for Processes {
         }
         let interrupt = self.interrupt.clone();
         self.run("a broadcast", |group| group.broadcast(root, values, &interrupt))
+    }
+
+    fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        self.with_parts("a reduce-scatter", PartsCall::ReduceScatter, values, bounds)
+    }
+
+    fn all_gather_parts(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        self.with_parts("a gather of parts", PartsCall::AllGather, values, bounds)
     }
 
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {

@@ -13,7 +13,9 @@ use crate::guard::within_unless;
 use crate::processes::Processes;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::Store;
-use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, ProcessGroupConfig, Rendezvous, SingleRank};
+use crate::{
+    Collective, CollectiveBackend, CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous, SingleRank,
+};
 
 /// The rendezvous of a worker in its own process.
 #[derive(Debug)]
@@ -83,7 +85,11 @@ impl Rendezvous for StoreRendezvous {
         let left = || place.timeout.saturating_sub(started.elapsed());
         let store = self.open(place, left())?;
         // The prefix keeps ranks with another backend out of this group.
-        let prefix = format!("{} group {}/", self.connector.backend(), place.generation);
+        let of = match place.lane {
+            GroupLane::Steps => "",
+            GroupLane::Layers => " of layers",
+        };
+        let prefix = format!("{} group {}{of}/", self.connector.backend(), place.generation);
         let roll = RankRoll { store, prefix, rank: place.rank, world: place.world };
         let absent = roll.call("here", left(), &place.interrupt);
         if !absent.is_empty() {

@@ -89,6 +89,22 @@ unsafe extern "C" {
         why: *mut c_char,
         room: usize,
     ) -> c_int;
+    fn zagros_group_start_reduce_scatter(
+        group: *mut RawGroup,
+        values: *mut f32,
+        bounds: *const usize,
+        out: *mut *mut RawWork,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
+    fn zagros_group_start_all_gather_parts(
+        group: *mut RawGroup,
+        values: *mut f32,
+        bounds: *const usize,
+        out: *mut *mut RawWork,
+        why: *mut c_char,
+        room: usize,
+    ) -> c_int;
     fn zagros_group_give_up(group: *mut RawGroup, why: *mut c_char, room: usize) -> c_int;
     fn zagros_group_leave(group: *mut RawGroup);
 }
@@ -108,6 +124,13 @@ pub(crate) struct NativeGroup(NonNull<RawGroup>);
 
 // SAFETY: a process group is bound to no thread. `&mut self` ensures that only one thread at a time calls it.
 unsafe impl Send for NativeGroup {}
+
+/// A call in which each rank has a part of the values.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PartsCall {
+    ReduceScatter,
+    AllGather,
+}
 
 impl Store {
     /// Connects, and serves the store itself on `listener` if there is one. Blocks for longer than `timeout` if the other
@@ -202,6 +225,26 @@ impl NativeGroup {
         // caller ensures that `all` has room for world × length bytes.
         call(|why, room| unsafe { zagros_group_start_all_gather(group, mine, length, all, &raw mut out, why, room) })?;
         NativeWork::started(out, None)?.finish(interrupt)
+    }
+
+    /// Starts a call in which each rank has a part of the values: rank r's begins at `bounds[r]` and ends at `bounds[r + 1]`, which is
+    /// not behind the values.
+    pub(crate) fn start_parts(
+        &mut self,
+        parts: PartsCall,
+        values: Vec<f32>,
+        bounds: &[usize],
+    ) -> Result<NativeWork, String> {
+        let mut values = ManuallyDrop::new(values);
+        let (group, start, length, capacity) = (self.0.as_ptr(), values.as_mut_ptr(), values.len(), values.capacity());
+        let start_call = match parts {
+            PartsCall::ReduceScatter => zagros_group_start_reduce_scatter,
+            PartsCall::AllGather => zagros_group_start_all_gather_parts,
+        };
+        let mut out = ptr::null_mut();
+        // SAFETY: as for a sum. The caller ensures that there is a bound for each rank and one more, and that they lie in the values.
+        call(|why, room| unsafe { start_call(group, start, bounds.as_ptr(), &raw mut out, why, room) })?;
+        NativeWork::started(out, Some((start, length, capacity)))
     }
 
     /// Call this before the end of a failed group: the group then ends without waiting for the calls in flight.

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{Collective, CollectiveBackend, Interrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use crate::{Collective, CollectiveBackend, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
 
 /// A rank of a group of the first generation.
 pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
-    let interrupt = Interrupt::default();
-    ProcessGroupConfig { rank, world, generation: 1, store: store.to_owned(), timeout: LATE, interrupt }
+    let (lane, interrupt) = (GroupLane::Steps, Interrupt::default());
+    ProcessGroupConfig { rank, world, generation: 1, lane, store: store.to_owned(), timeout: LATE, interrupt }
 }
 
 /// A worker's rendezvous on loopback.
@@ -84,5 +84,25 @@ fn check(group: &mut dyn Collective, length: usize) {
 
     let bytes = |rank: usize| vec![rank as u8; rank * length % 1013];
     assert_eq!(group.all_gather(&bytes(rank)).unwrap(), (0..world).map(bytes).collect::<Vec<_>>());
+    check_parts(group, length);
     group.barrier().unwrap();
+}
+
+/// Parts of different lengths behind two values that belong to nobody; the first rank's is empty.
+fn check_parts(group: &mut dyn Collective, length: usize) {
+    let (rank, world) = (group.rank(), group.world());
+    let bounds: Vec<usize> = (0..=world).map(|of| 2 + length * of * of.saturating_sub(1) / (world * world)).collect();
+    let (own, plain) = (bounds[rank]..bounds[rank + 1], values((1..=world).sum::<usize>() - 1, length + 2));
+    let sums = group.reduce_scatter_sum(values(rank, length + 2), &bounds).unwrap();
+    assert_eq!(sums[own.clone()], plain[own.clone()], "rank {rank} of {world}, {length} values");
+    let mut mine = vec![-1.0; length + 2];
+    mine[own.clone()].copy_from_slice(&plain[own]);
+    let all = group.all_gather_parts(mine, &bounds).unwrap();
+    let end = bounds[world];
+    assert_eq!(all[bounds[0]..end], plain[bounds[0]..end], "rank {rank} of {world}, {length} values");
+    assert!(all[..bounds[0]].iter().chain(&all[end..]).all(|value| *value == -1.0));
+    if world > 1 {
+        let refused = group.all_gather_parts(vec![0.0], &[0, 2]).unwrap_err();
+        assert!(refused.to_string().contains("parts"), "{refused}");
+    }
 }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use zagros_collective::{
-    Collective, CollectiveBackend, CollectiveError, Interrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous,
+    Collective, CollectiveBackend, CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous,
+    StoreRendezvous,
 };
 
 /// Only a test that fails waits this long.
@@ -152,6 +153,7 @@ fn play(rank: usize) {
                     rank,
                     world: number(world) as usize,
                     generation: number(generation),
+                    lane: GroupLane::Steps,
                     store: (*store).to_owned(),
                     timeout: Duration::from_millis(number(timeout)),
                     interrupt: Interrupt::default(),

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zagros_collective::{Interrupt, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
+use zagros_job::WeightStore;
 use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
 use zagros_zip::ZipEq;
@@ -82,10 +83,16 @@ impl Trainer {
         let watch = |stage| watch_group(ends.clone(), self.run.membership.subscribe(), (mode, stage), generation);
         // While the group forms, too, a worker of it may be lost.
         self.group.watch = Some(watch(GroupStage::Forming));
-        let place = ProcessGroupConfig { rank, world, generation, store, timeout, interrupt };
+        let lane = GroupLane::Steps;
+        let place = ProcessGroupConfig { rank, world, generation, lane, store, timeout, interrupt };
+        let streams = self.run.job.train.weights == WeightStore::Streamed;
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
         let _waiting = self.run.metrics.waits.begin(waiting.within(timeout));
-        let met = blocking("rendezvous", move || rendezvous.meet(&place)).await??;
+        let meet = move || {
+            let of_layers = || rendezvous.meet(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
+            Ok::<_, CollectiveError>((rendezvous.meet(&place)?, streams.then(of_layers).transpose()?))
+        };
+        let met = blocking("rendezvous", meet).await??;
         // Fitted transforms are part of what all must start from.
         let (seed, like) = (self.run.job.train.seed, format!("{:?}", self.run.job.features));
         let joined = self.run.dense.call(move |dense| dense.join(met, seed, like.as_bytes(), progress)).await??;

@@ -100,10 +100,11 @@ impl Trainer {
         self.complete(epoch, complete);
     }
 
-    /// Waits until every gradient is acknowledged and every complete split is reported.
+    /// Waits until every gradient, also of streamed layers, is acknowledged and every complete split is reported.
     pub(super) async fn drain(&mut self, epoch: u32) -> Result<(), WorkerError> {
         let complete = self.stream.pushes.drain().await?;
         self.complete(epoch, complete);
+        self.run.dense.call(|dense| dense.model.settle()).await??;
         self.run.completer.flush().await
     }
 

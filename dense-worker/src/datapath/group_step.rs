@@ -68,9 +68,12 @@ impl Dense {
         let failed = |source| WorkerError::Step { step, source };
         let (prepared, rows) = batch.unzip();
         process_group.buckets.begin(self.model.weights(), share);
+        self.model.weigh(share);
         let mut local = match self.local(process_group, prepared, rows.as_ref()) {
-            Err(error) if !matches!(error, ModelError::NotFinite { .. }) => return Err(failed(error)),
-            local => local,
+            // All workers learn of it.
+            Err(error @ (ModelError::NotFinite { .. } | ModelError::LayerNotFinite { .. })) => Err(error),
+            Err(ModelError::Workers(error)) => return Err(error.into()),
+            local => Ok(local.map_err(failed)?),
         };
         let started = Instant::now();
         process_group.send_rest(&self.model, &local, share, ahead.get().copied()).map_err(failed)?;

@@ -20,7 +20,8 @@ struct JoinPayload {
 }
 
 impl Dense {
-    /// Joins the group once every rank knows that all ranks fit together. `like` stands for values that must be equal on
+    /// Joins the group once every rank knows that all ranks fit together. `layers` is a second group of the same ranks, for
+    /// streamed weights. `like` stands for values that must be equal on
     /// all ranks. Weights must be equal too if no rank has trained. Returns the progress of each rank.
     ///
     /// # Errors
@@ -28,7 +29,7 @@ impl Dense {
     /// not take part.
     pub(crate) fn join(
         &mut self,
-        group: Box<dyn Collective>,
+        (group, layers): (Box<dyn Collective>, Option<Box<dyn Collective>>),
         seed: u64,
         like: &[u8],
         progress: RankProgress,
@@ -48,6 +49,9 @@ impl Dense {
         if !progress.has_trained {
             self.model.drop_by(seed_of_rank(seed, process_group.group.rank() as u64));
         }
+        if let (Some(tiles), Some(layers)) = (&self.tiles, layers) {
+            tiles.join(layers)?;
+        }
         self.process_group = Some(process_group);
         Ok(payloads.iter().map(|payload| payload.progress).collect())
     }
@@ -55,6 +59,9 @@ impl Dense {
     /// Leaves a group in which a call has failed. Returns the step that other workers may have made.
     pub(crate) fn leave_group(&mut self) -> Option<Stepped> {
         self.process_group = None;
+        if let Some(tiles) = &self.tiles {
+            tiles.leave();
+        }
         self.in_flight.take()
     }
 }

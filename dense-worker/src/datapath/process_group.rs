@@ -16,6 +16,9 @@ use crate::model::{DenseModel, ModelError, StepOutput};
 /// Words of a [`RankTurn`]. The first says that the rank has sent a turn.
 pub(super) const TURN: usize = 7;
 
+/// Values in front of the flags of the ranks: the loss, and the squares of gradients.
+const FIRST: usize = 3;
+
 /// The workers that make steps together, and the gradients that are summed over them.
 pub(crate) struct ProcessGroup {
     pub(super) group: Box<dyn Collective>,
@@ -128,7 +131,7 @@ impl ProcessGroup {
         Self { group, buckets: GradientBuckets::new(BUCKET) }
     }
 
-    /// Sends the gradients that are not sent yet. Also sends the loss, which ranks have a value that is not finite, the
+    /// Sends the gradients that are not sent yet. Also sends the loss, the squares of gradients that wait for a commit, which ranks have a value that is not finite, the
     /// turn ahead, and the changes of the network's buffers, in which each worker's batch counts its share.
     pub(super) fn send_rest(
         &mut self,
@@ -138,11 +141,14 @@ impl ProcessGroup {
         ahead: Option<RankTurn>,
     ) -> Result<(), ModelError> {
         let (rank, world) = (self.group.rank(), self.group.world());
-        let mut besides = vec![0.0; 1 + world + world * TURN];
+        let mut besides = vec![0.0; FIRST + world + world * TURN];
         besides[0] = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
-        besides[1 + rank] = f32::from(local.is_err());
+        // Two numbers, because the sum of one f32 per worker would round more than that of all gradients does.
+        let squares = model.squares();
+        (besides[1], besides[2]) = (squares as f32, (squares - f64::from(squares as f32)) as f32);
+        besides[FIRST + rank] = f32::from(local.is_err());
         if let Some(turn) = ahead {
-            turn.write(&mut besides[1 + world..], rank);
+            turn.write(&mut besides[FIRST + world..], rank);
         }
         match local {
             Ok(_) => besides.extend(model.buffer_changes()?.iter().map(|change| change * share)),
@@ -159,7 +165,8 @@ impl ProcessGroup {
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
         let besides = self.buckets.finish(self.group.as_mut(), put)?;
         let world = self.group.world();
-        let (loss, rest) = besides.split_first().unwrap_or((&0.0, &[]));
+        let ([loss, squares, less], rest) = besides.split_first_chunk::<FIRST>().unwrap_or((&[0.0; FIRST], &[]));
+        model.replace_squares(f64::from(*squares) + f64::from(*less));
         let (flags, rest) = rest.split_at(world.min(rest.len()));
         let (turns, changes) = rest.split_at((world * TURN).min(rest.len()));
         model.replace_buffer_changes(changes).map_err(failed)?;

@@ -52,7 +52,7 @@ impl Pushes {
             let Gradients { seq, step, unique, values, share, ends, permit } = gradients;
             let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
             let started = Instant::now();
-            let pushed = client.push(PushedBatch { seq, step, staleness, share }, &unique, &values).await;
+            let pushed = client.push(PushedBatch { step, staleness, share, ..seq.into() }, &unique, &values).await;
             metrics.spent(Stage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             // Only now may another batch be looked up (invariant DP-4).

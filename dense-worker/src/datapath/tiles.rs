@@ -9,30 +9,45 @@
 //! layer c   push of step t ────► acknowledged ── pull for step t + 1
 //! layer b          push of step t ────► …
 //! ```
+//!
+//! Where a gradient may not be applied before all are known (`train.clip_norm`, `train.non_finite = "skip"`), pushes leave it in its
+//! tile, and the end of the step commits all of them. A pull then waits for its layer's commit.
+//!
+//! Of several workers each pulls its part of a layer and pushes the sum of all workers' gradients for this part. The workers
+//! exchange the parts, so the servers send and take each weight once, however many workers there are:
+//!
+//! ```text
+//! servers ── part 0 ──► worker 0 ◄──┐ gather the parts
+//!         ── part 1 ──► worker 1 ◄──┘ before a use
+//! servers ◄── part 0 ── worker 0 ◄──┐ sum each part
+//!         ◄── part 1 ── worker 1 ◄──┘ after a use
+//! ```
 
-use std::ops::Range;
+mod lane;
+mod layer;
+mod transfer;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use futures::future::try_join_all;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::info;
+use zagros_collective::{Collective, CollectiveError};
 use zagros_coordinator_client::{Waiting, Waits};
-use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, PushedBatch, RoutedIds, TableIds, UniqueIds};
-use zagros_job::{Job, StreamedLayer};
-use zagros_protocol::TableId;
+use zagros_embedding_client::{EmbeddingClient, PushedBatch};
+use zagros_job::Job;
 use zagros_protocol::control::WaitKind;
-use zagros_protocol::datapath::Access;
-use zagros_zip::{ZipEq, number_from};
+use zagros_protocol::datapath::{Access, TileUpdate};
+use zagros_table::optimizer::dense::Staging;
 
-use crate::model::{LayerStore, LayerValues, ModelError, PendingLayer};
+use self::lane::LayerLane;
+use self::layer::{LayerPart, TiledLayer};
+use self::transfer::{Receipt, TransferError};
+use crate::error::WorkerError;
+use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, Purpose};
 
-/// Tiles of one request, at most 4 MiB of weights: a layer comes in several answers at once.
-const TILES_PER_REQUEST: usize = 16;
-/// Requests of a layer that are under way at once: enough for several servers, and few enough that their payloads are small
-/// beside a layer.
-const REQUESTS_AT_ONCE: usize = 4;
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
 const PUSHES_AT_ONCE: usize = 1;
 
@@ -40,14 +55,18 @@ const PUSHES_AT_ONCE: usize = 1;
 #[derive(Debug)]
 pub(crate) struct TileStore {
     layers: Vec<TiledLayer>,
+    limit: GradientLimit,
+    /// What a push does.
+    on_push: TileUpdate,
     servers: OnceLock<TileServers>,
+    /// With whom the layers are shared.
+    workers: Mutex<Option<Arc<LayerWorkers>>>,
     /// By layer: the push that is under way.
     pushes: Vec<Mutex<Option<Receipt>>>,
+    /// The gradients of the present step.
+    sums: Mutex<StepSums>,
     waits: Waits,
 }
-
-/// What a push answers once all servers have acknowledged it.
-type Receipt = oneshot::Receiver<Result<(), ClientError>>;
 
 struct TileServers {
     client: Arc<EmbeddingClient>,
@@ -59,19 +78,39 @@ struct TileServers {
     places: Arc<Semaphore>,
 }
 
-#[derive(Debug)]
-struct TiledLayer {
-    name: String,
-    weights: usize,
-    requests: Arc<Vec<TileRequest>>,
+/// What is known of the gradients of a step so far.
+#[derive(Debug, Default)]
+struct StepSums {
+    /// By layer: the sum of the squares of this worker's part, where they are staged.
+    squares: BTreeMap<usize, f64>,
+    /// Why a sum was not pushed.
+    unpushed: Option<SumProblem>,
 }
 
-/// Some tiles of a layer.
+/// Why the sum of a layer's gradients was not pushed.
 #[derive(Debug)]
-struct TileRequest {
-    ids: RoutedIds,
-    /// For each table of the ids: the weights of the layer that its tiles hold, without what fills the last one up.
-    weights: Vec<Range<usize>>,
+enum SumProblem {
+    /// This layer's has a value that is not finite.
+    NotFinite(usize),
+    /// A worker did not take part.
+    Workers(CollectiveError),
+}
+
+/// The process group, and the parts of the layers in it.
+#[derive(Debug)]
+struct LayerWorkers {
+    lane: LayerLane,
+    /// By layer: where each rank's part begins, and where the last one ends.
+    bounds: Vec<Vec<usize>>,
+    /// By layer: the part of this rank.
+    own: Vec<Arc<LayerPart>>,
+}
+
+impl TileServers {
+    /// A push of this part, whose requests have the next numbers.
+    fn number(&self, part: &LayerPart) -> PushedBatch {
+        self.next.fetch_add(part.requests.len() as u64, Ordering::Relaxed).into()
+    }
 }
 
 impl std::fmt::Debug for TileServers {
@@ -94,7 +133,16 @@ impl TileStore {
             weights,
             largest, "the embedding servers hold the weights of the dense network; this worker streams them"
         );
-        Some(Arc::new(Self { layers, servers: OnceLock::new(), pushes, waits }))
+        Some(Arc::new(Self {
+            layers,
+            limit: GradientLimit::of(job),
+            on_push: if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage },
+            servers: OnceLock::new(),
+            workers: Mutex::default(),
+            pushes,
+            sums: Mutex::default(),
+            waits,
+        }))
     }
 
     /// Takes the client of the servers. It must be a writer of its own. Call it once, on the runtime that the client runs on.
@@ -103,86 +151,126 @@ impl TileStore {
         let _ = self.servers.set(TileServers { client, runtime: Handle::current(), access, next, places });
     }
 
-    fn servers(&self, layer: usize, what: &'static str) -> Result<&TileServers, ModelError> {
-        self.servers.get().ok_or_else(|| self.failed(layer, what, "there are no embedding servers yet".to_owned()))
+    /// Shares the layers with the other ranks of a process group, from the next step on. It makes no other calls.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn join(&self, group: Box<dyn Collective>) -> Result<(), WorkerError> {
+        let lane = LayerLane::start(group)?;
+        let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.bounds(lane.world)).collect();
+        let own = |(index, layer): (usize, &TiledLayer)| {
+            let bounds: &[usize] = &bounds[index];
+            Arc::new(layer.part(&(bounds[lane.rank]..bounds[lane.rank + 1])))
+        };
+        let own = self.layers.iter().enumerate().map(own).collect();
+        *lock(&self.workers) = Some(Arc::new(LayerWorkers { lane, bounds, own }));
+        *lock(&self.sums) = StepSums::default();
+        Ok(())
     }
 
-    fn failed(&self, layer: usize, what: &'static str, reason: String) -> ModelError {
-        ModelError::Layer { layer: self.layers[layer].name.clone(), what, reason }
+    /// Leaves the process group.
+    pub(crate) fn leave(&self) {
+        *lock(&self.workers) = None;
+    }
+
+    fn servers(&self, layer: usize, what: &'static str) -> Result<&TileServers, ModelError> {
+        let reason = || "there are no embedding servers yet".to_owned();
+        self.servers.get().ok_or_else(|| ModelError::Layer { layer: self.name(layer), what, reason: reason() })
+    }
+
+    fn name(&self, layer: usize) -> String {
+        self.layers[layer].name.clone()
+    }
+
+    fn failed(&self, layer: usize, what: &'static str, error: TransferError) -> ModelError {
+        match error {
+            TransferError::Workers(error) => ModelError::Workers(error),
+            error => ModelError::Layer { layer: self.name(layer), what, reason: error.to_string() },
+        }
     }
 
     fn under_way(&self, layer: usize) -> Option<Receipt> {
-        self.pushes[layer].lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.pushes[layer]).take()
     }
 
-    /// Waits for something that the servers answer within the client's timeout.
+    /// Waits for something that the servers, or the other workers, answer within their timeouts.
     fn wait<T>(
         &self,
         layer: usize,
         what: &'static str,
-        answer: oneshot::Receiver<Result<T, ClientError>>,
+        answer: oneshot::Receiver<Result<T, TransferError>>,
     ) -> Result<T, ModelError> {
         let waiting = Waiting::new("dense thread", WaitKind::Servers, "layer").numbered(layer as u64);
         let _waiting = self.waits.begin(waiting);
-        match answer.blocking_recv() {
-            Ok(answered) => answered.map_err(|error| self.failed(layer, what, error.to_string())),
-            Err(_) => Err(self.failed(layer, what, "the run ends".to_owned())),
+        let answered = answer.blocking_recv().unwrap_or(Err(TransferError::RunEnds));
+        answered.map_err(|error| self.failed(layer, what, error))
+    }
+
+    /// Sums a layer's gradients over all workers. Returns the sum of this rank's part, or nothing if it is not to be pushed.
+    fn sum(
+        &self,
+        layer: usize,
+        group: &mut dyn Collective,
+        workers: &LayerWorkers,
+        gradient: LayerValues,
+    ) -> Result<Option<LayerValues>, TransferError> {
+        let _waiting = self.waits.begin(of_all("the sum of layer", layer));
+        let bounds = &workers.bounds[layer];
+        let summed = gradient.through(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
+        let mut sum = summed.inspect_err(|error| self.note(SumProblem::Workers(error.clone())))?;
+        let own = &mut sum[bounds[workers.lane.rank]..bounds[workers.lane.rank + 1]];
+        if self.limit.apply(own) {
+            self.count(layer, own);
+            return Ok(Some(sum));
         }
+        self.note(SumProblem::NotFinite(layer));
+        Ok(None)
+    }
+
+    /// Counts a sum that is to be staged.
+    fn count(&self, layer: usize, sum: &[f32]) {
+        if self.on_push == TileUpdate::Stage {
+            lock(&self.sums).squares.insert(layer, sum.iter().map(|gradient| f64::from(*gradient).powi(2)).sum());
+        }
+    }
+
+    /// The first problem of a step is the one to report.
+    fn note(&self, problem: SumProblem) {
+        lock(&self.sums).unpushed.get_or_insert(problem);
+    }
+
+    /// The tiles that this worker pulls and pushes in training.
+    fn own(&self, layer: usize, workers: Option<&LayerWorkers>) -> Arc<LayerPart> {
+        Arc::clone(workers.map_or(&self.layers[layer].whole, |workers| &workers.own[layer]))
+    }
+
+    /// Gathers a layer whose part of this rank is on its way.
+    fn gather(
+        self: &Arc<Self>,
+        layer: usize,
+        workers: &Arc<LayerWorkers>,
+        own: oneshot::Receiver<Result<LayerValues, TransferError>>,
+    ) -> oneshot::Receiver<Result<LayerValues, TransferError>> {
+        let (store, all) = (Arc::clone(self), Arc::clone(workers));
+        let (tell, answer) = oneshot::channel();
+        workers.lane.call(move |group| {
+            let gathered = own.blocking_recv().unwrap_or(Err(TransferError::RunEnds)).and_then(|own| {
+                let _waiting = store.waits.begin(of_all("the gather of layer", layer));
+                Ok(own.through(&all.bounds[layer], |values, bounds| group.all_gather_parts(values, bounds))?)
+            });
+            let _ = tell.send(gathered);
+        });
+        answer
     }
 }
 
-impl TiledLayer {
-    fn of(layer: &StreamedLayer) -> Self {
-        let (mut requests, mut first) = (Vec::new(), 0);
-        let (mut tables, mut weights, mut tiles): (Vec<TableIds>, Vec<Range<usize>>, usize) = Default::default();
-        for tensor in &layer.tensors {
-            let (dim, end) = (tensor.tiles.dim, first + tensor.segment.range.len());
-            let mut tile = 0;
-            while tile < tensor.tiles.count {
-                let count = (TILES_PER_REQUEST - tiles).min(tensor.tiles.count - tile);
-                let ids = (tile as u64..(tile + count) as u64).collect();
-                tables.push(TableIds::rows(TableId(tensor.table), dim as u32, ids));
-                weights.push(first + tile * dim..end.min(first + (tile + count) * dim));
-                (tile, tiles) = (tile + count, tiles + count);
-                if tiles == TILES_PER_REQUEST {
-                    requests.push(TileRequest::of(&mut tables, &mut weights));
-                    tiles = 0;
-                }
-            }
-            first = end;
-        }
-        if tiles > 0 {
-            requests.push(TileRequest::of(&mut tables, &mut weights));
-        }
-        Self { name: layer.name.clone(), weights: first, requests: Arc::new(requests) }
-    }
+/// A call that all workers make for a layer.
+fn of_all(what: &'static str, layer: usize) -> Waiting {
+    Waiting::new("layers", WaitKind::Workers, what).numbered(layer as u64)
 }
 
-impl TileRequest {
-    fn of(tables: &mut Vec<TableIds>, weights: &mut Vec<Range<usize>>) -> Self {
-        let (tables, weights) = (std::mem::take(tables), std::mem::take(weights));
-        Self { ids: UniqueIds { tables }.into(), weights }
-    }
-
-    /// Copies the weights of an answer to their places in the layer.
-    fn take(&self, rows: &BatchRows, layer: &mut [f32]) {
-        for (values, range) in rows.tables.iter().zip_eq(&self.weights) {
-            let weights = &mut layer[range.clone()];
-            weights.copy_from_slice(&values[..weights.len()]);
-        }
-    }
-
-    /// The gradients of this request's tiles, with zeros for what fills the last one up.
-    fn give(&self, gradient: &[f32]) -> BatchRows {
-        let mut rows = BatchRows { tables: Vec::with_capacity(self.weights.len()) };
-        for (table, range) in self.ids.tables.iter().zip_eq(&self.weights) {
-            let mut values = Vec::with_capacity(table.ids.len() * table.dim as usize);
-            values.extend_from_slice(&gradient[range.clone()]);
-            values.resize(table.ids.len() * table.dim as usize, 0.0);
-            rows.tables.push(values);
-        }
-        rows
-    }
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A pull that is under way.
@@ -190,7 +278,7 @@ impl TileRequest {
 struct Pull {
     store: Arc<TileStore>,
     layer: usize,
-    answer: Result<oneshot::Receiver<Result<LayerValues, ClientError>>, ModelError>,
+    answer: Result<oneshot::Receiver<Result<LayerValues, TransferError>>, ModelError>,
 }
 
 impl PendingLayer for Pull {
@@ -201,91 +289,105 @@ impl PendingLayer for Pull {
 }
 
 const PUSH: &str = "push the gradient";
+const COMMIT: &str = "commit the gradient";
 
 impl LayerStore for Arc<TileStore> {
-    fn pull(&self, layer: usize, into: LayerValues) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer> {
+        // Each worker scores samples of its own, when it likes.
+        let workers = lock(&self.workers).clone().filter(|_| purpose == Purpose::Training);
         let start = || {
             let servers = self.servers(layer, "fetch the weights")?;
             let (client, access) = (Arc::clone(&servers.client), servers.access);
-            let (requests, before) = (Arc::clone(&self.layers[layer].requests), self.under_way(layer));
-            let (tell, answer) = oneshot::channel();
+            let (part, before) = (self.own(layer, workers.as_deref()), self.under_way(layer));
+            let (tell, mut answer) = oneshot::channel();
             servers.runtime.spawn(async move {
-                let _ = tell.send(pull(&client, access, &requests, into, before).await);
+                let _ = tell.send(transfer::pull(&client, access, &part, into, before).await);
             });
+            if let Some(workers) = &workers {
+                answer = self.gather(layer, workers, answer);
+            }
             Ok(answer)
         };
         Box::new(Pull { store: Arc::clone(self), layer, answer: start() })
     }
 
-    fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError> {
+    fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
         let servers = self.servers(layer, PUSH)?;
-        let requests = Arc::clone(&self.layers[layer].requests);
-        let seq = servers.next.fetch_add(requests.len() as u64, Ordering::Relaxed);
+        let workers = lock(&self.workers).clone();
+        if workers.is_none() {
+            if !self.limit.apply(&mut gradient) {
+                return Err(ModelError::LayerNotFinite { layer: self.name(layer) });
+            }
+            self.count(layer, &gradient);
+        }
+        let part = self.own(layer, workers.as_deref());
+        let batch = PushedBatch { step, tiles: self.on_push, ..servers.number(&part) };
         let (client, before) = (Arc::clone(&servers.client), self.under_way(layer));
         let (tell, receipt) = oneshot::channel();
-        // Each push ends within the client's timeout, and gives its place free.
+        // Each push ends within the timeouts of servers and workers, and gives its place free.
         let place = servers.runtime.block_on(Arc::clone(&servers.places).acquire_owned());
-        servers.runtime.spawn(async move {
-            let _ = tell.send(push(&client, (seq, step), &requests, gradient, before).await);
+        let send = async move |gradient: Result<Option<LayerValues>, TransferError>| {
+            let pushed = match gradient {
+                Ok(Some(gradient)) => transfer::push(&client, batch, &part, gradient, before).await,
+                unpushed => unpushed.map(drop),
+            };
+            let _ = tell.send(pushed);
             drop(place);
-        });
-        *self.pushes[layer].lock().unwrap_or_else(PoisonError::into_inner) = Some(receipt);
+        };
+        match workers {
+            None => drop(servers.runtime.spawn(send(Ok(Some(gradient))))),
+            Some(workers) => {
+                let (store, runtime, all) = (Arc::clone(self), servers.runtime.clone(), Arc::clone(&workers));
+                workers.lane.call(move |group| drop(runtime.spawn(send(store.sum(layer, group, &all, gradient)))));
+            }
+        }
+        *lock(&self.pushes[layer]) = Some(receipt);
+        Ok(())
+    }
+
+    fn summed(&self) -> Result<f64, ModelError> {
+        if let Some(workers) = lock(&self.workers).clone() {
+            let (tell, done) = oneshot::channel();
+            workers.lane.call(move |_| {
+                let _ = tell.send(());
+            });
+            let _ = done.blocking_recv();
+        }
+        let StepSums { squares, unpushed } = std::mem::take(&mut *lock(&self.sums));
+        match unpushed {
+            None => Ok(squares.values().sum()),
+            Some(SumProblem::NotFinite(layer)) => Err(ModelError::LayerNotFinite { layer: self.name(layer) }),
+            Some(SumProblem::Workers(error)) => Err(ModelError::Workers(error)),
+        }
+    }
+
+    fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
+        if self.on_push == TileUpdate::AtOnce {
+            return Ok(());
+        }
+        let workers = lock(&self.workers).clone();
+        for (layer, place) in self.pushes.iter().enumerate() {
+            let (servers, part) = (self.servers(layer, COMMIT)?, self.own(layer, workers.as_deref()));
+            let batch = PushedBatch { step, tiles: TileUpdate::Commit, factor, ..servers.number(&part) };
+            let (client, before) = (Arc::clone(&servers.client), self.under_way(layer));
+            let (tell, receipt) = oneshot::channel();
+            servers.runtime.spawn(async move {
+                let _ = tell.send(transfer::commit(&client, batch, &part, before).await);
+            });
+            *lock(place) = Some(receipt);
+        }
         Ok(())
     }
 
     fn settle(&self) -> Result<(), ModelError> {
         for layer in 0..self.layers.len() {
-            if let Some(receipt) = self.under_way(layer) {
-                self.wait(layer, PUSH, receipt)?;
+            let Some(receipt) = self.under_way(layer) else { continue };
+            match self.wait(layer, PUSH, receipt) {
+                // The step of that sum is given up, and whoever made it knows.
+                Ok(()) | Err(ModelError::Workers(_)) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
-    }
-}
-
-/// Writes the weights of a layer, after its push before, to `layer`.
-async fn pull(
-    client: &EmbeddingClient,
-    access: Access,
-    requests: &[TileRequest],
-    mut layer: LayerValues,
-    before: Option<Receipt>,
-) -> Result<LayerValues, ClientError> {
-    acknowledged(before).await?;
-    for group in requests.chunks(REQUESTS_AT_ONCE) {
-        let answers = try_join_all(group.iter().map(|request| client.lookup(&request.ids, access))).await?;
-        for (request, rows) in group.iter().zip_eq(&answers) {
-            request.take(rows, &mut layer);
-        }
-    }
-    Ok(layer)
-}
-
-/// Pushes a layer's gradient at a step. The requests have numbers from `seq` on.
-async fn push(
-    client: &EmbeddingClient,
-    (seq, step): (u64, u64),
-    requests: &[TileRequest],
-    gradient: LayerValues,
-    before: Option<Receipt>,
-) -> Result<(), ClientError> {
-    acknowledged(before).await?;
-    for (first, group) in number_from(0, requests.chunks(REQUESTS_AT_ONCE)) {
-        let parts: Vec<BatchRows> = group.iter().map(|request| request.give(&gradient)).collect();
-        let numbered = number_from(seq + first * REQUESTS_AT_ONCE as u64, group.iter().zip_eq(&parts));
-        let each = numbered.map(|(seq, (request, rows))| {
-            client.push(PushedBatch { seq, step, staleness: 0, share: 1.0 }, &request.ids, rows)
-        });
-        try_join_all(each).await?;
-    }
-    Ok(())
-}
-
-/// Waits for an earlier push.
-async fn acknowledged(before: Option<Receipt>) -> Result<(), ClientError> {
-    match before {
-        // A push whose task is gone belongs to a run that ends.
-        Some(receipt) => receipt.await.unwrap_or(Ok(())),
-        None => Ok(()),
     }
 }

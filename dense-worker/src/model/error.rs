@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use zagros_collective::CollectiveError;
+
 /// Why the dense network could not be built, stepped, saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -67,6 +69,9 @@ pub enum ModelError {
         /// Why, with the name of the server.
         reason: String,
     },
+    /// The workers could not exchange a layer.
+    #[error(transparent)]
+    Workers(#[from] CollectiveError),
     /// There is no device to train on.
     #[error("train.device = \"cuda\": {reason}; {next}, or train with train.device = \"cpu\"")]
     Device {

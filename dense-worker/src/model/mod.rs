@@ -57,7 +57,7 @@ use dropout::Dropout;
 pub use error::ModelError;
 use flat::FlatParameters;
 use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedThreads};
-pub use forward_backward::{LayerStore, LayerValues, PendingLayer};
+pub use forward_backward::{GradientLimit, LayerStore, LayerValues, PendingLayer, Purpose};
 pub use inputs::SameInputs;
 use loss::Losses;
 pub use loss::Samples;
@@ -160,13 +160,13 @@ impl DenseModel {
         let dropout = |stream| Dropout::new(job.model.dropout(), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::Mlp::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
-        let regularisation = Regularisation::of(job, &shape);
+        let (regularisation, losses) = (Regularisation::of(job, &shape), Losses::of(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
         let compute = match (store, by_autograd) {
             (Some(store), _) => {
                 let window = Arc::new(LayerWindow::of(job, store));
                 let size = (job.train.threads, job.train.batch_size);
-                let threads = StreamedThreads::of(&network, &shape, &window, size, dropout)?;
+                let threads = StreamedThreads::of(&network, &shape, &window, size, &losses, dropout)?;
                 let what = "the layers of this network cannot be streamed";
                 Compute::Streamed(Box::new(RefCell::new(threads.ok_or(ModelError::Shape { what })?)))
             }
@@ -179,7 +179,7 @@ impl DenseModel {
             variables,
             numbers,
             network,
-            losses: Losses::of(&job.features.targets),
+            losses,
             weights,
             gradients,
             buffers,
@@ -217,7 +217,7 @@ impl DenseModel {
     /// # Errors
     /// As [`Self::step`].
     pub fn step_on(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
-        let output = self.backward_in_parts(samples, &mut |_, _| ())?;
+        let output = self.backward_in_parts(samples, &mut |_, _| ()).map_err(|error| self.skipped(error))?;
         let made = self.check_finite(&output).and_then(|()| self.update());
         made.map_err(|error| self.skipped(error))?;
         Ok(output)
@@ -225,6 +225,10 @@ impl DenseModel {
 
     /// One optimiser step with the present gradients, which are finite.
     fn update(&mut self) -> Result<(), ModelError> {
+        if let Compute::Streamed(threads) = &self.compute {
+            let threads = threads.borrow();
+            threads.commit(self.steps, self.updater.norm_factor(threads.squares())?)?;
+        }
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
         if let Some(average) = &mut self.average {
             average.add(self.weights.values());
@@ -253,6 +257,9 @@ impl DenseModel {
     fn skipped(&mut self, error: ModelError) -> ModelError {
         match error {
             ModelError::NotFinite { what } if self.leave_out() => ModelError::Skipped { what },
+            ModelError::LayerNotFinite { .. } if self.leave_out() => {
+                ModelError::Skipped { what: "a gradient of the dense network" }
+            }
             error => error,
         }
     }

@@ -97,6 +97,14 @@ impl Updater {
         Ok(())
     }
 
+    /// The factor by which gradients that are elsewhere are clipped to their norm, from the sum of their squares.
+    ///
+    /// # Errors
+    /// When the norm is beyond f32.
+    pub(super) fn norm_factor(&self, squares: f64) -> Result<f32, ModelError> {
+        norm_factor(squares, &self.updates)
+    }
+
     /// The state.
     pub(super) fn state(&self) -> &SlotState {
         &self.state
@@ -134,16 +142,24 @@ fn clip(gradients: &mut [f32], updates: &DenseUpdates) -> Result<(), ModelError>
         let limit = limit as f32;
         gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-limit, limit));
     }
-    let Some(limit) = updates.clip_norm else { return Ok(()) };
-    let norm = gradients.iter().map(|gradient| f64::from(*gradient).powi(2)).sum::<f64>().sqrt();
-    if norm > f64::from(f32::MAX) {
-        return Err(ModelError::NotFinite { what: "the norm of the dense network's gradients" });
+    if updates.clip_norm.is_none() {
+        return Ok(());
     }
-    if norm > limit {
-        let scale = (limit / norm) as f32;
+    let scale = norm_factor(gradients.iter().map(|gradient| f64::from(*gradient).powi(2)).sum(), updates)?;
+    if scale < 1.0 {
         gradients.iter_mut().for_each(|gradient| *gradient *= scale);
     }
     Ok(())
+}
+
+/// The factor by which gradients are clipped to their norm, from the sum of their squares.
+fn norm_factor(squares: f64, updates: &DenseUpdates) -> Result<f32, ModelError> {
+    let Some(limit) = updates.clip_norm else { return Ok(1.0) };
+    let norm = squares.sqrt();
+    if norm > f64::from(f32::MAX) {
+        return Err(ModelError::NotFinite { what: "the norm of the dense network's gradients" });
+    }
+    Ok(if norm > limit { (limit / norm) as f32 } else { 1.0 })
 }
 
 #[cfg(test)]

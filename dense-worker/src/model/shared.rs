@@ -2,7 +2,7 @@
 //! its weights. That order is the same on every worker.
 
 use super::dropout::Dropout;
-use super::{Compute, DenseModel, ModelError, Network};
+use super::{Compute, DenseModel, ModelError, Network, Samples};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
@@ -15,13 +15,41 @@ impl DenseModel {
         self.gradients.values().len()
     }
 
-    /// Sets every gradient to zero, as without samples. Then the buffers do not change either.
+    /// Sets every gradient to zero, as without samples. Then the buffers do not change either. For streamed weights it takes the
+    /// worker's part in the exchange of all layers.
     ///
     /// # Errors
-    /// When libtorch fails.
+    /// When libtorch fails, or another worker does not take part.
     pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
         self.buffers.skipped();
+        if let Compute::Streamed(_) = self.compute {
+            self.weigh(0.0);
+            let sample =
+                [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
+            let [numeric, embeddings, labels] = &sample;
+            self.backward_of(Samples::plain(numeric, embeddings, labels), 1, &mut |_, _| ())?;
+        }
         self.gradients.zero()
+    }
+
+    /// The sum of the squares of the gradients that this worker pushed for a commit; 0 if its weights are not streamed.
+    pub fn squares(&self) -> f64 {
+        if let Compute::Streamed(threads) = &self.compute { threads.borrow().squares() } else { 0.0 }
+    }
+
+    /// Replaces that sum by the one of all workers.
+    pub fn replace_squares(&mut self, squares: f64) {
+        if let Compute::Streamed(threads) = &mut self.compute {
+            threads.get_mut().replace_squares(squares);
+        }
+    }
+
+    /// Sets the share that this worker's samples have in the steps from now on. Of resident weights the caller weighs the
+    /// gradients.
+    pub fn weigh(&mut self, share: f32) {
+        if let Compute::Streamed(threads) = &mut self.compute {
+            threads.get_mut().weigh(share);
+        }
     }
 
     /// The gradients of the last backward, in the order of the weights.

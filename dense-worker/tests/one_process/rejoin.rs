@@ -371,6 +371,14 @@ impl Collective for DeafEnd {
         self.group()?.broadcast(root, values)
     }
 
+    fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        self.group()?.reduce_scatter_sum(values, bounds)
+    }
+
+    fn all_gather_parts(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
+        self.group()?.all_gather_parts(values, bounds)
+    }
+
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         self.group()?.all_gather(mine)
     }

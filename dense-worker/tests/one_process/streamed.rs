@@ -1,6 +1,9 @@
 //! Streamed weights: the dense network as tiles on the embedding servers.
 
+use zagros_zip::ZipEq;
+
 use super::resume::{Break, run};
+use super::workers::train_with;
 use super::*;
 
 const STREAMED: &str = "train.weights=streamed";
@@ -74,4 +77,54 @@ async fn weights_that_are_elsewhere_do_not_fit_a_job_with_its_own() {
     assert!(summary.is_ok());
     let refused = evaluate(&run, &["train.weights=resident"], None).await.unwrap_err();
     assert_eq!(refused.exit_class(), ExitClass::Data, "{refused}");
+}
+
+/// A job whose workers' shares of a step differ, and whose last steps have workers without samples.
+fn with_workers(folder: &Path, workers: u32, sets: &[&str]) -> Job {
+    let workers = format!("cluster.workers={workers}");
+    let sets = [&["train.batch_size=70", "data.shuffle_rows=100", &workers][..], sets].concat();
+    with(folder, &sets)
+}
+
+/// Invariant RK-1. Two sums have the same bits in either order; of three or more, rounding differs.
+#[tokio::test(flavor = "multi_thread")]
+async fn workers_exchange_parts_of_layers_and_learn_as_with_weights_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    for (workers, servers, tolerance) in
+        [(2, "cluster.servers=1", 0.0), (2, "cluster.servers=3", 0.0), (3, "cluster.servers=2", 1e-4)]
+    {
+        let job = |weights| with_workers(folder.path(), workers, &[weights, servers]);
+        let (resident, expected, _) = train_with(workers, job("train.weights=resident")).await;
+        let (streamed, found, run) = train_with(workers, job(STREAMED)).await;
+        assert_eq!(expected.losses().len(), found.losses().len());
+        for (expected, found) in expected.steps().iter().zip_eq(found.steps()) {
+            let difference = (expected.loss - found.loss).abs();
+            assert!(difference <= tolerance, "{workers} workers, step {}: {difference}", expected.step);
+        }
+        let auc = |summary: &Summary| summary.evaluation.unwrap().auc.unwrap();
+        assert!((auc(&streamed) - auc(&resident)).abs() < 1e-3, "{} {}", auc(&streamed), auc(&resident));
+        let again = evaluate(&run, &["cluster.servers=2"], None).await.unwrap();
+        assert_eq!(Some(again), streamed.evaluation);
+    }
+}
+
+/// Tiles are rows: a checkpoint goes on with any number of servers and workers, from the weights that it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_of_tiles_goes_on_with_other_numbers_of_servers_and_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = |workers: u32, servers: &str, weights: &str| {
+        with_workers(folder.path(), workers, &[weights, servers, "checkpoint.every_steps=5"])
+    };
+    for (workers, servers) in [(1, "cluster.servers=1"), (4, "cluster.servers=5")] {
+        let mut ends = Vec::new();
+        for weights in ["train.weights=resident", STREAMED] {
+            let first = run(job(2, "cluster.servers=3", weights), None, Break::Tidy(6)).await;
+            ends.push(run(job(workers, servers, weights), Some(&first.run), Break::Never).await);
+        }
+        let [resident, streamed] = &ends[..] else { unreachable!("two runs") };
+        assert!(!streamed.losses.is_empty());
+        assert_eq!(streamed.losses[0], resident.losses[0], "the first step sees the weights of the checkpoint");
+        let samples = |ended: &super::resume::Ended| ended.summary.as_ref().unwrap().samples;
+        assert_eq!(samples(streamed), samples(resident));
+    }
 }

@@ -81,7 +81,7 @@ impl Observer for Both {
 }
 
 /// Trains on the job's files with so many workers; the first one's summary.
-async fn train_with(workers: u32, mut job: Job) -> (Summary, Arc<Recording>, RunFolder) {
+pub(super) async fn train_with(workers: u32, mut job: Job) -> (Summary, Arc<Recording>, RunFolder) {
     job.cluster.workers = workers;
     let (ended, recorded, run) = train_parts(job, (0..workers).map(|_| Part::of_files()).collect()).await;
     let summaries: Vec<Summary> = ended.into_iter().map(Result::unwrap).collect();

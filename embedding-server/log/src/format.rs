@@ -25,7 +25,7 @@
 //! | seen | 5 | count u32 · 0 u32 · ids without a row that a lookup named, in order |
 //! | counts added | 6 | count u32 · 0 u32 · ids · frequency counts u32 [count] |
 //! | sketch added | 7 | cells u32, packed as the table has them |
-//! | pending | 8 | origin · step u64 · share f32 · 0 u32 · id u64 · gradient f32 [count] |
+//! | pending | 8 | origin · step u64 · share f32 · tiles u32 · id u64 · gradient f32 [count] |
 //! | commit | 9 | origin · step u64 · time: steps u64 · seconds u64 · window groups u32 [count]; none for group 0 alone |
 //! | stripe counts | 10 | lsn u64 · ids u32 · cells u32 · ids u64 · counts u32 · cells u32: in a base, the counts at that lsn |
 //! | end | 11 | records u64 before it: the last of a part |

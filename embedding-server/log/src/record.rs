@@ -1,7 +1,7 @@
 //! Records as values: what a payload holds, and how it is made.
 
 use bytemuck::cast_slice;
-use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowSlices, TableTime};
+use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowSlices, TableTime, TileUpdate};
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
 use crate::kind::RecordKind;
@@ -136,8 +136,29 @@ fn gradient_of(payload: &[u8]) -> Option<LoggedGradient> {
     let (origin, count) = origin_of(payload)?;
     let rest = payload.get(ORIGIN_BYTES..)?;
     let gradient: Vec<f32> = words_of(rest.get(24..)?).into_iter().map(f32::from_bits).collect();
-    let step = PushStep { number: u64_at(rest, 0), share: f32::from_bits(u32_at(rest, 8)) };
+    let (share, tiles) = (f32::from_bits(u32_at(rest, 8)), tiles_of(u32_at(rest, 12)));
+    let step = PushStep { number: u64_at(rest, 0), share, tiles };
     (gradient.len() == count).then(|| LoggedGradient { origin, step, id: u64_at(rest, 16), gradient })
+}
+
+/// The word of a staged gradient. No factor has these bits.
+const STAGED: u32 = u32::MAX;
+
+/// A factor above 0 has other bits than 0.
+fn tiles_word(tiles: TileUpdate) -> u32 {
+    match tiles {
+        TileUpdate::AtOnce => 0,
+        TileUpdate::Stage => STAGED,
+        TileUpdate::Commit { factor } => factor.to_bits(),
+    }
+}
+
+fn tiles_of(word: u32) -> TileUpdate {
+    match word {
+        0 => TileUpdate::AtOnce,
+        STAGED => TileUpdate::Stage,
+        factor => TileUpdate::Commit { factor: f32::from_bits(factor) },
+    }
 }
 
 fn step_rows_of(head: &RecordHead, payload: &[u8]) -> Option<StepRowBatch> {
@@ -269,7 +290,7 @@ impl<'a> RecordDraft<'a> {
         let mut start = DraftStart::origin(origin, gradient.len());
         start.put(&step.number.to_le_bytes());
         start.put(&step.share.to_le_bytes());
-        start.put(&[0; 4]);
+        start.put(&tiles_word(step.tiles).to_le_bytes());
         start.put(&id.to_le_bytes());
         Self::new(RecordKind::Pending, [place[0], place[1], 0], start, [cast_slice(gradient), &[], &[]])
     }
@@ -375,7 +396,11 @@ mod tests {
         assert_eq!(read(RecordDraft::mark(RecordKind::LoadStarted)), LogRecord::LoadStarted);
         assert_eq!(read(RecordDraft::mark(RecordKind::LoadComplete)), LogRecord::LoadComplete);
         assert_eq!(read(RecordDraft::end(77)), LogRecord::End(77));
-        let (step, time) = (PushStep { number: 4, share: 0.25 }, TableTime { steps: 5, seconds: 6 });
+        for tiles in [TileUpdate::AtOnce, TileUpdate::Stage, TileUpdate::Commit { factor: 0.5 }] {
+            assert_eq!(tiles_of(tiles_word(tiles)), tiles);
+        }
+        let tiles = TileUpdate::Commit { factor: 0.125 };
+        let (step, time) = (PushStep { number: 4, share: 0.25, tiles }, TableTime { steps: 5, seconds: 6 });
         let gradient = LoggedGradient { origin: ORIGIN, step, id: 8, gradient: vec![0.5, -1.0, 2.0] };
         let draft = RecordDraft::pending([0, 1], &ORIGIN, step, 8, &gradient.gradient);
         assert_eq!(read_back(&draft).1, LogRecord::Pending(gradient.clone()));

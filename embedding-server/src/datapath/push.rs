@@ -1,9 +1,9 @@
 //! Pushes: gradients for ids, each applied at once and at most once.
 
 use zagros_protocol::Refusal;
-use zagros_protocol::datapath::{PushRequest, PushResponse};
+use zagros_protocol::datapath::{PushRequest, PushResponse, TileUpdate as TileUpdateCode};
 use zagros_protocol::packed::{PayloadValues, value_bytes};
-use zagros_table::{PushReport, PushStep, RequestGuard, TableError};
+use zagros_table::{PushReport, PushStep, RequestGuard, TableError, TileUpdate};
 
 use super::deadline::RequestTimes;
 use super::request::RequestRows;
@@ -21,12 +21,14 @@ pub(crate) fn push(
     let placement = service.placement()?;
     service.check_whole()?;
     placement.check_request(request.generation)?;
-    let step = PushStep { number: request.step, share: share(request)? };
+    let step = PushStep { number: request.step, share: share(request)?, tiles: tiles(request)? };
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
     let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
+    let is_commit = matches!(step.tiles, TileUpdate::Commit { .. });
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
+    let wanted = if is_commit { 0 } else { wanted };
     let gradients = PayloadValues::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
     // Nothing is applied that the log has no room for.
@@ -48,7 +50,11 @@ pub(crate) fn push(
         }
     };
     service.tables.tick(request.step, 0);
-    let gradients = rows.spread(gradients, count, &service.buffers);
+    let gradients = match gradients {
+        // Nobody reads them: a commit applies those that are in the tiles.
+        _ if is_commit => PayloadValues::Decoded(service.buffers.take(count)),
+        gradients => rows.spread(gradients, count, &service.buffers),
+    };
     // A refusal drops the ticket. The push then counts as never received.
     let pushed = PushedRows { parts: &parts, gradients: &gradients, step };
     let pushed = apply_to_groups(service, &entry, push, pushed, (&ticket, &groups));
@@ -106,6 +112,23 @@ fn share(request: &PushRequest) -> Result<f32, Refusal> {
         return Ok(share);
     }
     Err(Refusal::invalid(format!("the push has a share of {share} of its step's samples; expected 0 to 1")))
+}
+
+/// What becomes of the gradients of tiles.
+fn tiles(request: &PushRequest) -> Result<TileUpdate, Refusal> {
+    let factor = request.factor;
+    match TileUpdateCode::try_from(request.tiles) {
+        Ok(TileUpdateCode::AtOnce) => Ok(TileUpdate::AtOnce),
+        Ok(TileUpdateCode::Stage) => Ok(TileUpdate::Stage),
+        Ok(TileUpdateCode::Commit) if factor > 0.0 && factor <= 1.0 => Ok(TileUpdate::Commit { factor }),
+        Ok(TileUpdateCode::Commit) => {
+            Err(Refusal::invalid(format!("a commit has a factor of {factor}; expected more than 0 and at most 1")))
+        }
+        Err(_) => {
+            let code = request.tiles;
+            Err(Refusal::invalid(format!("the push does {code} with tiles; expected 0, 1 or 2 (embedding.proto)")))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,12 @@ use crate::optimizer::LARGEST;
 /// A request or a setting that a table does not accept.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TableError {
+    /// A push stages or commits gradients of a table that applies them at once.
+    #[error("table {table} applies gradients at once; it neither stages nor commits them")]
+    Unstaged {
+        /// The table.
+        table: u32,
+    },
     /// A setting out of range.
     #[error("table {table}: {problem}")]
     Config {
@@ -153,6 +159,7 @@ impl TableError {
             | Self::TooLarge { table, .. }
             | Self::Full { table, .. }
             | Self::AlreadyRead { table, .. }
+            | Self::Unstaged { table }
             | Self::Cold { table, .. } => Some(*table),
             Self::UnknownTable { .. } | Self::Length { .. } | Self::Late { .. } | Self::SnapshotGivenUp => None,
         }

@@ -54,7 +54,7 @@ pub use optimizer::{Optimizer, UpdateLimits};
 pub use request::deadline::RequestDeadline;
 pub use request::group::RequestBuffers;
 pub use request::report::{LookupMode, LookupReport, PushReport};
-pub use request::step::PushStep;
+pub use request::step::{PushStep, TileUpdate};
 pub use row::init::{self, Initializer};
 pub use row::weight_type::WeightType;
 pub use row_batch::{RowBatch, RowSlices, StepRowBatch, StepRowSlices};

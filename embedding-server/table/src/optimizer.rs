@@ -19,7 +19,8 @@ mod loops;
 
 use zagros_zip::ZipEq;
 
-use dense::DenseRule;
+use crate::PushStep;
+use dense::{DenseRule, Staging};
 use loops::{RowLimits, each};
 
 pub use loops::{LARGEST, UpdateLimits};
@@ -106,6 +107,8 @@ pub enum Optimizer {
         factor: f32,
         /// The rule.
         rule: DenseRule,
+        /// When gradients change the tile.
+        staging: Staging,
     },
 }
 
@@ -144,7 +147,7 @@ impl Optimizer {
             Self::Momentum { .. } | Self::Adagrad { .. } => dim,
             Self::Ftrl { .. } => 2 * dim,
             Self::Adam { .. } => 2 * dim + 2,
-            Self::Dense { rule, .. } => rule.state_len(dim),
+            Self::Dense { rule, staging, .. } => rule.state_len(dim) + staging.state_len(dim),
         }
     }
 
@@ -158,7 +161,7 @@ impl Optimizer {
             Self::RowAdagrad { .. } => "adagrad-row",
             Self::Adam { .. } => "adam",
             Self::Ftrl { .. } => "ftrl",
-            Self::Dense { rule, .. } => rule.layout(),
+            Self::Dense { rule, staging, .. } => rule.layout(*staging),
         }
     }
 
@@ -175,7 +178,7 @@ impl Optimizer {
                 moments.fill(0.0);
                 powers.fill(1.0);
             }
-            Self::Dense { rule, .. } => rule.init_state(state),
+            Self::Dense { rule, .. } => rule.init_state(weights.len(), state),
             Self::Ftrl { lr, beta, l1, l2 } => {
                 let (z, n) = state.split_at_mut(weights.len());
                 n.fill(0.0);
@@ -209,6 +212,20 @@ impl Optimizer {
             Self::Dense { lr, .. } => *lr *= f64::from(factor),
         }
         self
+    }
+
+    /// The optimiser for a push that does this with tiles.
+    pub(crate) fn for_tiles(mut self, step: PushStep) -> Self {
+        if let Self::Dense { staging: Staging::UntilCommit(update, number), .. } = &mut self {
+            (*update, *number) = (step.tiles, step.number);
+        }
+        self
+    }
+
+    /// Whether tiles keep gradients until their step is committed.
+    #[must_use]
+    pub fn stages(&self) -> bool {
+        matches!(self, Self::Dense { staging: Staging::UntilCommit(..), .. })
     }
 
     /// The optimiser for a push with this share of a step's samples. The share scales the penalties that an update adds
@@ -265,7 +282,9 @@ impl Optimizer {
             // At a rate of 0 the row stays as it is.
             Self::Ftrl { lr: ..STILL, .. } => {}
             Self::Ftrl { lr, beta, l1, l2 } => ftrl_anew(weights, state, gradient, shaping, [lr, beta, l1, l2]),
-            Self::Dense { lr, factor, rule } => rule.apply_to_tile((lr, factor), weights, state, gradient),
+            Self::Dense { lr, factor, rule, staging } => {
+                rule.push_to_tile((lr, factor), weights, state, gradient, staging);
+            }
         }
     }
 
@@ -298,7 +317,9 @@ impl Optimizer {
                 rates.into_iter().chain([("l2", l2), ("weight_decay", weight_decay)]).collect()
             }
             Self::Ftrl { lr, beta, l1, l2 } => vec![("lr", lr), ("beta", beta), ("l1", l1), ("l2", l2)],
-            Self::Dense { lr, factor, rule } => [vec![("lr", lr as f32), ("factor", factor)], rule.settings()].concat(),
+            Self::Dense { lr, factor, rule, .. } => {
+                [vec![("lr", lr as f32), ("factor", factor)], rule.settings()].concat()
+            }
         }
     }
 }

@@ -104,6 +104,12 @@ impl Table {
         self.layout.element
     }
 
+    /// Whether rows keep gradients until their step is committed.
+    #[must_use]
+    pub fn stages(&self) -> bool {
+        self.layout.optimizer.stages()
+    }
+
     /// Name of the optimiser's state layout.
     #[must_use]
     pub fn state_layout(&self) -> &'static str {

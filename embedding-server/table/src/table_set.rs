@@ -11,7 +11,7 @@ use crate::tier::managed::PreparedPush;
 use crate::tier::shared_memory::SharedMemory;
 use crate::{
     ColdError, LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, Table, TableConfig,
-    TableError, TableResources, TableTime,
+    TableError, TableResources, TableTime, TileUpdate,
 };
 
 /// The tables of a model. The number of a table is its position.
@@ -168,7 +168,13 @@ impl TableSet {
         self.check_values("gradients", parts, gradients.len())?;
         scratch.origin = origin;
         for (part, values) in self.divide(parts) {
-            self.table(part.table)?.check_gradients(part.ids, &gradients[values])?;
+            let table = self.table(part.table)?;
+            if step.tiles != TileUpdate::AtOnce && !table.stages() {
+                return Err(TableError::Unstaged { table: part.table });
+            }
+            if !matches!(step.tiles, TileUpdate::Commit { .. }) {
+                table.check_gradients(part.ids, &gradients[values])?;
+            }
         }
         let mut total = PushReport::default();
         if self.tables.iter().any(Table::is_managed) {

@@ -220,7 +220,7 @@ fn train(tables: &TableSet, kind: Kind, writer: u64, seed: u64, rounds: u64) {
         }
         let gradients: Vec<f32> = (0..60 * DIM).map(|_| (next(&mut random) % 200) as f32 / 100.0 - 1.0).collect();
         let origin = PushOrigin { writer, incarnation: 1, seq };
-        let step = PushStep { number: seq, share: 0.5 };
+        let step = PushStep { share: 0.5, ..seq.into() };
         tables.enter().push_from(origin, &parts, &gradients, step, &mut scratch).unwrap();
         if seq % 7 == 0 {
             tables.maintain().unwrap();
@@ -295,7 +295,7 @@ fn a_step_goes_on_in_the_tables_made_again() {
             let ids: Vec<u64> = (0..3000).collect();
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
             let gradients: Vec<f32> = (0..3000 * DIM).map(|place| (place % 7) as f32 / 8.0).collect();
-            let step = PushStep { number: live.now().steps, share: 0.5 };
+            let step = PushStep { share: 0.5, ..live.now().steps.into() };
             let origin = PushOrigin { writer: 7, incarnation: 1, seq: 1 };
             for tables in [&live, &recovered] {
                 let mut scratch = RequestBuffers::new();
@@ -329,7 +329,7 @@ fn a_gradient_that_waited_is_applied_again() {
         let in_memory = (0..table.stripes()).flat_map(|stripe| table.ids_in_memory(stripe)).collect::<BTreeSet<_>>();
         let away: Vec<u64> = (0..3000).filter(|id| !in_memory.contains(id)).take(20).collect();
         for id in &away {
-            table.defer_again(*id, &[1.0; DIM], PushStep { number: 99, share: 1.0 });
+            table.defer_again(*id, &[1.0; DIM], PushStep::from(99));
         }
     }
     let waiting = log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, Logged::Pending(..))).count();

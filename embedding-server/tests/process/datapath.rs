@@ -40,6 +40,8 @@ fn push(seq: u64) -> PushRequest {
         bags,
         staleness: 2,
         share: None,
+        tiles: 0,
+        factor: 0.0,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where the weights of the dense network are: checks of streamed weights, and the choice of `train.weights = "auto"`.
 
 use super::Resolver;
-use crate::settings::{Device, Job, Mode, NonFinitePolicy, Precision, WeightStore, size};
+use crate::settings::{Collective, Device, Job, Mode, Precision, WeightStore, size};
 
 /// Bytes of a resident weight besides the optimiser's state: its value and its gradient.
 const VALUE_AND_GRADIENT: u64 = 2 * size_of::<f32>() as u64;
@@ -47,16 +47,10 @@ impl Resolver<'_> {
             ("train.precision", train.precision != Precision::F32, "layers with streamed weights compute in f32"),
             ("train.ema", train.ema.is_some(), "the servers keep no average of streamed weights"),
             (
-                "train.clip_norm",
-                train.updates.clip_norm.is_some(),
-                "no gradient is applied before all are known, to clip them by their norm",
+                "cluster.collective",
+                job.cluster.collective == Collective::Nccl,
+                "the parts of layers are exchanged between processors",
             ),
-            (
-                "train.non_finite",
-                train.updates.non_finite == NonFinitePolicy::Skip,
-                "no gradient is applied before all are known to be finite",
-            ),
-            ("cluster.workers", job.cluster.most_workers() > 1, "streamed weights are for one dense worker"),
             ("train.start_from", train.start_from.is_some(), "streamed weights start from no saved model"),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),
             ("model", job.dense_layers().is_none(), "the layers of this network cannot be streamed one by one"),

@@ -3,10 +3,12 @@
 //! In mode `async` one more table holds the changes of all weights. Where weights are streamed, each layer has a table whose
 //! rows are tiles: contiguous blocks of the layer's weights.
 
+use zagros_table::optimizer::dense::Staging;
 use zagros_table::{Initializer, Optimizer, TableConfig};
 
 use super::{
-    DenseOptimizer, Job, Mode, StreamedLayer, StreamedTensor, Table, TableOptimizer, TableSettings, WeightStore,
+    DenseOptimizer, Job, Mode, NonFinitePolicy, StreamedLayer, StreamedTensor, Table, TableOptimizer, TableSettings,
+    WeightStore,
 };
 
 /// Name of the table that holds the dense network's weights in mode `async`. No feature's table may have this name.
@@ -67,12 +69,20 @@ impl Job {
         }
     }
 
+    /// Whether the gradients of streamed weights wait until those of all layers are known: to be clipped by their norm, or so that
+    /// none of a batch with a value that is not finite is applied.
+    #[must_use]
+    pub fn staging(&self) -> Staging {
+        let waits = self.train.updates.clip_norm.is_some() || self.train.updates.non_finite == NonFinitePolicy::Skip;
+        if waits { Staging::UNTIL_COMMIT } else { Staging::None }
+    }
+
     fn tile_table(&self, StreamedTensor { segment, tiles, .. }: &StreamedTensor) -> ServerTable {
         let (rule, lr) = self.dense_optimizer.rule();
         let config = TableConfig {
             dim: tiles.dim,
             init: segment.initializer(),
-            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule },
+            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule, staging: self.staging() },
             schedule: self.train.updates.schedule.in_steps(),
             stripes: TILE_STRIPES,
             ..TableConfig::default()

@@ -136,6 +136,8 @@ fn requests_whose_parts_disagree_are_refused_whole() {
             staleness: 0,
             step: 0,
             share: None,
+            tiles: 0,
+            factor: 0.0,
         };
         for good in [server.lookup(lookup), server.push(push)] {
             (if good { &answered } else { &refused }).fetch_add(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use zagros_zip::ZipEq;
 
 use super::CHUNK;
 use super::layer_values::LayerValues;
+use super::matrix::Matrix;
 use super::window::{LayerWindow, UseNumber};
 use crate::model::ModelError;
 
@@ -19,6 +20,8 @@ pub(super) struct Parts<'a> {
     built: usize,
     /// Of them, those with dropout.
     dropouts: usize,
+    /// Memory for the slopes of inner layers, which are gone when the layer before has its own.
+    slopes: Option<[Matrix; 2]>,
 }
 
 enum PartSource<'a> {
@@ -66,12 +69,12 @@ struct StreamedVariable {
 impl<'a> Parts<'a> {
     /// Parts for chunks of resident layers.
     pub(super) fn resident(gradients: &'a mut dyn Iterator<Item = Tensor>) -> Self {
-        Self { source: PartSource::Resident(gradients), rows: CHUNK, built: 0, dropouts: 0 }
+        Self { source: PartSource::Resident(gradients), rows: CHUNK, built: 0, dropouts: 0, slopes: None }
     }
 
     /// Parts for up to `rows` samples that go through one layer after another.
     pub(super) fn streamed(window: &'a Arc<LayerWindow>, thread: usize, rows: usize) -> Self {
-        Self { source: PartSource::Streamed(window, thread), rows, built: 0, dropouts: 0 }
+        Self { source: PartSource::Streamed(window, thread), rows, built: 0, dropouts: 0, slopes: None }
     }
 
     /// The most samples that go through the network together.
@@ -83,6 +86,20 @@ impl<'a> Parts<'a> {
     pub(super) fn next_dropout(&mut self) -> usize {
         self.dropouts += 1;
         self.dropouts - 1
+    }
+
+    /// Memory for the slopes of an inner layer of a stack, `[rows, width]`. The layers of a resident network keep theirs, which are
+    /// warm in cache. Where a whole batch goes through a layer, every second layer has the same memory.
+    pub(super) fn inner_slopes(&mut self, index: usize, width: usize) -> Result<Matrix, ModelError> {
+        let PartSource::Streamed(window, _) = &self.source else { return Matrix::dense(self.rows, width) };
+        if self.slopes.is_none() {
+            let memory = || Matrix::dense(self.rows, window.widest());
+            self.slopes = Some([memory()?, memory()?]);
+        }
+        match &self.slopes {
+            Some(memory) => Matrix::within(&memory[index % 2], self.rows, width),
+            None => Matrix::dense(self.rows, width),
+        }
     }
 
     /// Whether memory that is as large as a layer is given back between uses.

@@ -55,6 +55,20 @@ impl SpareMemory {
 }
 
 impl LayerValues {
+    /// Lends the memory to a call on parts of the values. The call gets the bounds of the parts in the memory.
+    ///
+    /// # Errors
+    /// Those of the call, which keeps the memory then.
+    pub(crate) fn through<E>(
+        mut self,
+        bounds: &[usize],
+        call: impl FnOnce(Vec<f32>, &[usize]) -> Result<Vec<f32>, E>,
+    ) -> Result<Self, E> {
+        let places: Vec<usize> = bounds.iter().map(|bound| self.start + bound).collect();
+        self.all = call(std::mem::take(&mut self.all), &places)?;
+        Ok(self)
+    }
+
     /// `[length]`, for libtorch to read or write while these values live.
     pub(super) fn tensor(&mut self) -> Result<Tensor, ModelError> {
         let (data, size) = (self.as_mut_ptr().cast::<u8>(), [int(self.length)]);
@@ -84,7 +98,7 @@ impl DerefMut for LayerValues {
 impl Drop for LayerValues {
     fn drop(&mut self) {
         let mut spare = self.spare.lock();
-        if spare.len() < KEPT {
+        if spare.len() < KEPT && !self.all.is_empty() {
             spare.push(std::mem::take(&mut self.all));
         }
     }
@@ -106,6 +120,15 @@ mod tests {
         drop(first);
         let second = spare.take(5, 7);
         assert_eq!((second.as_ptr(), second.len()), (place, 7));
+        let bounds = |values: Vec<f32>, bounds: &[usize]| {
+            assert_eq!((values[bounds[0]..].as_ptr(), bounds[1] - bounds[0]), (place, 3));
+            Ok::<_, ()>(values)
+        };
+        let second = second.through(&[0, 3], bounds).unwrap();
+        assert_eq!(second.as_ptr(), place);
+        second.through(&[0], |_, _| Err(())).unwrap_err();
+        assert!(spare.lock().is_empty(), "memory that a call has kept is gone");
+        let second = spare.take(5, 10);
         // A longer layer needs more, and the shorter memory is not kept beside it.
         drop(second);
         drop(spare.take(0, 11));

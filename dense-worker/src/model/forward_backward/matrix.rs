@@ -7,7 +7,7 @@ use crate::model::{ModelError, int};
 /// Floats per cache line. libtorch's products write rows faster that start at one.
 pub(super) const LINE: usize = 16;
 
-/// A row-major matrix of f32 with its own memory. Only the views that its methods return share that memory, and they end
+/// A row-major matrix of f32. Only the views that its methods return share that memory, and they end
 /// before it is next used as a slice.
 #[derive(Debug)]
 pub(super) struct Matrix {
@@ -26,6 +26,13 @@ impl Matrix {
     /// A matrix whose rows each start at a cache line, counted from the first row.
     pub(super) fn aligned(rows: usize, columns: usize) -> Result<Self, ModelError> {
         Self::new(rows, columns, columns.next_multiple_of(LINE))
+    }
+
+    /// As [`Self::dense`], in memory that other matrices use at other times: a matrix without space between rows, at least as large.
+    pub(super) fn within(memory: &Self, rows: usize, columns: usize) -> Result<Self, ModelError> {
+        let all = memory.tensor.f_view([-1])?;
+        let tensor = all.f_narrow(0, 0, int(rows * columns))?.f_view([int(rows), int(columns)])?;
+        Ok(Self { tensor, columns, stride: columns })
     }
 
     fn new(rows: usize, columns: usize, stride: usize) -> Result<Self, ModelError> {

@@ -43,7 +43,7 @@ use tasks::TasksForwardBackward;
 pub(super) use threads::ComputeThreads;
 use wide_deep::WideDeepForwardBackward;
 pub(super) use window::LayerWindow;
-pub use window::{LayerStore, PendingLayer};
+pub use window::{GradientLimit, LayerStore, PendingLayer};
 
 /// Samples per chunk. With fewer, the products copy the weights more often; with more, a chunk leaves the cache.
 const CHUNK: usize = 1024;
@@ -98,9 +98,9 @@ struct ChunkProgress<'a> {
     on_gradients: &'a mut dyn FnMut(usize),
 }
 
-/// What a chunk goes through the network for.
+/// What samples go through the network for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+pub enum Purpose {
     /// Forward, loss and backward.
     Training,
     /// Forward alone: the outputs are written, and no gradient.

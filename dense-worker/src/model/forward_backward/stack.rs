@@ -62,13 +62,17 @@ impl Stack {
     ) -> Result<Self, ModelError> {
         let mut layers = Vec::new();
         let of_mlp = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
-        for (mlp, weight, bias, activate) in mlps.into_iter().flat_map(of_mlp) {
+        let all: Vec<_> = mlps.into_iter().flat_map(of_mlp).collect();
+        let last = all.len().saturating_sub(1);
+        for (index, (mlp, weight, bias, activate)) in all.into_iter().enumerate() {
             let shape = [weight.size()[0], weight.size()[1]];
             let number = if activate && dropout { parts.next_dropout() } else { 0 };
             let (present, [weight, bias]) = parts.layer([weight, bias])?;
             let products = Products::new(weight.value, shape, half(mlp.precision_of(activate)), parts)?;
             let (rows, width) = (parts.rows(), products.outputs());
-            let (output, d_output) = (Matrix::dense(rows, width)?, Matrix::dense(rows, width)?);
+            let output = Matrix::dense(rows, width)?;
+            let d_output =
+                if index == last { Matrix::dense(rows, width)? } else { parts.inner_slopes(index, width)? };
             layers.push(Layer {
                 number,
                 present,

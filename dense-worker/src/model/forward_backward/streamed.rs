@@ -25,6 +25,10 @@ pub(in crate::model) struct StreamedThreads {
     threads: Vec<StreamedThread>,
     /// The most samples of a thread, a multiple of [`BLOCK`].
     rows: usize,
+    /// Factor of this worker's gradients in the sum of all workers.
+    share: f32,
+    /// The sum of the squares of the last step's gradients, where they wait for a commit.
+    squares: f64,
 }
 
 #[derive(Debug)]
@@ -50,6 +54,7 @@ impl StreamedThreads {
         shape: &InputShape,
         window: &Arc<LayerWindow>,
         (threads, batch): (usize, usize),
+        losses: &Losses,
         dropout: impl Fn(u64) -> Dropout,
     ) -> Result<Option<Self>, ModelError> {
         let rows = most_samples(batch, threads).next_multiple_of(BLOCK);
@@ -59,7 +64,38 @@ impl StreamedThreads {
             let Some(step) = ForwardBackward::of(network, shape, &mut parts)? else { return Ok(None) };
             made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: Dropout::new(0.0, 0, 0) });
         }
-        Ok(Some(Self { window: Arc::clone(window), threads: made, rows }))
+        let mut all = Self { window: Arc::clone(window), threads: made, rows, share: 1.0, squares: 0.0 };
+        window.learn(|| all.traverse_one(shape, losses))?;
+        Ok(Some(all))
+    }
+
+    /// Goes through the network with a sample of zeros: forward and backward, and forward.
+    fn traverse_one(&mut self, shape: &InputShape, losses: &Losses) -> Result<(), ModelError> {
+        let width = shape.width();
+        let (numeric, embeddings, labels) =
+            (vec![0.0; BLOCK * shape.numeric], vec![0.0; BLOCK * width], vec![0.0; BLOCK * losses.targets()]);
+        let (mut logits, mut gradients) = (vec![0.0; BLOCK * losses.outputs()], vec![0.0; BLOCK * width]);
+        for (purpose, samples) in [(Purpose::Training, 1), (Purpose::Scoring, BLOCK)] {
+            let training = if purpose == Purpose::Training { samples } else { 0 };
+            let share = BatchShare {
+                samples,
+                numeric: &numeric[..samples * shape.numeric],
+                embeddings: &embeddings[..samples * width],
+                labels: &labels[..training * losses.targets()],
+                weights: &[],
+                logits: &mut logits[..samples * losses.outputs()],
+                gradients: &mut gradients[..training * width],
+            };
+            self.window.start(purpose, (0, 0.0), 1);
+            let blocks = if purpose == Purpose::Training { Blocks::TRAINING } else { Blocks::of(BLOCK) };
+            self.run(Traversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, vec![share])?;
+        }
+        Ok(())
+    }
+
+    /// Sets the share that this worker's samples have in the steps from now on.
+    pub(in crate::model) fn weigh(&mut self, share: f32) {
+        self.share = share;
     }
 
     /// Drops other units from now on. `dropout` makes each thread's.
@@ -84,9 +120,10 @@ impl StreamedThreads {
         let (weight, factor) = mean_over(batch.weights, batch.samples);
         let sizes = share_sizes(batch.samples, self.threads.len());
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
-        self.window.start(Purpose::Training, step, shares.len());
+        self.window.start(Purpose::Training, (step, self.share), shares.len());
         let mean = MeanLoss { losses, factor };
         let sum = self.run(Traversal { purpose: Purpose::Training, blocks: Blocks::TRAINING, mean }, shares)?;
+        self.squares = self.window.store().summed()?;
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 
@@ -126,7 +163,7 @@ impl StreamedThreads {
             while batch.samples > 0 {
                 shares.push(batch.split_off(each.min(batch.samples)));
             }
-            self.window.start(Purpose::Scoring, 0, shares.len());
+            self.window.start(Purpose::Scoring, (0, 0.0), shares.len());
             let mean = MeanLoss { losses, factor: 0.0 };
             self.run(Traversal { purpose: Purpose::Scoring, blocks: Blocks::of(BLOCK), mean }, shares)?;
             logits.extend_from_slice(&made[..count * outputs]);
@@ -161,6 +198,21 @@ impl StreamedThreads {
             }
         }
         failed.map_or(Ok(sum), Err)
+    }
+
+    /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.
+    pub(in crate::model) fn squares(&self) -> f64 {
+        self.squares
+    }
+
+    /// Replaces that sum, by the one of all workers.
+    pub(in crate::model) fn replace_squares(&mut self, squares: f64) {
+        self.squares = squares;
+    }
+
+    /// Applies the gradients of a step, times the factor, where they wait for it.
+    pub(in crate::model) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
+        self.window.store().commit(step, factor)
     }
 
     /// Waits until all gradients have arrived where the weights are.

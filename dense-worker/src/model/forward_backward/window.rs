@@ -1,8 +1,8 @@
 //! The layers of a network that are here at the moment, where the weights of all are elsewhere.
 //!
 //! A step uses layers one after another: forward from the first, and backward from the last. The window holds the layer in use
-//! and fetches the one that is used next, so the fetch goes on while the step computes. It learns the order of the uses in the
-//! first step.
+//! and fetches the one that is used next, so the fetch goes on while the step computes. It learns the order of the uses from one
+//! sample before the first step.
 //!
 //! ```text
 //! use       0 layer a   1 layer b   2 layer c = 3 layer c   4 layer b   5 layer a
@@ -28,14 +28,27 @@ use crate::model::ModelError;
 /// Where the weights of layers are.
 pub trait LayerStore: Send + Sync + Debug {
     /// Begins to fetch the weights of a layer, those after every gradient that was pushed before. They are written to `into`, in
-    /// the order of the layer's tensors.
-    fn pull(&self, layer: usize, into: LayerValues) -> Box<dyn PendingLayer>;
+    /// the order of the layer's tensors. Of several workers all fetch the same layers in the same order in training.
+    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer>;
 
-    /// Begins to push the gradient of a layer at a step.
+    /// Begins to push the gradient of a layer at a step, summed over all workers. They push in the same order, too.
     ///
     /// # Errors
-    /// When an earlier push of the layer failed.
+    /// When a value is not finite. Of several workers, [`Self::summed`] says so.
     fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError>;
+
+    /// Waits until the gradients of a step are summed over all workers. Returns the sum of the squares of those that this worker
+    /// pushed, if they wait for a commit.
+    ///
+    /// # Errors
+    /// When a worker does not take part. When a sum is not finite: nothing of that sum is pushed.
+    fn summed(&self) -> Result<f64, ModelError>;
+
+    /// Begins to apply the gradients of a step, times the factor, where they wait for it.
+    ///
+    /// # Errors
+    /// When there is nobody to do so.
+    fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError>;
 
     /// Waits until every push has arrived.
     ///
@@ -53,13 +66,36 @@ pub trait PendingLayer: Send + Debug {
     fn wait(self: Box<Self>) -> Result<LayerValues, ModelError>;
 }
 
+/// What is done with the sum of a layer's gradients before it is pushed.
+#[derive(Clone, Copy, Debug)]
+pub struct GradientLimit {
+    /// Largest magnitude of a gradient (`train.clip_value`).
+    largest: Option<f32>,
+}
+
+impl GradientLimit {
+    /// That of a job.
+    #[must_use]
+    pub fn of(job: &Job) -> Self {
+        Self { largest: job.train.updates.clip_value.map(|largest| largest as f32) }
+    }
+
+    /// Clips gradients. Returns whether all were finite.
+    #[must_use]
+    pub fn apply(&self, gradients: &mut [f32]) -> bool {
+        let are_finite = crate::model::all_finite(gradients);
+        if let (Some(largest), true) = (self.largest, are_finite) {
+            gradients.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-largest, largest));
+        }
+        are_finite
+    }
+}
+
 /// The layers that are here.
 #[derive(Debug)]
 pub(in crate::model) struct LayerWindow {
     store: Arc<dyn LayerStore>,
     layers: Vec<StreamedLayer>,
-    /// Largest magnitude of a gradient (`train.clip_value`).
-    largest: Option<f32>,
     spare: SpareMemory,
     state: Mutex<WindowState>,
     changed: Condvar,
@@ -71,8 +107,10 @@ pub(super) type UseNumber = usize;
 #[derive(Debug)]
 struct WindowState {
     traversal: UseCounts,
-    /// The layers in the order of their uses, as far as they are known: of a training step, and of scoring.
+    /// The layers in the order of their uses: of a training step, and of scoring.
     orders: [Vec<usize>; 2],
+    /// Whether the order is noted, and nothing is fetched or pushed.
+    is_learning: bool,
     /// By use: what is here or on its way.
     held: BTreeMap<UseNumber, LayerPresence>,
     /// By use: threads that are not done with it. A use that nobody has started is missing.
@@ -88,6 +126,8 @@ struct WindowState {
 struct UseCounts {
     purpose: Purpose,
     step: u64,
+    /// Factor of the gradients in the sum of all workers.
+    share: f32,
     /// Uses that each thread has started.
     started: Vec<usize>,
 }
@@ -105,16 +145,16 @@ impl LayerWindow {
     /// A window on the layers of a job.
     pub(in crate::model) fn of(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = WindowState {
-            traversal: UseCounts { purpose: Purpose::Training, step: 0, started: Vec::new() },
+            traversal: UseCounts { purpose: Purpose::Training, step: 0, share: 1.0, started: Vec::new() },
             orders: [Vec::new(), Vec::new()],
+            is_learning: false,
             held: BTreeMap::new(),
             users: BTreeMap::new(),
             gradients: BTreeMap::new(),
             has_failed: false,
         };
-        let largest = job.train.updates.clip_value.map(|largest| largest as f32);
         let (layers, spare) = (job.streamed_layers(), SpareMemory::default());
-        Self { store, layers, largest, spare, state: Mutex::new(state), changed: Condvar::new() }
+        Self { store, layers, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Where the weights are.
@@ -122,15 +162,31 @@ impl LayerWindow {
         &self.store
     }
 
-    /// Before a traversal by so many threads. What an earlier one left is gone.
-    pub(super) fn start(&self, purpose: Purpose, step: u64, threads: usize) {
+    /// The most outputs of a layer.
+    pub(super) fn widest(&self) -> usize {
+        let tensors = self.layers.iter().flat_map(|layer| &layer.tensors);
+        let outputs = tensors.filter_map(|tensor| tensor.segment.tensor.shape.first());
+        outputs.max().map_or(1, |outputs| usize::try_from(*outputs).unwrap_or(usize::MAX))
+    }
+
+    /// Before a traversal by so many threads. What an earlier one left is gone. A training step's gradients count `share` in the
+    /// sum of all workers.
+    pub(super) fn start(&self, purpose: Purpose, (step, share): (u64, f32), threads: usize) {
         let mut state = self.lock();
-        state.traversal = UseCounts { purpose, step, started: vec![0; threads] };
+        state.traversal = UseCounts { purpose, step, share, started: vec![0; threads] };
         state.held.clear();
         state.users.clear();
         state.gradients.clear();
         state.has_failed = false;
         self.fetch(&mut state, 0);
+    }
+
+    /// Notes the order of the uses in the traversals that `work` makes on one thread. They get weights that are anything.
+    pub(super) fn learn<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.lock().is_learning = true;
+        let done = work();
+        self.lock().is_learning = false;
+        done
     }
 
     /// Notes that a thread has failed. The others end when they next ask for a layer.
@@ -144,10 +200,15 @@ impl LayerWindow {
         let mut state = self.lock();
         let number = state.traversal.started[thread];
         state.traversal.started[thread] += 1;
-        let order = state.order();
-        if number == order.len() {
-            order.push(layer);
+        if state.is_learning {
+            state.order().push(layer);
+            let memory = self.memory(layer);
+            state.held.insert(number, LayerPresence::Here(memory));
         }
+        if state.order().get(number) != Some(&layer) {
+            return Err(ModelError::Shape { what: "a layer is used in another order than before" });
+        }
+        self.changed.notify_all();
         let threads = state.traversal.started.len();
         state.users.entry(number).or_insert(threads);
         loop {
@@ -168,15 +229,22 @@ impl LayerWindow {
                     drop(state);
                     state = self.take(number, pending)?;
                 }
+                None if state.have_all_come(number) && !state.is_kept(number) => {
+                    let coming = self.pull(layer, state.traversal.purpose);
+                    state.held.insert(number, LayerPresence::Coming(coming));
+                }
                 None => {
-                    state.held.insert(number, LayerPresence::Coming(self.pull(layer)));
+                    // A thread that is behind leaves this layer, or fetches it, when it is done with an earlier one. Where a network uses
+                    // three layers at once, nobody does; then all threads come here.
+                    state.held.remove(&number);
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
     }
 
-    fn pull(&self, layer: usize) -> Box<dyn PendingLayer> {
-        self.store.pull(layer, self.memory(layer))
+    fn pull(&self, layer: usize, purpose: Purpose) -> Box<dyn PendingLayer> {
+        self.store.pull(layer, purpose, self.memory(layer))
     }
 
     /// Memory for the gradients, or the weights, of a layer. It holds anything.
@@ -207,29 +275,34 @@ impl LayerWindow {
         if *left == 0 {
             state.release(number);
             self.fetch(&mut state, number + 2);
+            self.changed.notify_all();
         }
         Ok(())
     }
 
     /// Begins to fetch the layer of a use, if it is known and not here, and if no earlier layer but one is still in use.
     fn fetch(&self, state: &mut WindowState, number: UseNumber) {
-        let is_near = number < 2 || state.users.get(&(number - 2)) == Some(&0);
+        let is_near = state.is_near(number);
         let Some(layer) = state.order().get(number).copied().filter(|_| is_near) else { return };
-        let is_kept = number > 0 && state.order()[number - 1] == layer;
-        if !is_kept && !state.held.contains_key(&number) && !state.users.contains_key(&number) {
-            state.held.insert(number, LayerPresence::Coming(self.pull(layer)));
+        if !state.is_kept(number) && !state.is_learning && !state.held.contains_key(&number) && !state.users.contains_key(&number) {
+            let coming = self.pull(layer, state.traversal.purpose);
+            state.held.insert(number, LayerPresence::Coming(coming));
         }
     }
 
     /// A thread's gradients of a layer. Those of the last thread complete the sum, which is pushed.
     pub(super) fn give(&self, thread: usize, layer: usize, gradients: LayerValues) -> Result<(), ModelError> {
         let mut state = self.lock();
+        if state.is_learning {
+            return Ok(());
+        }
         let given = state.gradients.entry(layer).or_default();
         given.push((thread, gradients));
         if given.len() < state.traversal.started.len() {
             return Ok(());
         }
-        let (mut given, step) = (state.gradients.remove(&layer).unwrap_or_default(), state.traversal.step);
+        let mut given = state.gradients.remove(&layer).unwrap_or_default();
+        let (step, share) = (state.traversal.step, state.traversal.share);
         drop(state);
         given.sort_by_key(|(thread, _)| *thread);
         let mut given = given.into_iter().map(|(_, gradients)| gradients);
@@ -237,11 +310,8 @@ impl LayerWindow {
         for other in given {
             sum.iter_mut().zip_eq(other.iter()).for_each(|(sum, value)| *sum += value);
         }
-        if !crate::model::all_finite(&sum) {
-            return Err(ModelError::LayerNotFinite { layer: self.layers[layer].name.clone() });
-        }
-        if let Some(largest) = self.largest {
-            sum.iter_mut().for_each(|gradient| *gradient = gradient.clamp(-largest, largest));
+        if share != 1.0 {
+            sum.iter_mut().for_each(|gradient| *gradient *= share);
         }
         self.store.push(layer, step, sum)
     }
@@ -255,6 +325,23 @@ impl LayerWindow {
 impl WindowState {
     fn order(&mut self) -> &mut Vec<usize> {
         &mut self.orders[usize::from(self.traversal.purpose == Purpose::Scoring)]
+    }
+
+    /// Whether no earlier layer but one is still in use.
+    fn is_near(&self, number: UseNumber) -> bool {
+        number < 2 || self.users.get(&(number - 2)) == Some(&0)
+    }
+
+    /// Whether all threads want this layer. Then all have given their gradients of earlier layers, so all workers fetch and push in
+    /// the same order.
+    fn have_all_come(&self, number: UseNumber) -> bool {
+        self.traversal.started.iter().all(|started| *started > number)
+    }
+
+    /// Whether the use before is of the same layer, and leaves the weights here.
+    fn is_kept(&mut self, number: UseNumber) -> bool {
+        let order = self.order();
+        number > 0 && order.get(number - 1) == order.get(number)
     }
 
     /// Drops the weights of a use, or keeps them for the next use of the same layer.

@@ -17,6 +17,18 @@ impl BatchRows {
         Self { tables: unique.tables.iter().map(|table| vec![0.0; table.wanted() * table.dim as usize]).collect() }
     }
 
+    /// The values of each table.
+    #[must_use]
+    pub fn slices(&self) -> Vec<&[f32]> {
+        self.tables.iter().map(Vec::as_slice).collect()
+    }
+
+    /// The values of each table, to be written.
+    #[must_use]
+    pub fn slices_mut(&mut self) -> Vec<&mut [f32]> {
+        self.tables.iter_mut().map(Vec::as_mut_slice).collect()
+    }
+
     /// Bytes of the values in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use zagros_coordinator_client::ControlPlane;
 use zagros_plumbing::Deadline;
 use zagros_protocol::Generation;
-use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest};
+use zagros_protocol::datapath::{Access, Encoding, LookupRequest, LookupResponse, PushRequest, TileUpdate};
 use zagros_protocol::packed::{PackError, ValueBuffers};
 use zagros_zip::ZipEq;
 
 use super::batch_rows::BatchRows;
 use super::dedup::UniqueIds;
-use super::exchange::Exchange;
+use super::exchange::{AnsweredPart, Exchange};
 use super::pushes_in_flight::PushesInFlight;
 use super::route::RoutedIds;
 use super::route_part::RoutePart;
@@ -49,6 +49,10 @@ pub struct PushedBatch {
     /// The batch's share of its step's samples, 0 to 1. The gradients are weighted by it, and the server weights
     /// penalties by it.
     pub share: f32,
+    /// What becomes of the gradients of tiles of streamed weights. A commit has no gradients.
+    pub tiles: TileUpdate,
+    /// Factor of the gradients that a commit applies, above 0 and at most 1.
+    pub factor: f32,
 }
 
 /// The result of a push.
@@ -76,7 +80,7 @@ pub struct EmbeddingClient {
 impl From<u64> for PushedBatch {
     /// A batch that is a whole step, with no earlier batch in flight.
     fn from(seq: u64) -> Self {
-        Self { seq, step: seq, staleness: 0, share: 1.0 }
+        Self { seq, step: seq, staleness: 0, share: 1.0, tiles: TileUpdate::AtOnce, factor: 0.0 }
     }
 }
 
@@ -115,17 +119,22 @@ impl EmbeddingClient {
     /// # Errors
     /// If a server does not answer in time, refuses the lookup, was restarted, or answers in the wrong shape.
     pub async fn lookup(&self, ids: &RoutedIds, access: Access) -> Result<BatchRows, ClientError> {
+        let answers = self.lookup_answers(ids, access).await?;
+        let mut rows = BatchRows::zeroed(ids);
+        answers.write(&mut rows.slices_mut())?;
+        Ok(rows)
+    }
+
+    /// As [`Self::lookup`], for a caller that has memory for the rows.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`]; answers in the wrong shape are found when they are written.
+    pub async fn lookup_answers(&self, ids: &RoutedIds, access: Access) -> Result<LookupAnswers<'_>, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
         let request = |part: &RoutePart| Ok(self.lookup_of(part, access));
         let answers = self.exchange(&self.metrics.lookup).call(ids, request).await?;
         self.metrics.lookup.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
-        let mut rows = BatchRows::zeroed(ids);
-        for answered in answers {
-            self.metrics.lookup.bytes.inc_by(answered.answer.rows.len() as u64);
-            let taken = self.take(&answered.part, &answered.answer, &mut rows);
-            taken.map_err(|source| ClientError::Malformed { server: answered.server, source })?;
-        }
-        Ok(rows)
+        Ok(LookupAnswers { client: self, answers })
     }
 
     /// Pushes `gradients` and waits until every server has acknowledged them. `gradients` has one row for each row and
@@ -140,9 +149,24 @@ impl EmbeddingClient {
         ids: &RoutedIds,
         gradients: &BatchRows,
     ) -> Result<PushAcknowledgement, ClientError> {
+        self.push_slices(batch, ids, &gradients.slices()).await
+    }
+
+    /// As [`Self::push`], with the gradients of each table where they lie.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    pub async fn push_slices(
+        &self,
+        batch: impl Into<PushedBatch>,
+        ids: &RoutedIds,
+        gradients: &[&[f32]],
+    ) -> Result<PushAcknowledgement, ClientError> {
         let batch = batch.into();
         let _timer = self.metrics.push.seconds.start_timer();
-        check_shape(ids, gradients)?;
+        if batch.tiles != TileUpdate::Commit {
+            check_shape(ids, gradients)?;
+        }
         let _in_flight = self.pushes_in_flight.begin(batch.seq).await;
         let request = |part: &RoutePart| self.push_of(part, batch, gradients);
         let answers = self.exchange(&self.metrics.push).call(ids, request).await?;
@@ -202,7 +226,8 @@ impl EmbeddingClient {
         }
     }
 
-    fn push_of(&self, part: &RoutePart, batch: PushedBatch, gradients: &BatchRows) -> Result<PushRequest, ClientError> {
+    fn push_of(&self, part: &RoutePart, batch: PushedBatch, gradients: &[&[f32]]) -> Result<PushRequest, ClientError> {
+        let is_commit = batch.tiles == TileUpdate::Commit;
         Ok(PushRequest {
             generation: Generation::NONE.0,
             writer: self.config.writer,
@@ -212,27 +237,54 @@ impl EmbeddingClient {
             staleness: batch.staleness,
             segments: part.segments.clone(),
             ids: part.ids.clone(),
-            gradients: part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?,
+            gradients: if is_commit {
+                bytes::Bytes::new()
+            } else {
+                part.gather(gradients, &self.buffers).into_bytes(self.config.wire as i32)?
+            },
             encoding: self.config.wire as i32,
             bags: part.bags.clone(),
             share: Some(batch.share),
+            tiles: batch.tiles as i32,
+            factor: batch.factor,
         })
     }
 
-    fn take(&self, part: &RoutePart, answer: &LookupResponse, rows: &mut BatchRows) -> Result<(), PackError> {
+    fn take(&self, part: &RoutePart, answer: &LookupResponse, tables: &mut [&mut [f32]]) -> Result<(), PackError> {
         if answer.encoding != self.config.wire as i32 {
             return Err(PackError::Encoding(answer.encoding));
         }
-        part.scatter(&answer.rows, self.config.wire, rows)
+        part.scatter(&answer.rows, self.config.wire, tables)
     }
 }
 
-fn check_shape(unique: &UniqueIds, gradients: &BatchRows) -> Result<(), ClientError> {
-    if unique.tables.len() != gradients.tables.len() {
-        let (expected, found) = (unique.tables.len(), gradients.tables.len());
+/// The answers of all servers to a lookup.
+pub struct LookupAnswers<'a> {
+    client: &'a EmbeddingClient,
+    answers: Vec<AnsweredPart<LookupResponse>>,
+}
+
+impl LookupAnswers<'_> {
+    /// Writes rows and sums, table after table of the lookup's ids, each `[wanted, dim]`. Sums are added to what is there.
+    ///
+    /// # Errors
+    /// [`ClientError::Malformed`] if an answer has the wrong shape.
+    pub fn write(self, tables: &mut [&mut [f32]]) -> Result<(), ClientError> {
+        for answered in self.answers {
+            self.client.metrics.lookup.bytes.inc_by(answered.answer.rows.len() as u64);
+            let taken = self.client.take(&answered.part, &answered.answer, tables);
+            taken.map_err(|source| ClientError::Malformed { server: answered.server, source })?;
+        }
+        Ok(())
+    }
+}
+
+fn check_shape(unique: &UniqueIds, gradients: &[&[f32]]) -> Result<(), ClientError> {
+    if unique.tables.len() != gradients.len() {
+        let (expected, found) = (unique.tables.len(), gradients.len());
         return Err(ClientError::GradientShape { table: "number of tables".to_owned(), expected, found });
     }
-    for (table, values) in unique.tables.iter().zip_eq(&gradients.tables) {
+    for (table, values) in unique.tables.iter().zip_eq(gradients) {
         let expected = table.wanted() * table.dim as usize;
         if values.len() != expected {
             let table = table.table.to_string();

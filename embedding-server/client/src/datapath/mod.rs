@@ -15,7 +15,7 @@ mod unanswered_requests;
 
 pub use bags::{TableBags, bag_bytes};
 pub use batch_rows::BatchRows;
-pub use client::{ClientConfig, EmbeddingClient, PushAcknowledgement, PushedBatch};
+pub use client::{ClientConfig, EmbeddingClient, LookupAnswers, PushAcknowledgement, PushedBatch};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
 pub use route::RoutedIds;
 pub(crate) use route_part::RoutePart;

@@ -121,13 +121,13 @@ mod tests {
                     prop_assert!(sent.insert((table, id)), "sent twice");
                 }
                 let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
-                part.scatter(&payload, Encoding::F32, &mut rows).unwrap();
+                part.scatter(&payload, Encoding::F32, &mut rows.slices_mut()).unwrap();
             }
             prop_assert_eq!(sent.len(), unique.rows());
             prop_assert_eq!(&rows, &expected(&unique));
             let buffers = Arc::new(ValueBuffers::default());
             for part in &parts {
-                prop_assert_eq!(&part.gather(&rows, &buffers)[..], &answer(part)[..]);
+                prop_assert_eq!(&part.gather(&rows.slices(), &buffers)[..], &answer(part)[..]);
             }
         }
     }
@@ -157,7 +157,7 @@ mod tests {
                     prop_assert!(sent.insert((table, id)), "sent twice");
                 }
                 let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
-                part.scatter(&payload, Encoding::F32, &mut rows).unwrap();
+                part.scatter(&payload, Encoding::F32, &mut rows.slices_mut()).unwrap();
             }
             prop_assert_eq!(sent.len(), ids.rows());
             prop_assert_eq!(&rows, &expected(&ids));
@@ -173,10 +173,10 @@ mod tests {
         let payload = encode_values(&answer(&parts[0]), Encoding::F32 as i32).unwrap();
         let mut rows = BatchRows::zeroed(&unique);
         for wrong in [&payload[..payload.len() - 4], &payload[..payload.len() - 1], &[]] {
-            let refused = parts[0].scatter(wrong, Encoding::F32, &mut rows).unwrap_err();
+            let refused = parts[0].scatter(wrong, Encoding::F32, &mut rows.slices_mut()).unwrap_err();
             assert_eq!(refused, PackError::Length { what: "rows", expected: payload.len(), found: wrong.len() });
         }
-        assert!(parts[0].scatter(&payload, Encoding::F16, &mut rows).is_err());
+        assert!(parts[0].scatter(&payload, Encoding::F16, &mut rows.slices_mut()).is_err());
         assert_eq!(rows, BatchRows::zeroed(&unique));
     }
 

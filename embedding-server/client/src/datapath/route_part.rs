@@ -9,7 +9,6 @@ use zagros_protocol::packed::{PackError, ValueBuffer, ValueBuffers, decode_value
 use zagros_zip::ZipEq;
 
 use super::bags::BagShare;
-use super::batch_rows::BatchRows;
 
 /// One server's part of a batch: all tables in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]
@@ -43,28 +42,33 @@ pub(super) struct SegmentRoute {
 }
 
 impl RoutePart {
-    /// Writes the rows of a server's answer to their places in `rows`, and adds its sums to the sums of other servers.
+    /// Writes the rows of a server's answer to their places in the batch's tables, and adds its sums to the sums of other servers.
     ///
     /// # Errors
-    /// If the payload is longer or shorter than the request implies. Then `rows` is unchanged.
-    pub(crate) fn scatter(&self, payload: &[u8], encoding: Encoding, rows: &mut BatchRows) -> Result<(), PackError> {
+    /// If the payload is longer or shorter than the request implies. Then the tables are unchanged.
+    pub(crate) fn scatter(
+        &self,
+        payload: &[u8],
+        encoding: Encoding,
+        tables: &mut [&mut [f32]],
+    ) -> Result<(), PackError> {
         let width = value_bytes(encoding as i32)?;
         expect_length("rows", self.values().checked_mul(width), payload.len())?;
         let mut rest = payload;
         for route in &self.routes {
             let (bytes, after) = rest.split_at(route.values() * width);
-            route.scatter(bytes, encoding, &mut rows.tables[route.table])?;
+            route.scatter(bytes, encoding, tables[route.table])?;
             rest = after;
         }
         Ok(())
     }
 
     /// The gradients of this part's rows and sums, in the order of the server's answer.
-    pub(crate) fn gather(&self, gradients: &BatchRows, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
+    pub(crate) fn gather(&self, gradients: &[&[f32]], buffers: &Arc<ValueBuffers>) -> ValueBuffer {
         let mut values = buffers.take(self.values());
         values.clear();
         for route in &self.routes {
-            route.gather(&gradients.tables[route.table], &mut values);
+            route.gather(gradients[route.table], &mut values);
         }
         values
     }

@@ -7,9 +7,11 @@
 //! | `dense-momentum` | `[velocity; dim] [updates; 2]` | dim + 2 |
 //! | `dense-adagrad` | `[squares; dim] [updates; 2]` | dim + 2 |
 //! | `dense-adam` | `[m; dim] [v; dim] [updates; 2]` | 2·dim + 2 |
+//! | `staged-dense-…` | that of `dense-…` `[gradient; dim] [step; 2]` | dim + 2 more |
 
 use zagros_zip::ZipEq;
 
+use crate::TileUpdate;
 use crate::wide::wide;
 
 /// Adam's decay rates of the moments, and the constant that prevents a division by zero, as in the paper (and PyTorch).
@@ -20,6 +22,29 @@ const EPSILON: f32 = 1e-8;
 const COUNT_UNIT: u64 = 1 << 20;
 /// Values of the count.
 const COUNT: usize = 2;
+
+/// When a gradient changes its tile.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Staging {
+    /// At once.
+    #[default]
+    None,
+    /// When its step is committed: a row has room for a gradient that waits. What a push does and its step are those of the push.
+    UntilCommit(TileUpdate, u64),
+}
+
+impl Staging {
+    /// For the settings of a table.
+    pub const UNTIL_COMMIT: Self = Self::UntilCommit(TileUpdate::AtOnce, 0);
+
+    /// Values of the state that a tile of `dim` weights has for it.
+    pub(super) fn state_len(self, dim: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::UntilCommit(..) => dim + COUNT,
+        }
+    }
+}
 
 /// A rule and its settings. In the formulas g is the gradient after clipping, w a weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,26 +127,59 @@ impl DenseRule {
         self.vectors().len() * dim + COUNT
     }
 
-    pub(super) fn layout(&self) -> &'static str {
-        match self {
-            Self::Sgd { momentum: 0.0, .. } => "dense-sgd",
-            Self::Sgd { .. } => "dense-momentum",
-            Self::Adagrad { .. } => "dense-adagrad",
-            Self::Adam { .. } | Self::AdamW { .. } => "dense-adam",
+    pub(super) fn layout(&self, staging: Staging) -> &'static str {
+        let [at_once, staged] = match self {
+            Self::Sgd { momentum: 0.0, .. } => ["dense-sgd", "staged-dense-sgd"],
+            Self::Sgd { .. } => ["dense-momentum", "staged-dense-momentum"],
+            Self::Adagrad { .. } => ["dense-adagrad", "staged-dense-adagrad"],
+            Self::Adam { .. } | Self::AdamW { .. } => ["dense-adam", "staged-dense-adam"],
+        };
+        if staging == Staging::None { at_once } else { staged }
+    }
+
+    /// The first state of a tile of `dim` weights.
+    pub(super) fn init_state(&self, dim: usize, state: &mut [f32]) {
+        let (vectors, others) = state.split_at_mut(self.vectors().len() * dim);
+        vectors.fill(self.first_value());
+        others.fill(0.0);
+    }
+
+    /// What a push does with a tile.
+    pub(super) fn push_to_tile(
+        &self,
+        lr: (f64, f32),
+        weights: &mut [f32],
+        state: &mut [f32],
+        gradients: &[f32],
+        staging: Staging,
+    ) {
+        let Staging::UntilCommit(update, step) = staging else {
+            return self.apply_to_tile(lr, weights, state, gradients);
+        };
+        let (state, waiting) = state.split_at_mut(self.state_len(weights.len()));
+        let (staged, of_step) = waiting.split_at_mut(weights.len());
+        match update {
+            TileUpdate::AtOnce => self.apply_to_tile(lr, weights, state, gradients),
+            TileUpdate::Stage => {
+                staged.copy_from_slice(gradients);
+                write_count(of_step, step + 1);
+            }
+            TileUpdate::Commit { .. } if read_count(of_step) != step + 1 => {}
+            TileUpdate::Commit { factor } => {
+                if factor != 1.0 {
+                    staged.iter_mut().for_each(|gradient| *gradient *= factor);
+                }
+                self.apply_to_tile(lr, weights, state, staged);
+                write_count(of_step, 0);
+            }
         }
     }
 
-    pub(super) fn init_state(&self, state: &mut [f32]) {
-        let (vectors, count) = state.split_at_mut(state.len() - COUNT);
-        vectors.fill(self.first_value());
-        count.fill(0.0);
-    }
-
     /// One update of a tile, which counts it.
-    pub(super) fn apply_to_tile(&self, lr: (f64, f32), weights: &mut [f32], state: &mut [f32], gradients: &[f32]) {
+    fn apply_to_tile(&self, lr: (f64, f32), weights: &mut [f32], state: &mut [f32], gradients: &[f32]) {
         let (vectors, count) = state.split_at_mut(state.len() - COUNT);
-        let applied = count[1] as u64 * COUNT_UNIT + count[0] as u64 + 1;
-        (count[0], count[1]) = ((applied % COUNT_UNIT) as f32, (applied / COUNT_UNIT) as f32);
+        let applied = read_count(count) + 1;
+        write_count(count, applied);
         let (first, second) = vectors.split_at_mut(weights.len().min(vectors.len()));
         self.apply(lr, applied, weights, gradients, [first, second]);
     }
@@ -148,6 +206,14 @@ impl DenseRule {
             Self::AdamW { weight_decay } => vec![("weight_decay", weight_decay as f32)],
         }
     }
+}
+
+fn read_count(values: &[f32]) -> u64 {
+    values[1] as u64 * COUNT_UNIT + values[0] as u64
+}
+
+fn write_count(values: &mut [f32], count: u64) {
+    (values[0], values[1]) = ((count % COUNT_UNIT) as f32, (count / COUNT_UNIT) as f32);
 }
 
 /// Without momentum `velocity` is empty.
@@ -248,7 +314,7 @@ mod tests {
                 .chunks(32)
                 .map(|tile| {
                     let mut state = vec![f32::NAN; rule.state_len(tile.len())];
-                    rule.init_state(&mut state);
+                    rule.init_state(tile.len(), &mut state);
                     (tile.to_vec(), state)
                 })
                 .collect();
@@ -274,5 +340,39 @@ mod tests {
         assert_eq!(state, [0.0, 17.0]);
         rule.apply_to_tile((0.0, 1.0), &mut [0.0], &mut state, &[0.0]);
         assert_eq!(state, [1.0, 17.0]);
+    }
+
+    /// What a tile becomes when gradients are staged and committed, and when their like are applied at once.
+    #[test]
+    fn a_staged_gradient_is_applied_once_by_the_commit_of_its_step() {
+        const DIM: usize = 9;
+        let push = |rule: DenseRule, tile: &mut (Vec<f32>, Vec<f32>), update, step, gradient: &[f32]| {
+            let staging = Staging::UntilCommit(update, step);
+            rule.push_to_tile((0.1, 1.0), &mut tile.0, &mut tile.1, gradient, staging);
+        };
+        for rule in RULES {
+            let first: Vec<f32> = (0..DIM).map(|index| index as f32 - 3.5).collect();
+            let mut state = vec![f32::NAN; rule.state_len(DIM) + Staging::UNTIL_COMMIT.state_len(DIM)];
+            rule.init_state(DIM, &mut state);
+            let mut tile = (first.clone(), state);
+            let mut at_once = tile.clone();
+            let gradient: Vec<f32> = (0..DIM).map(|index| (index as f32).sin()).collect();
+            push(rule, &mut tile, TileUpdate::Stage, 0, &[7.0; DIM]);
+            assert_eq!(tile.0, first, "{rule:?}: a gradient waits");
+            // The step is given up, and made again.
+            push(rule, &mut tile, TileUpdate::Stage, 0, &gradient);
+            push(rule, &mut tile, TileUpdate::Commit { factor: 0.5 }, 1, &[]);
+            assert_eq!(tile.0, first, "{rule:?}: the commit is of another step");
+            for _ in 0..2 {
+                push(rule, &mut tile, TileUpdate::Commit { factor: 0.5 }, 0, &[]);
+                let halves: Vec<f32> = gradient.iter().map(|gradient| gradient * 0.5).collect();
+                if tile.0 != at_once.0 && at_once.0 == first {
+                    push(rule, &mut at_once, TileUpdate::AtOnce, 0, &halves);
+                }
+                let updated = rule.state_len(DIM);
+                assert_eq!((&tile.0, &tile.1[..updated]), (&at_once.0, &at_once.1[..updated]), "{rule:?}");
+            }
+            assert_ne!(tile.0, first);
+        }
     }
 }

@@ -13,11 +13,31 @@ pub struct PushStep {
     pub number: u64,
     /// The push's share of the step's samples, 0 to 1.
     pub share: f32,
+    /// What becomes of the gradients of tiles.
+    pub tiles: TileUpdate,
+}
+
+/// What a push does with the gradients of rows that are tiles of a dense network. A table that stages gradients takes all three,
+/// other tables take [`Self::AtOnce`] alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum TileUpdate {
+    /// Updates the tiles.
+    #[default]
+    AtOnce,
+    /// Keeps the gradients in their tiles until the step is committed. A gradient that is there already is replaced: its step was
+    /// given up.
+    Stage,
+    /// Updates the tiles with the gradients that this step has staged, times the factor. A tile without such a gradient stays as it
+    /// is, so a second commit changes nothing. The push has no gradients of its own.
+    Commit {
+        /// Factor of the gradients, above 0 and at most 1: that of clipping by the norm.
+        factor: f32,
+    },
 }
 
 impl From<u64> for PushStep {
     /// A push with all samples of a step.
     fn from(number: u64) -> Self {
-        Self { number, share: 1.0 }
+        Self { number, share: 1.0, tiles: TileUpdate::AtOnce }
     }
 }

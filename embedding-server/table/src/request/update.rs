@@ -26,7 +26,7 @@ impl<'a> RowUpdate<'a> {
             buffer.resize(layout.dim, 0.0);
         }
         let noise = StepNoise::new(layout.seed, layout.table, step.number);
-        Self { layout, step, optimizer: layout.optimizer.at(rate), rate, noise, weights: buffer }
+        Self { layout, step, optimizer: layout.optimizer.at(rate).for_tiles(step), rate, noise, weights: buffer }
     }
 
     /// The number of the step.
@@ -205,7 +205,7 @@ mod tests {
                 for number in 0..100 {
                     for share in shares {
                         // The gradient of the loss is 0, so only decay moves the row.
-                        let step = PushStep { number, share: *share };
+                        let step = PushStep { share: *share, ..number.into() };
                         RowUpdate::new(layout, step, &mut buffer).apply_late(&mut slot, 3, &[0.0; 8]);
                     }
                 }

@@ -3,15 +3,16 @@
 use std::sync::{Arc, Mutex};
 
 use zagros_job::{
-    DenseOptimizer, ExpertLayers, Job, Model, Parametrization, Schedule, StreamedLayer, StreamedTensor, Structure,
-    WeightStore,
+    DenseOptimizer, ExpertLayers, Job, Model, NonFinitePolicy, Parametrization, Schedule, StreamedLayer,
+    StreamedTensor, Structure, WeightStore,
 };
-use zagros_table::{LookupMode, PushStep, RequestBuffers, Table};
+use zagros_table::optimizer::dense::Staging;
+use zagros_table::{LookupMode, PushStep, RequestBuffers, Table, TileUpdate};
 use zagros_zip::ZipEq;
 
 use super::*;
 use crate::model::forward_backward::CHUNK;
-use crate::model::{DenseModel, LayerStore, LayerValues, PendingLayer};
+use crate::model::{DenseModel, GradientLimit, LayerStore, LayerValues, PendingLayer};
 use crate::testing::job;
 
 /// The tables of a server, called directly.
@@ -21,6 +22,9 @@ pub(crate) struct TileTables {
     layers: Vec<StreamedLayer>,
     /// Number of the first table.
     first: u32,
+    limit: GradientLimit,
+    update: TileUpdate,
+    squares: Mutex<f64>,
     log: Mutex<Vec<String>>,
 }
 
@@ -39,7 +43,9 @@ impl TileTables {
         let of_layers = tables.iter().enumerate().skip(job.tables.len());
         let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
         let (layers, first) = (job.streamed_layers(), job.tables.len() as u32);
-        Arc::new(Self { tables: tables.collect(), layers, first, log: Mutex::default() })
+        let update = if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
+        let (limit, squares, log) = (GradientLimit::of(job), Mutex::default(), Mutex::default());
+        Arc::new(Self { tables: tables.collect(), layers, first, limit, update, squares, log })
     }
 
     /// A tensor's table and rows.
@@ -66,23 +72,41 @@ impl TileTables {
 }
 
 impl LayerStore for TileTables {
-    fn pull(&self, layer: usize, mut into: LayerValues) -> Box<dyn PendingLayer> {
+    fn pull(&self, layer: usize, _: Purpose, mut into: LayerValues) -> Box<dyn PendingLayer> {
         self.log.lock().unwrap().push(format!("pull {layer}"));
         into.copy_from_slice(&self.read(layer));
         Box::new(Fetched(into))
     }
 
-    fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError> {
+    fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
+        if !self.limit.apply(&mut gradient) {
+            return Err(ModelError::LayerNotFinite { layer: self.layers[layer].name.clone() });
+        }
         self.log.lock().unwrap().push(format!("push {layer}"));
+        *self.squares.lock().unwrap() += gradient.iter().map(|gradient| f64::from(*gradient).powi(2)).sum::<f64>();
         let mut left = &gradient[..];
         for tensor in &self.layers[layer].tensors {
             let (part, others) = left.split_at(tensor.segment.range.len());
             let (table, ids) = self.rows(tensor);
             let mut gradients = part.to_vec();
             gradients.resize(ids.len() * table.dim(), 0.0);
-            let step = PushStep { number: step, share: 1.0 };
+            let step = PushStep { tiles: self.update, ..step.into() };
             table.push(&ids, &gradients, step, &mut RequestBuffers::default()).unwrap();
             left = others;
+        }
+        Ok(())
+    }
+
+    fn summed(&self) -> Result<f64, ModelError> {
+        Ok(std::mem::take(&mut *self.squares.lock().unwrap()))
+    }
+
+    fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
+        let tensors = self.layers.iter().flat_map(|layer| &layer.tensors).filter(|_| self.update == TileUpdate::Stage);
+        for tensor in tensors {
+            let (table, ids) = self.rows(tensor);
+            let step = PushStep { tiles: TileUpdate::Commit { factor }, ..step.into() };
+            table.push(&ids, &vec![0.0; ids.len() * table.dim()], step, &mut RequestBuffers::default()).unwrap();
         }
         Ok(())
     }
@@ -181,6 +205,33 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
     }
 }
 
+/// Gradients that are clipped by the norm of all wait in their tiles, and so do those of a batch that may be skipped.
+#[test]
+fn a_step_is_clipped_by_its_norm_or_skipped_as_a_whole() {
+    let mut job = with(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 2);
+    job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.01 };
+    job.train.updates.clip_norm = Some(0.05);
+    check(job.clone(), 64);
+    job.train.updates.non_finite = NonFinitePolicy::Skip;
+    let tiles = streamed(job.clone());
+    let store = TileTables::of(&tiles);
+    let mut resident = DenseModel::new(&job).unwrap();
+    let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
+    for (seed, bad) in [(1, None), (2, Some(f32::NAN)), (3, Some(f32::INFINITY)), (4, None)] {
+        let [mut numeric, embeddings, labels] = samples(&job, 64, seed);
+        numeric[5] = bad.unwrap_or(numeric[5]);
+        let before = store.all();
+        let expected = resident.step(&numeric, &embeddings, &labels).map_err(|error| error.to_string());
+        let found = far.step(&numeric, &embeddings, &labels).map_err(|error| error.to_string());
+        assert_eq!(expected.is_err(), bad.is_some());
+        assert_eq!(found.is_err(), bad.is_some(), "{found:?}");
+        assert_eq!(store.all() == before, bad.is_some(), "a batch that is skipped changes nothing");
+        let mut weights = vec![0.0; resident.weights()];
+        resident.copy_weights(&mut weights).unwrap();
+        assert!(bits(&store.all()) == bits(&weights), "after step {seed}");
+    }
+}
+
 /// A layer of several tiles, of which the last is not full.
 #[test]
 fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
@@ -231,12 +282,20 @@ impl PendingLayer for Lost {
 }
 
 impl LayerStore for Lossy {
-    fn pull(&self, layer: usize, into: LayerValues) -> Box<dyn PendingLayer> {
-        if layer == 1 { Box::new(Lost) } else { self.0.pull(layer, into) }
+    fn pull(&self, layer: usize, purpose: Purpose, into: LayerValues) -> Box<dyn PendingLayer> {
+        if layer == 1 { Box::new(Lost) } else { self.0.pull(layer, purpose, into) }
     }
 
     fn push(&self, layer: usize, step: u64, gradient: LayerValues) -> Result<(), ModelError> {
         self.0.push(layer, step, gradient)
+    }
+
+    fn summed(&self) -> Result<f64, ModelError> {
+        Ok(0.0)
+    }
+
+    fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
+        self.0.commit(step, factor)
     }
 
     fn settle(&self) -> Result<(), ModelError> {

@@ -38,7 +38,7 @@ fn push(table: &Table, rows: &[(u64, f32)], number: u64, share: f32) {
     // Eighths of integers, whose sums are exact in any order.
     let gradients: Vec<f32> =
         rows.iter().flat_map(|(_, value)| (0..DIM).map(move |index| value * (index as f32 - 1.0))).collect();
-    table.push(&ids, &gradients, PushStep { number, share }, &mut RequestBuffers::new()).unwrap();
+    table.push(&ids, &gradients, PushStep { share, ..number.into() }, &mut RequestBuffers::new()).unwrap();
 }
 
 /// Rows with their optimiser state.

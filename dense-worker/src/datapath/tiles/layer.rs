@@ -1,0 +1,258 @@
+//! The tiles of a layer, and the requests that fetch or push them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use zagros_embedding_client::{BatchRows, RoutedIds, TableIds, UniqueIds};
+use zagros_job::StreamedLayer;
+use zagros_protocol::TableId;
+use zagros_zip::ZipEq;
+
+/// Tiles of one request, at most 4 MiB of weights: a layer comes in several answers at once.
+const TILES_PER_REQUEST: usize = 16;
+
+/// A layer's tiles, in the order of its weights.
+#[derive(Debug)]
+pub(super) struct TiledLayer {
+    pub(super) name: String,
+    pub(super) weights: usize,
+    tensors: Vec<TiledTensor>,
+    /// All of them.
+    pub(super) whole: Arc<LayerPart>,
+}
+
+/// The tiles of one tensor.
+#[derive(Clone, Copy, Debug)]
+struct TiledTensor {
+    table: u32,
+    dim: usize,
+    /// The first weight in the layer.
+    first: usize,
+    weights: usize,
+}
+
+/// One rank's share of a layer: whole tiles that follow each other.
+#[derive(Debug)]
+pub(super) struct LayerPart {
+    pub(super) requests: Vec<TileRequest>,
+}
+
+/// Some tiles of a layer.
+#[derive(Debug)]
+pub(super) struct TileRequest {
+    pub(super) ids: RoutedIds,
+    /// For each table of the ids: the weights of the layer that its tiles hold, without what fills a tile up.
+    weights: Vec<Range<usize>>,
+    /// Whether the tiles lie in the layer as they do in their tables.
+    is_whole: bool,
+}
+
+impl TiledLayer {
+    pub(super) fn of(layer: &StreamedLayer) -> Self {
+        let (mut tensors, mut first) = (Vec::with_capacity(layer.tensors.len()), 0);
+        for tensor in &layer.tensors {
+            let weights = tensor.segment.range.len();
+            tensors.push(TiledTensor { table: tensor.table, dim: tensor.tiles.dim, first, weights });
+            first += weights;
+        }
+        let whole = Arc::new(LayerPart::of(&tensors, &(0..first)));
+        Self { name: layer.name.clone(), weights: first, tensors, whole }
+    }
+
+    /// Where each rank's part of the weights begins, and where the last one ends: `[world + 1]`. Parts are whole tiles of nearly
+    /// equally many weights.
+    pub(super) fn bounds(&self, world: usize) -> Vec<usize> {
+        let starts: Vec<usize> = self.tensors.iter().flat_map(TiledTensor::starts).chain([self.weights]).collect();
+        let nearest = |rank: usize| {
+            let wanted = self.weights * rank / world;
+            let place = starts.partition_point(|start| *start < wanted);
+            let before = starts[place.saturating_sub(1)];
+            if wanted - before.min(wanted) < starts[place] - wanted { before } else { starts[place] }
+        };
+        (0..=world).map(nearest).collect()
+    }
+
+    /// The tiles of these weights, which begin and end between tiles.
+    pub(super) fn part(&self, weights: &Range<usize>) -> LayerPart {
+        LayerPart::of(&self.tensors, weights)
+    }
+}
+
+impl TiledTensor {
+    /// The first weight of each tile.
+    fn starts(&self) -> impl Iterator<Item = usize> {
+        (self.first..self.first + self.weights).step_by(self.dim)
+    }
+}
+
+impl LayerPart {
+    fn of(tensors: &[TiledTensor], weights: &Range<usize>) -> Self {
+        let (mut requests, mut request, mut ends) = (Vec::new(), RequestTiles::default(), RequestTiles::default());
+        for tensor in tensors {
+            let end = tensor.first + tensor.weights;
+            let own = tensor.starts().enumerate().filter(|(_, start)| weights.contains(start));
+            let (whole, partial): (Vec<_>, Vec<_>) = own.partition(|(_, start)| start + tensor.dim <= end);
+            let mut whole = &whole[..];
+            while !whole.is_empty() {
+                let (tiles, others) = whole.split_at(whole.len().min(TILES_PER_REQUEST - request.tiles));
+                request.add(tensor, tiles, end);
+                whole = others;
+                if request.tiles == TILES_PER_REQUEST {
+                    requests.push(std::mem::take(&mut request).close());
+                }
+            }
+            ends.add(tensor, &partial, end);
+        }
+        let others = [request, ends].into_iter().filter(|request| request.tiles > 0);
+        requests.extend(others.map(RequestTiles::close));
+        Self { requests }
+    }
+}
+
+/// A request while tiles are added.
+#[derive(Default)]
+struct RequestTiles {
+    tables: Vec<TableIds>,
+    weights: Vec<Range<usize>>,
+    tiles: usize,
+}
+
+impl RequestTiles {
+    /// Adds tiles of a tensor that ends at the weight `end`, each by its number and its first weight.
+    fn add(&mut self, tensor: &TiledTensor, tiles: &[(usize, usize)], end: usize) {
+        let (Some((_, first)), Some((_, last))) = (tiles.first(), tiles.last()) else { return };
+        let ids = tiles.iter().map(|(tile, _)| *tile as u64).collect();
+        self.tables.push(TableIds::rows(TableId(tensor.table), tensor.dim as u32, ids));
+        self.weights.push(*first..end.min(last + tensor.dim));
+        self.tiles += tiles.len();
+    }
+
+    fn close(self) -> TileRequest {
+        let lengths = self.tables.iter().map(|table| table.ids.len() * table.dim as usize);
+        let is_whole = lengths.zip_eq(&self.weights).all(|(length, weights)| length == weights.len());
+        TileRequest { ids: UniqueIds { tables: self.tables }.into(), weights: self.weights, is_whole }
+    }
+}
+
+impl TileRequest {
+    /// Has `write` write the weights of an answer, table after table, to their places in the layer.
+    pub(super) fn take<E>(
+        &self,
+        layer: &mut [f32],
+        write: impl FnOnce(&mut [&mut [f32]]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.is_whole {
+            return write(&mut slices_of(layer, &self.weights));
+        }
+        let mut rows = BatchRows::zeroed(&self.ids);
+        write(&mut rows.slices_mut())?;
+        for (values, range) in rows.tables.iter().zip_eq(&self.weights) {
+            let weights = &mut layer[range.clone()];
+            weights.copy_from_slice(&values[..weights.len()]);
+        }
+        Ok(())
+    }
+
+    /// The gradients of this request's tiles, table after table.
+    pub(super) fn give<'a>(&self, gradient: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
+        let of = |(table, range): (&TableIds, &Range<usize>)| {
+            let (values, length) = (&gradient[range.clone()], table.ids.len() * table.dim as usize);
+            if values.len() == length {
+                return Cow::Borrowed(values);
+            }
+            // Zeros for what fills the tile up.
+            let mut filled = values.to_vec();
+            filled.resize(length, 0.0);
+            Cow::Owned(filled)
+        };
+        self.ids.tables.iter().zip_eq(&self.weights).map(of).collect()
+    }
+}
+
+/// These parts of all values. They ascend and do not overlap.
+fn slices_of<'a>(mut values: &'a mut [f32], parts: &[Range<usize>]) -> Vec<&'a mut [f32]> {
+    let mut start = 0;
+    let mut slices = Vec::with_capacity(parts.len());
+    for part in parts {
+        let (before, after) = std::mem::take(&mut values).split_at_mut(part.end - start);
+        slices.push(&mut before[part.start - start..]);
+        (values, start) = (after, part.end);
+    }
+    slices
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn layer(tensors: &[(usize, usize)]) -> TiledLayer {
+        let (mut made, mut first) = (Vec::new(), 0);
+        for (table, (dim, weights)) in tensors.iter().enumerate() {
+            made.push(TiledTensor { table: table as u32, dim: *dim, first, weights: *weights });
+            first += weights;
+        }
+        let whole = Arc::new(LayerPart::of(&made, &(0..first)));
+        TiledLayer { name: "top.0".to_owned(), weights: first, tensors: made, whole }
+    }
+
+    /// The weights of all requests of a part, and its tiles as (table, id), both ascending.
+    fn content(part: &LayerPart) -> (Vec<usize>, Vec<(u32, u64)>) {
+        let weights = part.requests.iter().flat_map(|request| request.weights.iter().cloned().flatten());
+        let tables = part.requests.iter().flat_map(|request| request.ids.tables.iter());
+        let tiles = tables.flat_map(|table| table.ids.iter().map(|id| (table.table.0, *id)));
+        let (mut weights, mut tiles): (Vec<_>, Vec<_>) = (weights.collect(), tiles.collect());
+        weights.sort_unstable();
+        tiles.sort_unstable();
+        (weights, tiles)
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_the_layer_in_whole_tiles(
+            tensors in prop::collection::vec((1_usize..20, 1_usize..900), 1..4),
+            world in 1_usize..7,
+        ) {
+            let layer = layer(&tensors);
+            let (all, tiles) = content(&layer.whole);
+            prop_assert_eq!(&all, &(0..layer.weights).collect::<Vec<_>>());
+            let bounds = layer.bounds(world);
+            prop_assert_eq!((bounds.len(), bounds[0], bounds[world]), (world + 1, 0, layer.weights));
+            let (mut found, mut found_tiles) = (Vec::new(), Vec::new());
+            for rank in bounds.windows(2) {
+                let part = layer.part(&(rank[0]..rank[1]));
+                let (weights, tiles) = content(&part);
+                prop_assert_eq!(&weights, &(rank[0]..rank[1]).collect::<Vec<_>>());
+                let largest = part.requests.iter().map(|request| request.ids.tables.iter().map(|table| table.ids.len()).sum());
+                prop_assert!(largest.max().unwrap_or(0_usize) <= TILES_PER_REQUEST.max(tensors.len()));
+                // A part has its share of the weights, to half a tile at each end.
+                let widest = tensors.iter().map(|(dim, _)| *dim).max().unwrap_or(0);
+                prop_assert!((rank[1] - rank[0]).abs_diff(layer.weights / world) <= widest + 1);
+                found.extend(weights);
+                found_tiles.extend(tiles);
+            }
+            prop_assert_eq!((found, found_tiles), (all, tiles));
+        }
+    }
+
+    #[test]
+    fn weights_go_to_tiles_and_come_back() {
+        let layer = layer(&[(4, 10), (2, 3)]);
+        let gradient: Vec<f32> = (0..13_u16).map(f32::from).collect();
+        let [whole, ends] = &layer.whole.requests[..] else { panic!("{:?}", layer.whole) };
+        let given = [whole, ends].map(|request| request.give(&gradient));
+        assert_eq!(given[0], [vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], vec![10.0, 11.0]]);
+        assert_eq!(given[1], [vec![8.0, 9.0, 0.0, 0.0], vec![12.0, 0.0]]);
+        let mut back = vec![-1.0; 13];
+        for (request, given) in [whole, ends].into_iter().zip_eq(&given) {
+            let write = |tables: &mut [&mut [f32]]| {
+                tables.iter_mut().zip_eq(given).for_each(|(table, values)| table.copy_from_slice(values));
+                Ok::<_, ()>(())
+            };
+            request.take(&mut back, write).unwrap();
+        }
+        assert_eq!(back, gradient);
+    }
+}
