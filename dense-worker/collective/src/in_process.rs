@@ -167,10 +167,11 @@ impl Collective for InProcessRank {
     fn reduce_scatter_sum(&mut self, mut values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError> {
         check_bounds(bounds, self.world, values.len())?;
         let own = bounds[self.rank]..bounds[self.rank + 1];
-        let all = self.exchange("a reduce-scatter", bytemuck::cast_slice(&values).to_vec())?;
+        let (first, end) = (bounds[0], bounds[self.world]);
+        let all = self.exchange("a reduce-scatter", bytemuck::cast_slice(&values[first..end]).to_vec())?;
         values[own.clone()].fill(0.0);
         for brought in all {
-            let part = &brought.as_chunks::<4>().0[own.clone()];
+            let part = &brought.as_chunks::<4>().0[own.start - first..own.end - first];
             values[own.clone()].iter_mut().zip_eq(part).for_each(|(sum, word)| *sum += f32::from_ne_bytes(*word));
         }
         Ok(values)

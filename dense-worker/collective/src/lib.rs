@@ -74,7 +74,7 @@ pub trait Collective: Send {
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
 
     /// Makes this rank's part of the values its sum over all ranks. The other parts hold anything then. Rank r's part is
-    /// `bounds[r] .. bounds[r + 1]`; all ranks give the same bounds. Parts are added in the order of the ranks, so a sum has the same
+    /// `bounds[r] .. bounds[r + 1]`. All ranks give parts of the same lengths, which may begin elsewhere in their values. Parts are added in the order of the ranks, so a sum has the same
     /// bits in every run.
     ///
     /// # Errors

@@ -88,19 +88,22 @@ fn check(group: &mut dyn Collective, length: usize) {
     group.barrier().unwrap();
 }
 
-/// Parts of different lengths behind two values that belong to nobody; the first rank's is empty.
+/// Parts of different lengths behind some values that belong to nobody, on each rank another number; the first rank's part is empty.
 fn check_parts(group: &mut dyn Collective, length: usize) {
     let (rank, world) = (group.rank(), group.world());
-    let bounds: Vec<usize> = (0..=world).map(|of| 2 + length * of * of.saturating_sub(1) / (world * world)).collect();
-    let (own, plain) = (bounds[rank]..bounds[rank + 1], values((1..=world).sum::<usize>() - 1, length + 2));
-    let sums = group.reduce_scatter_sum(values(rank, length + 2), &bounds).unwrap();
+    let start = 2 + rank;
+    let ends = (0..=world).map(|of| length * of * of.saturating_sub(1) / (world * world));
+    let bounds: Vec<usize> = ends.map(|end| start + end).collect();
+    let placed = |values: Vec<f32>| [vec![-1.0; start], values].concat();
+    let (own, end) = (bounds[rank]..bounds[rank + 1], bounds[world]);
+    let plain = placed(values((1..=world).sum::<usize>() - 1, length));
+    let sums = group.reduce_scatter_sum(placed(values(rank, length)), &bounds).unwrap();
     assert_eq!(sums[own.clone()], plain[own.clone()], "rank {rank} of {world}, {length} values");
-    let mut mine = vec![-1.0; length + 2];
+    let mut mine = vec![-1.0; start + length];
     mine[own.clone()].copy_from_slice(&plain[own]);
     let all = group.all_gather_parts(mine, &bounds).unwrap();
-    let end = bounds[world];
-    assert_eq!(all[bounds[0]..end], plain[bounds[0]..end], "rank {rank} of {world}, {length} values");
-    assert!(all[..bounds[0]].iter().chain(&all[end..]).all(|value| *value == -1.0));
+    assert_eq!(all[..end], plain[..end], "rank {rank} of {world}, {length} values");
+    assert!(all[end..].iter().all(|value| *value == -1.0));
     if world > 1 {
         let refused = group.all_gather_parts(vec![0.0], &[0, 2]).unwrap_err();
         assert!(refused.to_string().contains("parts"), "{refused}");

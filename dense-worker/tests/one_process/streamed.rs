@@ -128,3 +128,24 @@ async fn a_checkpoint_of_tiles_goes_on_with_other_numbers_of_servers_and_workers
         assert_eq!(samples(streamed), samples(resident));
     }
 }
+
+/// The servers keep the gradients of a step until all are known.
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_are_clipped_by_the_norm_of_all_layers_at_the_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    for workers in [1, 2] {
+        let job = |weights, norm: &str| {
+            with_workers(folder.path(), workers, &[weights, norm, "cluster.servers=2", "train.non_finite=skip"])
+        };
+        let (_, unclipped, _) = train_with(workers, job(STREAMED, "train.clip_norm=1e6")).await;
+        let norm = "train.clip_norm=0.01";
+        let (_, expected, _) = train_with(workers, job("train.weights=resident", norm)).await;
+        let (streamed, found, run) = train_with(workers, job(STREAMED, norm)).await;
+        for (expected, found) in expected.steps().iter().zip_eq(found.steps()) {
+            let difference = (expected.loss - found.loss).abs();
+            assert!(difference < 1e-6, "{workers} workers, step {}: {difference}", expected.step);
+        }
+        assert_ne!(unclipped.losses().last(), found.losses().last(), "the norm is never reached");
+        assert_eq!(Some(evaluate(&run, &[], None).await.unwrap()), streamed.evaluation);
+    }
+}

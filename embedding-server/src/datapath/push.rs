@@ -254,6 +254,23 @@ mod tests {
     }
 
     #[test]
+    fn a_table_that_stages_nothing_refuses_to_and_odd_factors_are_refused() {
+        let service = placed(1, 0);
+        let first = read(&service, &[(ITEM, &[5])]);
+        let stage = PushRequest { tiles: 1, ..push_of(&[(ITEM, &[5])], 1, 0.5) };
+        let refusal = push(&service, &stage).unwrap_err();
+        assert!(refusal.message.contains("neither stages nor commits"), "{refusal}");
+        for (tiles, factor, expected) in [(2, 0.0, "a factor of 0"), (2, f32::NAN, "NaN"), (3, 0.0, "does 3 with tiles")] {
+            let gradients = Bytes::new();
+            let refusal = push(&service, &PushRequest { tiles, factor, gradients, ..stage.clone() }).unwrap_err();
+            assert!(refusal.kind == RefusalKind::Invalid && refusal.message.contains(expected), "{refusal}");
+        }
+        let with_gradients = push(&service, &PushRequest { tiles: 2, factor: 1.0, ..stage }).unwrap_err();
+        assert!(with_gradients.message.contains("gradients: expected 0 bytes"), "{with_gradients}");
+        assert_eq!(read(&service, &[(ITEM, &[5])]), first);
+    }
+
+    #[test]
     fn gradients_of_an_id_that_is_named_twice_are_summed() {
         let service = placed(1, 0);
         let first = read(&service, &[(ITEM, &[5])]);

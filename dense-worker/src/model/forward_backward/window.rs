@@ -284,7 +284,11 @@ impl LayerWindow {
     fn fetch(&self, state: &mut WindowState, number: UseNumber) {
         let is_near = state.is_near(number);
         let Some(layer) = state.order().get(number).copied().filter(|_| is_near) else { return };
-        if !state.is_kept(number) && !state.is_learning && !state.held.contains_key(&number) && !state.users.contains_key(&number) {
+        if !state.is_kept(number)
+            && !state.is_learning
+            && !state.held.contains_key(&number)
+            && !state.users.contains_key(&number)
+        {
             let coming = self.pull(layer, state.traversal.purpose);
             state.held.insert(number, LayerPresence::Coming(coming));
         }
