@@ -31,18 +31,18 @@ JOBS = [
 # Factors of a row, and most of them in a term of the teacher.
 FACTORS, ORDER = 8, 3
 
-# Sizes of the family, whose widths double or nearly so, and the next one. Narrower networks differ more by their seeds than by their size.
-SIZES, NEXT = "625,1.3k,2.7k,5.6k", "18k"
+# Sizes of the family and the next one, in equal steps. Narrower networks differ more by their seeds than by their size.
+SIZES, NEXT = "250,560,1250,2800", "6300"
 
 # Small embeddings, so that the smallest networks are narrow; an average of the weights, which seeds change less than the last weights.
-CHANGES = ["train.batch_size=256", "embedding.dim=4", "train.ema=0.998"]
+CHANGES = ["train.batch_size=128", "embedding.dim=4", "train.ema=0.999"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zagros", default="target/release/zagros")
     parser.add_argument("--folder", default="scaling-law-jobs", type=pathlib.Path)
-    parser.add_argument("--rows", default=1_500_000, type=int)
+    parser.add_argument("--rows", default=1_000_000, type=int)
     parser.add_argument("--seeds", default=4, type=int)
     parser.add_argument("--set", action="append", default=CHANGES)
     parser.add_argument("--jobs", default=2, type=int)

@@ -61,7 +61,8 @@ impl RateLimits {
             bound(RateLimit::Cores { group: group.name.clone() }, group.cores * group.count / cpu);
             let reduced = work.reduce_bytes(workers);
             // Streamed weights leave the servers once for all workers, which pass them on.
-            let once = if work.traffic.is_streamed { work.traffic.pulled / work.batch * (1.0 - 1.0 / workers) } else { 0.0 };
+            let once =
+                if work.traffic.is_streamed { work.traffic.pulled / work.batch * (1.0 - 1.0 / workers) } else { 0.0 };
             let moved = work.bytes_up.max(work.bytes_down);
             let bytes = of_workers * (moved + reduced) + of_servers * (moved - once);
             if servers > 0.0 {

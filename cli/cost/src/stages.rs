@@ -273,7 +273,11 @@ impl StreamTimes {
         // The servers send the weights once and receive the gradients once, whatever the number of workers.
         let served = (moved + update) * server_core / workers.max(1.0);
         let threads = servers * (server.threads.server as f64).min(server.cores).max(1.0);
-        Self { worker: moved * core / work.batch, server: served / work.batch, wall: (bytes / link).max(served / threads) }
+        Self {
+            worker: moved * core / work.batch,
+            server: served / work.batch,
+            wall: (bytes / link).max(served / threads),
+        }
     }
 }
 

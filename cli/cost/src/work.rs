@@ -188,8 +188,9 @@ mod tests {
         assert_eq!((streamed.traffic.pulled, streamed.traffic.pushed), (4.0 * (2.0 * weights - last), 4.0 * weights));
         let resident = work(&["train.batch_size=100"]);
         assert!(!resident.traffic.is_streamed && resident.traffic.bytes() == streamed.traffic.bytes());
-        assert_eq!(streamed.bytes_down - resident.bytes_down, streamed.traffic.pulled / 100.0);
-        assert_eq!(streamed.bytes_up - resident.bytes_up, streamed.traffic.pushed / 100.0);
+        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed) - of(&resident))).round();
+        assert_eq!(more(|work| work.bytes_down), streamed.traffic.pulled);
+        assert_eq!(more(|work| work.bytes_up), streamed.traffic.pushed);
         let half = work(&["train.weights=streamed", "cluster.wire=bf16"]);
         assert_eq!(half.traffic.bytes(), streamed.traffic.bytes() / 2.0);
         // The servers run the optimiser, so workers add nothing up among themselves.

@@ -77,8 +77,9 @@ impl Need {
         }
         let per_weight = (of_dense / self.weights.max(1)).max(1);
         let fitting = ModelSize(limit.bytes.saturating_sub(self.at_least() - of_dense) / per_weight);
-        let smaller =
-            format!("make the layers in [model] narrower, or choose a model.size of up to {fitting}, or give it more memory");
+        let smaller = format!(
+            "make the layers in [model] narrower, or choose a model.size of up to {fitting}, or give it more memory"
+        );
         match self.holding {
             WeightHolding::Resident { streamed: Some(bytes) } if bytes <= limit.bytes => {
                 format!("set train.weights = \"streamed\", with which it needs {}; or {smaller}", HumanBytes(bytes))
@@ -150,8 +151,10 @@ mod tests {
         Some(MemoryLimit { bytes, bound: MemoryBound::Machine })
     }
 
-    fn refused(need: &Need, bytes: u64) -> String {
-        format!("{:?}", need.check(limit(bytes)).unwrap_err()).split_whitespace().collect::<Vec<_>>().join(" ")
+    /// The message of a refusal, without the lines that it is broken into.
+    fn refused(need: &Need, limit: Option<MemoryLimit>) -> String {
+        let text = format!("{:?}", need.check(limit).unwrap_err());
+        text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -159,10 +162,10 @@ mod tests {
         let batches = need(&["train.batch_size=1000000", "train.staleness=15"]);
         assert_eq!(batches.batches, 16 * 1_000_000 * 26 * 16 * 8);
         assert!(batches.check(limit(64 * GIB)).is_ok() && batches.check(None).is_ok());
-        let message = refused(&batches, 23 * GIB);
+        let message = refused(&batches, limit(23 * GIB));
         assert!(message.contains("23.00 GiB") && message.contains("lower train.batch_size"), "{message}");
         let network = need(&["model={kind='wukong', bottom=[40000, 40000]}"]);
-        let message = refused(&network, 23 * GIB);
+        let message = refused(&network, limit(23 * GIB));
         assert!(message.contains("narrower") && !message.contains("streamed"), "{message}");
         let named = network.at_least() - 23 * GIB;
         assert!(message.contains(&format!("{} too little", HumanBytes(named))), "{message}");
@@ -178,8 +181,9 @@ mod tests {
         let streamed = need(&[cold.as_slice(), &["train.weights=streamed"]].concat());
         let between = (resident.at_least() + streamed.at_least()) / 2;
         assert!(streamed.check(limit(between)).is_ok());
-        let message = refused(&resident, between);
-        let needed = format!("set train.weights = \"streamed\", with which it needs {}", HumanBytes(streamed.at_least()));
+        let message = refused(&resident, limit(between));
+        let needed =
+            format!("set train.weights = \"streamed\", with which it needs {}", HumanBytes(streamed.at_least()));
         assert!(message.contains(&needed), "{message}");
     }
 
@@ -187,15 +191,18 @@ mod tests {
     fn a_network_that_fits_in_no_way_says_by_how_much_in_each() {
         let resident = need(&[LARGE, "train.threads=1"]);
         let streamed = need(&[LARGE, "train.threads=1", "train.weights=streamed"]);
-        let message = refused(&resident, GIB);
+        let message = refused(&resident, limit(GIB));
         assert!(message.contains(&format!("{} too little", HumanBytes(resident.at_least() - GIB))), "{message}");
-        assert!(message.contains(&format!("{} too little as well", HumanBytes(streamed.at_least() - GIB))), "{message}");
+        assert!(
+            message.contains(&format!("{} too little as well", HumanBytes(streamed.at_least() - GIB))),
+            "{message}"
+        );
         // Most of it is at the servers, which have a disk.
-        let message = refused(&streamed, GIB);
+        let message = refused(&streamed, limit(GIB));
         assert!(message.contains(&format!("{} too little", HumanBytes(streamed.at_least() - GIB))), "{message}");
         assert!(message.contains("set cluster.memory and cluster.cold_folder"), "{message}");
         let large_batch = need(&[LARGE, "train.threads=1", "train.weights=streamed", "train.batch_size=30000"]);
-        assert!(refused(&large_batch, GIB).contains("lower train.batch_size"), "{}", refused(&large_batch, GIB));
+        assert!(refused(&large_batch, limit(GIB)).contains("lower train.batch_size"), "{}", refused(&large_batch, limit(GIB)));
     }
 
     #[test]
@@ -203,8 +210,7 @@ mod tests {
         let with = |memory: &str| need(&[LARGE, "train.threads=1", "train.weights=streamed", memory]);
         assert!(with("train.memory=1GiB").check(None).is_ok());
         // Two layers of 64 MiB with their gradients, and the first one's gradient in another form.
-        let message = format!("{:?}", with("train.memory=200MiB").check(None).unwrap_err());
-        let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        let message = refused(&with("train.memory=200MiB"), None);
         assert!(message.contains("train.memory is 200.00 MiB: 62.75 MiB too little"), "{message}");
     }
 
@@ -216,7 +222,7 @@ mod tests {
         let formula = 2.0 * 26.0 * 2.0 * 1.0_f64.exp() / 1e-6 * 5.0;
         assert!((need.sketches as f64 / formula - 1.0).abs() < 1e-3, "{} {formula}", need.sketches);
         assert!(need.check(limit(64 * GIB)).is_ok());
-        assert!(refused(&need, GIB).contains("raise `error`"), "{}", refused(&need, GIB));
+        assert!(refused(&need, limit(GIB)).contains("raise `error`"), "{}", refused(&need, limit(GIB)));
     }
 
     #[test]

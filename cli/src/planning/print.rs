@@ -7,7 +7,7 @@ use zagros_cost::{Calibration, DataShape, Forecast, MachineGroup, Machines, Role
 use zagros_job::{Job, Table};
 use zagros_shell::out;
 
-use super::streaming::StreamingBalance;
+use super::streaming::{StreamingBalance, short};
 
 /// All that a forecast says.
 #[derive(Debug, Serialize)]
@@ -130,7 +130,11 @@ impl PlanFigures {
             streaming: memory.is_streamed().then(|| StreamingBalance::of(forecast).in_words()),
             workers_that_pay: scaling.workers,
             samples_per_second_with_them: scaling.samples_per_second,
-            too_little_memory: too_little(memory, machines, server_rows(job, machines, rows).map_or(0.0, |(rows, _)| rows)),
+            too_little_memory: too_little(
+                memory,
+                machines,
+                server_rows(job, machines, rows).map_or(0.0, |(rows, _)| rows),
+            ),
             samples: epoch.map(|epoch| epoch.samples),
             hours: epoch.map(|epoch| epoch.hours),
             money: epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0),
@@ -348,15 +352,6 @@ fn count(value: f64) -> String {
 
 fn bytes(value: f64) -> String {
     HumanBytes(value.max(0.0) as u64).to_string()
-}
-
-/// Three digits and a letter: `1.23 M`.
-pub(super) fn short(value: f64) -> String {
-    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    match units.into_iter().find(|(size, _)| value >= *size) {
-        Some((size, letter)) => format!("{:.2} {letter}", value / size),
-        None => format!("{value:.0} "),
-    }
 }
 
 fn time(hours: f64) -> String {

@@ -36,7 +36,7 @@ impl StreamingBalance {
 
     /// What a step moves and computes.
     fn amounts(&self) -> String {
-        format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), super::print::short(self.flop))
+        format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), short(self.flop))
     }
 
     /// Whether one hides behind the other.
@@ -69,8 +69,20 @@ pub(crate) fn announcement(job: &Job, machine: &Machine) -> Option<String> {
     Some(if is_calibrated {
         format!("streamed weights, by the calibration of this machine: {}", balance.in_words())
     } else {
-        format!("streamed weights: {}; `zagros calibrate` finds out whether one hides behind the other", balance.amounts())
+        format!(
+            "streamed weights: {}; `zagros calibrate` finds out whether one hides behind the other",
+            balance.amounts()
+        )
     })
+}
+
+/// Three digits and a letter: `1.23 M`.
+pub(super) fn short(value: f64) -> String {
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    match units.into_iter().find(|(size, _)| value >= *size) {
+        Some((size, letter)) => format!("{:.2} {letter}", value / size),
+        None => format!("{value:.0} "),
+    }
 }
 
 #[cfg(test)]
@@ -100,7 +112,11 @@ mod tests {
         let (small, large) = (balance(16), balance(8192));
         assert_eq!(small.bytes, large.bytes);
         assert!(small.waiting > 0.0 && large.waiting == 0.0, "{small:?} {large:?}");
-        assert!(large.in_words().contains("arrive while the worker computes, as a batch of 8,192"), "{}", large.in_words());
+        assert!(
+            large.in_words().contains("arrive while the worker computes, as a batch of 8,192"),
+            "{}",
+            large.in_words()
+        );
         assert!(small.in_words().contains("waits for weights") && small.in_words().contains("raise train.batch_size"));
     }
 

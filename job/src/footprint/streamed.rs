@@ -17,6 +17,13 @@ const WORKER_COPIES: u64 = 6;
 /// As above, in a server process, whose threads answer several requests at once.
 const SERVER_COPIES: u64 = 18;
 
+/// Freed memory that the allocator keeps for each further thread of a step, at most: its heaps have so many bytes. Pieces of more than
+/// `LARGEST_KEPT` go back to the system.
+const HEAP: u64 = 64 << 20;
+const LARGEST_KEPT: u64 = 32 << 20;
+/// Pieces as large as the largest layer that a thread frees.
+const FREED: u64 = 12;
+
 /// Bytes with streamed weights, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamedFootprint {
@@ -26,6 +33,8 @@ pub struct StreamedFootprint {
     pub activations: u64,
     /// In a worker: tiles in messages.
     pub messages: u64,
+    /// In a worker: freed memory of threads, which the allocator keeps.
+    kept: u64,
     /// In a server process: tiles in messages.
     pub server_messages: u64,
     /// In all servers together: weights and optimiser state, and staged gradients where a step may be clipped or given up as a whole.
@@ -36,7 +45,7 @@ impl StreamedFootprint {
     /// Of a worker.
     #[must_use]
     pub fn worker(&self) -> u64 {
-        self.layers + self.activations + self.messages
+        self.layers + self.activations + self.messages + self.kept
     }
 }
 
@@ -52,7 +61,9 @@ impl Job {
     pub fn streamed_footprint_with(&self, threads: usize) -> Option<StreamedFootprint> {
         let (layout, threads) = (self.dense_layout()?, threads.max(1) as u64);
         let sizes: Vec<u64> = weights(&layout).map(DenseTensor::len).collect();
-        let under_way = (VALUE * largest(sizes.iter().copied())).min(UNDER_WAY);
+        let largest_layer = VALUE * largest(sizes.iter().copied());
+        let under_way = largest_layer.min(UNDER_WAY);
+        let kept = if largest_layer > LARGEST_KEPT { 0 } else { (FREED * largest_layer).min(HEAP) };
         // A first layer has no layer before it.
         let pairs = sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied());
         let layers = (1 + threads) * largest(pairs) + threads * largest(weights(&layout).map(aligned_values));
@@ -63,6 +74,7 @@ impl Job {
             layers: VALUE * layers,
             activations: VALUE * threads * self.rows_of_thread(threads) * self.values_of_sample(&layout),
             messages: WORKER_COPIES * under_way,
+            kept: (threads - 1) * kept,
             server_messages: SERVER_COPIES * under_way,
             store: VALUE * store * layout.parameters(),
         })
@@ -74,11 +86,14 @@ impl Job {
         batch.div_ceil(threads).max(batch.min(LEAST)).next_multiple_of(BLOCK)
     }
 
-    /// Values that a step keeps for a sample: outputs and slopes of each layer, and the inputs and their slopes.
+    /// Values that a step keeps for a sample: outputs and slopes of each layer, and the widest input that is no layer's output, with its
+    /// slopes.
     fn values_of_sample(&self, layout: &DenseLayout) -> u64 {
-        let read = weights(layout).filter(|tensor| tensor.inputs.power == 0).map(|tensor| tensor.inputs.size);
+        let shapes: Vec<[u64; 2]> = weights(layout).map(|tensor| [tensor.inputs.size, tensor.outputs.size]).collect();
+        let others = shapes.windows(2).filter(|pair| pair[1][0] != pair[0][1]).map(|pair| pair[1][0]);
+        let inputs = shapes.first().map(|first| first[0]).into_iter().chain(others);
         let dropped = u64::from(self.model.dropout() > 0.0);
-        (2 + dropped) * outputs(layout).sum::<u64>() + 2 * largest(read).next_multiple_of(LINE)
+        (2 + dropped) * outputs(layout).sum::<u64>() + 2 * largest(inputs).next_multiple_of(LINE)
     }
 }
 
@@ -112,6 +127,7 @@ mod tests {
         let two = of("[train]\nthreads = 2\n");
         assert_eq!(two.layers, 4 * (3 * (429 * 64 + 64 * 32) + 2 * 64 * 432));
         assert_eq!(adam.worker(), adam.layers + adam.activations + adam.messages);
+        assert_eq!(two.worker(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
     }
 
     #[test]

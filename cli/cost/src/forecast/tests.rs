@@ -90,7 +90,8 @@ fn workers_stop_paying_where_the_servers_are_full() {
 
 /// Three machines with a network of so many Gbit a second.
 fn streaming(sets: &[&str], gbit: f64) -> Forecast {
-    let described = CLUSTER.replace("cores = 16", &format!("cores = 16\nnetwork_gbit = {gbit}")).replace("count = 4", "");
+    let described =
+        CLUSTER.replace("cores = 16", &format!("cores = 16\nnetwork_gbit = {gbit}")).replace("count = 4", "");
     let sets: Vec<&str> = ["train.weights=streamed"].into_iter().chain(sets.iter().copied()).collect();
     forecast(&sets, &described, |_, _| ())
 }
