@@ -202,7 +202,11 @@ mod tests {
         assert!(message.contains(&format!("{} too little", HumanBytes(streamed.at_least() - GIB))), "{message}");
         assert!(message.contains("set cluster.memory and cluster.cold_folder"), "{message}");
         let large_batch = need(&[LARGE, "train.threads=1", "train.weights=streamed", "train.batch_size=30000"]);
-        assert!(refused(&large_batch, limit(GIB)).contains("lower train.batch_size"), "{}", refused(&large_batch, limit(GIB)));
+        assert!(
+            refused(&large_batch, limit(GIB)).contains("lower train.batch_size"),
+            "{}",
+            refused(&large_batch, limit(GIB))
+        );
     }
 
     #[test]
