@@ -219,17 +219,17 @@ mod tests {
     fn streamed_weights_count_as_two_layers_here_and_a_row_of_state_at_the_servers() {
         let sets = [LARGE, "train.weights=streamed", "train.batch_size=256", "train.threads=1"];
         let footprint = job(&sets).streamed_footprint().unwrap();
-        let apart = need(&sets, 1);
-        assert_eq!((apart.dense, apart.saving), (footprint.worker(), 0));
-        assert_eq!(apart.dense_rows, footprint.store + footprint.server_messages);
+        let processes = need(&sets, 1);
+        assert_eq!((processes.dense, processes.saving), (footprint.worker(), 0));
+        assert_eq!(processes.dense_rows, footprint.store + footprint.server_messages);
         let resident = need(&[LARGE, "train.batch_size=256", "train.threads=1"], 1);
-        assert!(apart.dense < resident.dense / 3, "{} {}", apart.dense, resident.dense);
+        assert!(processes.dense < resident.dense / 3, "{} {}", processes.dense, resident.dense);
         // In one process the rows are in it, and no messages of a server.
         let one = Need::of(&job(&sets), &Machine { cores: 4, workers: 1, servers: 0 });
         assert_eq!(one.dense_rows, footprint.store);
         assert_eq!(Need::of_worker(&job(&sets)).dense_rows, 0);
         let WeightHolding::Resident { streamed } = resident.holding else { panic!("{resident:?}") };
-        assert_eq!(streamed, Some(apart.at_least()));
+        assert_eq!(streamed, Some(processes.at_least()));
     }
 
     #[test]
