@@ -47,6 +47,7 @@ mod scaling_law;
 mod sequences;
 mod servers;
 mod signals;
+mod simulate;
 mod size;
 mod slices;
 mod sources;
