@@ -42,7 +42,13 @@ fn a_described_workload_needs_no_job() {
     let fixture = Fixture::new(10);
     fixture.write("cluster.toml", format!("{MACHINES}{WORKLOAD}"));
     let shown = fixture.zagros(["simulate", "--machines", "cluster.toml"]).expect(0).stdout;
-    for text in ["cluster  simulated", "samples/s with 4 dense worker(s) and 2 embedding server(s)", "bottleneck", "busy", "lookups by staleness"] {
+    for text in [
+        "cluster  simulated",
+        "samples/s with 4 dense worker(s) and 2 embedding server(s)",
+        "bottleneck",
+        "busy",
+        "lookups by staleness",
+    ] {
         assert!(shown.contains(text), "no {text:?} in:\n{shown}");
     }
     let table = simulated(&fixture, &["--machines", "cluster.toml", "--what-if", "staleness=0,4"]);

@@ -131,7 +131,8 @@ impl<T> SimCluster<T> {
             let of_group = &owned[server..server + on_each * group.count.round() as usize];
             server += of_group.len();
             let part = |servers: &[f64]| servers.iter().sum::<f64>() / f64::from(map.buckets());
-            let stages = StageTimes::between(&scenario.work, &scenario.calibration, (worker, group), &scenario.machines);
+            let stages =
+                StageTimes::between(&scenario.work, &scenario.calibration, (worker, group), &scenario.machines);
             self.tiers.push(ServerTier {
                 machine: first_machines[index],
                 share: of_group.chunks(on_each).map(part).fold(0.0, f64::max),
@@ -154,7 +155,11 @@ impl<T> SimCluster<T> {
 
 /// The cores that the roles of a machine can use: those of servers alone are bounded by the threads of the servers too.
 fn cores(group: &MachineGroup) -> f64 {
-    if group.workers > 0.0 { group.cores } else { (group.servers * group.threads.server as f64).clamp(1.0, group.cores) }
+    if group.workers > 0.0 {
+        group.cores
+    } else {
+        (group.servers * group.threads.server as f64).clamp(1.0, group.cores)
+    }
 }
 
 /// Bytes a second of a machine's network: its processor moves no more than over loopback.

@@ -107,9 +107,7 @@ impl Coordination {
         let Membership { member, incarnation } = who;
         let answer = self.core.assign(time(now), &AssignRequest { member, incarnation, epoch: 0, continuing })?;
         Ok(match answer.work {
-            Some(Work::Split(split)) => {
-                SplitAnswer::Split { id: split.id, samples: split.end - split.start }
-            }
+            Some(Work::Split(split)) => SplitAnswer::Split { id: split.id, samples: split.end - split.start },
             Some(Work::Wait(wait)) => SplitAnswer::Wait(Duration::from_millis(u64::from(wait.retry_ms))),
             Some(Work::EpochDone(_) | Work::ResumeCursor(_)) | None => SplitAnswer::Nothing,
         })

@@ -58,7 +58,9 @@ pub enum SimError {
         mode: &'static str,
     },
     /// The state machines wait for something that never comes.
-    #[error("the simulated run stands still after {seconds:.1} s and {steps} steps: {why}; this is a defect, please report it")]
+    #[error(
+        "the simulated run stands still after {seconds:.1} s and {steps} steps: {why}; this is a defect, please report it"
+    )]
     Stuck {
         /// Simulated seconds.
         seconds: f64,

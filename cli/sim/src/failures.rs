@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::error::SimError;
 use crate::scenario::Scenario;
-use crate::world::{ProcessLoss, LostProcess};
+use crate::world::{LostProcess, ProcessLoss};
 
 /// The cost of failures on a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -52,7 +52,11 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
     };
     let candidates = [
         ("worker", workers_of_a_machine(&scenario), machines(|group| group.workers > 0.0)),
-        ("server", if scenario.servers() > 0 { vec![LostProcess::Server(0)] } else { Vec::new() }, machines(|group| group.servers > 0.0)),
+        (
+            "server",
+            if scenario.servers() > 0 { vec![LostProcess::Server(0)] } else { Vec::new() },
+            machines(|group| group.servers > 0.0),
+        ),
     ];
     let mut roles = Vec::new();
     for (role, lost, machines) in candidates.into_iter().filter(|(_, lost, _)| !lost.is_empty()) {

@@ -32,7 +32,7 @@ pub use scenario::{ClusterFile, Scenario};
 pub use settings::SimSettings;
 pub use what_if::WhatIf;
 pub use workload::{Workload, WorkloadMode};
-pub use world::{ProcessLoss, LostProcess};
+pub use world::{LostProcess, ProcessLoss};
 
 use world::SimWorld;
 

@@ -140,6 +140,7 @@ impl<T> Ord for CoreTask<T> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use zagros_zip::ZipEq;
 
     use super::*;
 
@@ -185,7 +186,7 @@ mod tests {
             let last = found.iter().copied().fold(0.0, f64::max);
             let work: f64 = tasks.iter().map(|(_, seconds, threads)| seconds * threads).sum();
             prop_assert!(last * f64::from(cores) >= work * (1.0 - 1e-9), "{last}");
-            for ((at, seconds, _), end) in tasks.iter().zip(&found) {
+            for ((at, seconds, _), end) in tasks.iter().zip_eq(&found) {
                 prop_assert!(*end >= (at + seconds) * (1.0 - 1e-9), "{at} + {seconds} ended at {end}");
             }
             // Nobody is idle while there is work, so all is done by then.

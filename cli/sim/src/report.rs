@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn a_full_resource_bounds_a_run_and_else_the_longest_wait() {
         let busy = |share| [BusyResource { resource: "cores of rows".to_owned(), share }];
-        let step = |rows, dense, workers| StepReport { wait_for_rows_ms: rows, dense_ms: dense, wait_for_workers_ms: workers };
+        let step =
+            |rows, dense, workers| StepReport { wait_for_rows_ms: rows, dense_ms: dense, wait_for_workers_ms: workers };
         assert_eq!(bottleneck(&busy(0.97), &step(5.0, 5.0, 0.0), 0.5), "cores of rows");
         assert!(bottleneck(&busy(0.5), &step(5.0, 5.0, 0.0), 0.5).starts_with("round trips"));
         assert!(bottleneck(&busy(0.5), &step(0.0, 5.0, 5.0), 0.5).starts_with("waiting for the slowest"));

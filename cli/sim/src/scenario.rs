@@ -52,7 +52,9 @@ impl ClusterFile {
         let mut table = |name: &str| match file.remove(name) {
             None => Ok(None),
             Some(Value::Table(table)) => Ok(Some(table)),
-            Some(_) => Err(SimError::Form { what: format!("`{name}`"), reason: format!("is no table: write [{name}]") }),
+            Some(_) => {
+                Err(SimError::Form { what: format!("`{name}`"), reason: format!("is no table: write [{name}]") })
+            }
         };
         let (simulation, workload, calibration) = (table("simulation")?, table("workload")?, table("calibration")?);
         const TABLES: [&str; 5] = ["group", "currency", "workload", "simulation", "calibration"];
@@ -208,7 +210,10 @@ mod tests {
         assert_eq!((own.wire.client_step, &own.rows), (measured.wire.client_step, &measured.rows));
         let misspelt = text.replace("round_trip_us", "roundtrip_us");
         let refused = ClusterFile::from_toml(&misspelt).unwrap().calibration(&measured).unwrap_err().to_string();
-        assert!(refused.starts_with("[calibration]: ") && refused.contains("did you mean `round_trip_us`?"), "{refused}");
+        assert!(
+            refused.starts_with("[calibration]: ") && refused.contains("did you mean `round_trip_us`?"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -56,7 +56,8 @@ impl SimSettings {
     /// # Errors
     /// When a value is out of its range.
     pub fn checked(self) -> Result<Self, SimError> {
-        let bad = |key, value: f64, why| Err(SimError::Value { table: "simulation", key, value: value.to_string(), why });
+        let bad =
+            |key, value: f64, why| Err(SimError::Value { table: "simulation", key, value: value.to_string(), why });
         if !(2..=1_000_000).contains(&self.steps) {
             return bad("steps", self.steps as f64, "is not between 2 and 1,000,000");
         }

@@ -75,9 +75,12 @@ impl WhatIf {
             VariedKey::NetworkGbit => {
                 changed.machines.groups.iter_mut().for_each(|group| group.bytes_per_second = value * 1e9 / 8.0);
             }
-            VariedKey::RoundTripUs => changed.machines.groups.iter_mut().for_each(|group| group.round_trip = value * 1e-6),
+            VariedKey::RoundTripUs => {
+                changed.machines.groups.iter_mut().for_each(|group| group.round_trip = value * 1e-6)
+            }
             VariedKey::Parameters => {
-                changed.row_bytes = scenario.row_bytes.map(|bytes| bytes * value / scenario.parameters.unwrap_or(value));
+                changed.row_bytes =
+                    scenario.row_bytes.map(|bytes| bytes * value / scenario.parameters.unwrap_or(value));
                 changed.parameters = Some(value);
             }
             VariedKey::StragglerShare => changed.settings.straggler_share = value,

@@ -188,7 +188,10 @@ mod tests {
 
     #[test]
     fn a_described_network_has_its_weights_and_its_bytes() {
-        let work = workload("parameters = 1e9\ndim = 16\nids = 2\ndistinct = 1.5\nnumeric = 3\nhidden = [8]\nbatch_size = 100").work();
+        let work = workload(
+            "parameters = 1e9\ndim = 16\nids = 2\ndistinct = 1.5\nnumeric = 3\nhidden = [8]\nbatch_size = 100",
+        )
+        .work();
         assert_eq!(work.dense.parameters, 35.0 * 8.0 + 8.0 + 8.0 + 1.0);
         assert_eq!(work.dense.flop, 6.0 * (35.0 * 8.0 + 8.0));
         assert_eq!((work.bytes_down, work.bytes_up), (1.5 * 64.0, 1.5 * 80.0));

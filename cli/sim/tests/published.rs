@@ -36,7 +36,8 @@ fn persias_capacity_test_is_simulated_within_a_fifth() {
         within(0.2, rates[number], *published);
     }
     // Flat: a row is as far away in a large table as in a small one.
-    let (least, most) = rates.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
+    let (least, most) =
+        rates.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
     within(0.03, most, least);
     let hybrid = rates[4];
     let sync = rate(&WhatIf::parse("staleness=0").unwrap().scenarios(&persia).next().unwrap().1);

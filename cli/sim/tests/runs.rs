@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use zagros_cost::{Calibration, PlanStage, StageTimes};
-use zagros_sim::{ClusterFile, ProcessLoss, LostProcess, Scenario, SimReport, WhatIf, failures, simulate, simulate_with};
+use zagros_sim::{
+    ClusterFile, LostProcess, ProcessLoss, Scenario, SimReport, WhatIf, failures, simulate, simulate_with,
+};
 
 /// Workers and servers on machines of their own, with no chance in it.
 const CLUSTER: &str = "[[group]]\nname = 'compute'\ncount = 4\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 2\n\
@@ -41,7 +43,10 @@ fn one_worker_without_staleness_takes_the_sum_of_its_stages() {
 
 #[test]
 fn a_thin_network_passes_exactly_its_bytes() {
-    let thin = CLUSTER.replace("count = 3\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100", "cores = 32\nmemory = '64GiB'\nnetwork_gbit = 0.5");
+    let thin = CLUSTER.replace(
+        "count = 3\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100",
+        "cores = 32\nmemory = '64GiB'\nnetwork_gbit = 0.5",
+    );
     let report = run(&thin);
     let work = scenario(&thin).work;
     near(report.samples_per_second, 0.5e9 / 8.0 / work.bytes_up.max(work.bytes_down), 0.01);
@@ -51,8 +56,12 @@ fn a_thin_network_passes_exactly_its_bytes() {
 
 #[test]
 fn a_slow_machine_slows_a_group_to_its_own_speed_and_asynchronous_workers_by_its_part() {
-    let slow = "[[group]]\nname = 'slow'\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 1\ncore_speed = 0.5\n";
-    let one_less = CLUSTER.replace("count = 4\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 2", "count = 7\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 1");
+    let slow =
+        "[[group]]\nname = 'slow'\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 1\ncore_speed = 0.5\n";
+    let one_less = CLUSTER.replace(
+        "count = 4\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 2",
+        "count = 7\ncores = 32\nmemory = '64GiB'\nnetwork_gbit = 100\nworkers = 1",
+    );
     let with_slow = format!("{slow}{one_less}");
     let all_fast = with_slow.replace("core_speed = 0.5", "core_speed = 1.0");
     let rate = |text: &str, mode: &str| {
@@ -66,7 +75,8 @@ fn a_slow_machine_slows_a_group_to_its_own_speed_and_asynchronous_workers_by_its
 
 #[test]
 fn sync_waits_for_each_rank_and_hybrid_for_none() {
-    let rate = |mode: &str| run(&CLUSTER.replace("batch_size", &format!("mode = '{mode}'\nbatch_size"))).samples_per_second;
+    let rate =
+        |mode: &str| run(&CLUSTER.replace("batch_size", &format!("mode = '{mode}'\nbatch_size"))).samples_per_second;
     let [sync, hybrid, asynchronous] = ["sync", "hybrid", "async"].map(rate);
     assert!(sync < 0.7 * hybrid && hybrid <= asynchronous * 1.01, "{sync} {hybrid} {asynchronous}");
 }

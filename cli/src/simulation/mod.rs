@@ -9,7 +9,7 @@ use zagros_job::Job;
 use zagros_job::threads::{Machine, cores};
 use zagros_plumbing::disk;
 use zagros_shell::{Exit, Failure, load_job_for};
-use zagros_sim::{ClusterFile, Scenario, SimSettings, SimError};
+use zagros_sim::{ClusterFile, Scenario, SimError, SimSettings};
 
 use crate::args::SimulateArgs;
 use crate::memory::row_bytes;
@@ -27,7 +27,8 @@ pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failur
     let (name, mut scenario) = match (&args.job, file) {
         (None, None) => return Err(refused(SimError::NoWorkload)),
         (None, Some(file)) => {
-            let name = args.machines.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
+            let name =
+                args.machines.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
             (name.unwrap_or_default(), file.scenario(&calibration).map_err(refused)?)
         }
         (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(SimError::TwoWorkloads)),

@@ -136,7 +136,8 @@ impl SimWorld {
         let counts = if adopt { progress } else { own };
         let steps = if self.policy.is_asynchronous() { own.steps } else { counts.steps };
         self.workers[index].steps = self.workers[index].steps.max(steps);
-        let ready = LoopCounts { epoch: counts.epoch, steps, others_steps: 0, evaluated: None, search, untouched: false };
+        let ready =
+            LoopCounts { epoch: counts.epoch, steps, others_steps: 0, evaluated: None, search, untouched: false };
         self.reply(index, Event::Ready(ready));
     }
 
@@ -163,7 +164,8 @@ impl SimWorld {
         let Some(samples) = samples else { return self.gather(index) };
         let worker = &mut self.workers[index];
         worker.attempts += 1;
-        let (seconds, work) = (times.step * samples * worker.draw_step(variation), SimWork::Step(worker.id, worker.attempts));
+        let (seconds, work) =
+            (times.step * samples * worker.draw_step(variation), SimWork::Step(worker.id, worker.attempts));
         self.compute(machine, seconds, times.step_threads, work);
         Ok(())
     }

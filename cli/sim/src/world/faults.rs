@@ -91,7 +91,8 @@ impl SimWorld {
 
     /// Somebody has the dense network, and waits for another process.
     fn others_live(&self, index: usize) -> bool {
-        let trains = |worker: &SimWorker| worker.is_alive && worker.training.progress().has_trained && !worker.has_ended;
+        let trains =
+            |worker: &SimWorker| worker.is_alive && worker.training.progress().has_trained && !worker.has_ended;
         self.workers.iter().filter(|worker| worker.id.index != index).any(trains)
     }
 

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use zagros_coordinator_core::decide;
 use zagros_protocol::control;
-use zagros_worker_core::{Action, BarrierDecision, BarrierReason, Event, GroupMember, Loss, RankProgress, StepAgreement};
+use zagros_worker_core::{
+    Action, BarrierDecision, BarrierReason, Event, GroupMember, Loss, RankProgress, StepAgreement,
+};
 use zagros_zip::number_from;
 
 use super::{Happening, SimWorld};
@@ -174,7 +176,12 @@ impl SimWorld {
                     self.start_push(index, batch, permit);
                 }
             }
-            None => self.gathering.members.clone().iter().for_each(|index| self.reply(*index, Event::Stepped { ahead: None })),
+            None => self
+                .gathering
+                .members
+                .clone()
+                .iter()
+                .for_each(|index| self.reply(*index, Event::Stepped { ahead: None })),
         }
     }
 

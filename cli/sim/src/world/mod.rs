@@ -22,14 +22,14 @@ use zagros_worker_core::{Ending, Event, LoopConfig, Policy};
 use crate::cluster::SimCluster;
 use crate::coordination::{Coordination, Membership};
 use crate::error::SimError;
-use crate::queue::EventQueue;
 use crate::progress::RunCounts;
+use crate::queue::EventQueue;
 use crate::scenario::Scenario;
 use crate::worker::{SimWorker, WorkerId, WorkerPlan};
 use group::Gathering;
 use requests::ServerRequest;
 
-pub use faults::{ProcessLoss, LostProcess};
+pub use faults::{LostProcess, ProcessLoss};
 
 /// What a task on a core is for, and where a message goes.
 #[derive(Clone, Copy, Debug)]

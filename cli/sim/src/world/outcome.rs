@@ -24,7 +24,8 @@ impl SimWorld {
         let busy = self.busy_resources(end);
         let dense_share = spent.dense / (end * self.workers.len() as f64);
         let lookups = progress.staleness.iter().sum::<u64>().max(1) as f64;
-        let sum: f64 = progress.staleness.iter().enumerate().map(|(staleness, count)| (staleness as u64 * count) as f64).sum();
+        let sum: f64 =
+            progress.staleness.iter().enumerate().map(|(staleness, count)| (staleness as u64 * count) as f64).sum();
         SimReport {
             workers: scenario.workers(),
             servers: scenario.servers(),
@@ -54,8 +55,14 @@ impl SimWorld {
         let mut all: Vec<BusyResource> = Vec::new();
         for (index, group) in groups.iter().enumerate() {
             let machines = || self.cluster.machines.iter().filter(|machine| machine.group == index);
-            let most = |share: &dyn Fn(&crate::cluster::SimMachine<super::SimWork>) -> f64| machines().map(share).fold(0.0, f64::max);
-            let names = [format!("cores of {}", group.name), format!("network out of {}", group.name), format!("network into {}", group.name)];
+            let most = |share: &dyn Fn(&crate::cluster::SimMachine<super::SimWork>) -> f64| {
+                machines().map(share).fold(0.0, f64::max)
+            };
+            let names = [
+                format!("cores of {}", group.name),
+                format!("network out of {}", group.name),
+                format!("network into {}", group.name),
+            ];
             let shares = [
                 most(&|machine| machine.processor.busy() / machine.processor.cores() / end),
                 most(&|machine| machine.up.busy() / end),

@@ -29,7 +29,8 @@ impl SimWorld {
         let most = self.scenario.work.batch.round() as u64;
         loop {
             let worker = &self.workers[index];
-            let is_full = worker.parsing.len() >= times.parsers || worker.parsing.len() + worker.ready.len() >= READ_AHEAD;
+            let is_full =
+                worker.parsing.len() >= times.parsers || worker.parsing.len() + worker.ready.len() >= READ_AHEAD;
             if !worker.streams || worker.is_dry || is_full {
                 return Ok(());
             }

@@ -27,9 +27,14 @@ pub(super) struct ServerRequest {
 
 #[derive(Debug)]
 enum RequestKind {
-    Lookup { number: u64 },
+    Lookup {
+        number: u64,
+    },
     /// The place in the window is free once the push is acknowledged.
-    Push { batch: SimBatch, _permit: Arc<WindowPermit> },
+    Push {
+        batch: SimBatch,
+        _permit: Arc<WindowPermit>,
+    },
 }
 
 impl SimWorld {
