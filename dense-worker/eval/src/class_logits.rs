@@ -178,9 +178,11 @@ mod tests {
             let logits = logits(&samples);
             let Some(best) = logits.fit_temperature() else { return Ok(()) };
             let loss = |temperature: f64| -> f64 {
+                // Below the largest output: an exponential of more than 709 is infinite.
                 let of = |(class, outputs): (usize, &[f32])| {
-                    let scaled = outputs.iter().map(|output| f64::from(*output) / temperature);
-                    scaled.map(f64::exp).sum::<f64>().ln() - f64::from(outputs[class]) / temperature
+                    let most = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                    let below = |output: f32| (f64::from(output) - f64::from(most)) / temperature;
+                    outputs.iter().map(|output| below(*output).exp()).sum::<f64>().ln() - below(outputs[class])
                 };
                 logits.samples().map(of).sum()
             };
