@@ -48,6 +48,7 @@ mod scaling_law;
 mod sequences;
 mod servers;
 mod signals;
+mod simulate;
 mod size;
 mod slices;
 mod sources;

@@ -34,4 +34,4 @@ pub use limits::{RateLimit, RateLimits};
 pub use machines::{Gpu, MachineGroup, Machines};
 pub use memory::RoleMemory;
 pub use stages::{PlanStage, StageTimes};
-pub use work::{SampleWork, WeightTraffic};
+pub use work::{SampleWork, TableWork, WeightTraffic};

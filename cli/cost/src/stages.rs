@@ -4,7 +4,7 @@ use zagros_job::{Format, Mode, Precision};
 
 use crate::calibration::Calibration;
 use crate::layers::Product;
-use crate::machines::MachineGroup;
+use crate::machines::{MachineGroup, Machines};
 use crate::work::SampleWork;
 
 /// Seconds of a nanosecond.
@@ -141,7 +141,7 @@ impl StageTimes {
         let link = worker.bytes_per_second.min(calibration_or(worker, calibration));
         let reduce =
             reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip + trip(calibration)) / work.batch;
-        let exposed_reduce = (reduce - dense.wall * BACKWARD * OVERLAP).max(0.2 * reduce);
+        let exposed_reduce = Self::exposed(reduce, dense.wall);
         let stream = StreamTimes::of(work, place, link);
         if work.traffic.is_streamed {
             cpu.push((PlanStage::Stream, stream.worker));
@@ -175,6 +175,24 @@ impl StageTimes {
             exposed_stream,
             round_trips,
         }
+    }
+
+    /// The times of workers on the machines of one group, whose rows are on those of another.
+    #[must_use]
+    pub fn between(
+        work: &SampleWork,
+        calibration: &Calibration,
+        (worker, server): (&MachineGroup, &MachineGroup),
+        machines: &Machines,
+    ) -> Self {
+        let (workers, servers) = (machines.workers(), machines.servers());
+        Self::of(work, RolePlace { calibration, worker, server, workers, servers })
+    }
+
+    /// The part of an all-reduce of `reduce` seconds that a step of `dense_step` seconds does not hide.
+    #[must_use]
+    pub fn exposed(reduce: f64, dense_step: f64) -> f64 {
+        (reduce - dense_step * BACKWARD * OVERLAP).max(0.2 * reduce)
     }
 
     /// CPU seconds a sample of a worker.

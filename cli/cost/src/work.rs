@@ -35,13 +35,11 @@ pub struct WeightTraffic {
 }
 
 impl WeightTraffic {
-    fn of(job: &Job, dense: &DenseWork, value: f64) -> Self {
+    /// That of a network whose values are `value` bytes on the wire.
+    #[must_use]
+    pub fn of(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
         let last = dense.products.last().map_or(0.0, Product::weights);
-        Self {
-            is_streamed: job.train.weights == WeightStore::Streamed,
-            pulled: value * (2.0 * dense.parameters - last),
-            pushed: value * dense.parameters,
-        }
+        Self { is_streamed, pulled: value * (2.0 * dense.parameters - last), pushed: value * dense.parameters }
     }
 
     /// Bytes of a step, both ways.
@@ -100,7 +98,8 @@ impl SampleWork {
         let (rows, values) = (of_rows(|_| 1.0), of_rows(|table| table.dim));
         let dims = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim as f64);
         let id_values = data.ids.iter().zip_eq(dims.collect::<Vec<_>>()).map(|(ids, dim)| ids * dim).sum();
-        let (batch, traffic) = (job.train.batch_size as f64, WeightTraffic::of(job, &dense, value));
+        let is_streamed = job.train.weights == WeightStore::Streamed;
+        let (batch, traffic) = (job.train.batch_size as f64, WeightTraffic::of(&dense, value, is_streamed));
         let (up, down) = match job.train.mode {
             // The dense weights come and their gradients go with each batch.
             Mode::Async => (dense.parameters * F32 / batch, dense.parameters * F32 / batch),

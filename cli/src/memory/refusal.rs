@@ -175,7 +175,7 @@ mod tests {
     const LARGE: &str = "model={kind='ffnn', hidden=[4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]}";
 
     #[test]
-    fn a_network_that_fits_streamed_is_told_so() {
+    fn a_refusal_names_streamed_weights_where_they_fit() {
         let cold = ["cluster.memory=100MiB", "train.batch_size=256", "train.threads=1", LARGE];
         let resident = need(&cold);
         let streamed = need(&[cold.as_slice(), &["train.weights=streamed"]].concat());
