@@ -35,14 +35,14 @@ FACTORS, ORDER = 8, 3
 SIZES, NEXT = "250,560,1250,2800", "6300"
 
 # Small embeddings, so that the smallest networks are narrow; an average of the weights, which seeds change less than the last weights.
-CHANGES = ["train.batch_size=128", "embedding.dim=4", "train.ema=0.999"]
+CHANGES = ["train.batch_size=128", "embedding.dim=4", "train.ema=0.998"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zagros", default="target/release/zagros")
     parser.add_argument("--folder", default="scaling-law-jobs", type=pathlib.Path)
-    parser.add_argument("--rows", default=1_000_000, type=int)
+    parser.add_argument("--rows", default=600_000, type=int)
     parser.add_argument("--seeds", default=4, type=int)
     parser.add_argument("--set", action="append", default=CHANGES)
     parser.add_argument("--jobs", default=2, type=int)
@@ -61,7 +61,7 @@ def run(args, number, job):
     generate += ["--seed", seed, "--decay", decay, "--signal", signal, "--factors", FACTORS, "--order", ORDER]
     call(args, generate)
     family = folder / "family"
-    train = ["scaling-law", data / "job.toml", "--sizes", SIZES, "--next", NEXT, "--seeds", args.seeds]
+    train = ["scaling-law", data / "job.toml", "--sizes", SIZES, "--next", NEXT, "--data", "1", "--seeds", args.seeds]
     train += ["--budget", "0s", "--jobs", args.jobs, "--folder", family, "--verify"]
     for change in [*args.set, f'model.kind="{network}"']:
         train += ["--set", change]
