@@ -23,6 +23,7 @@ mod encodings;
 mod ending;
 mod epochs;
 mod faults;
+mod fine_tune;
 mod fixture;
 mod forget;
 mod forget_live;

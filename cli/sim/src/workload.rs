@@ -1,7 +1,7 @@
 //! The table `[workload]`: what is trained, described without a job file.
 
 use serde::Deserialize;
-use zagros_cost::{DenseWork, Product, SampleWork, TableWork};
+use zagros_cost::{DenseWork, Product, SampleWork, TableWork, WeightTraffic};
 use zagros_job::{Format, Mode, Precision};
 
 use crate::error::SimError;
@@ -154,6 +154,7 @@ impl Workload {
             bytes_up: 2.0 * distinct * ID_BYTES + values + weights,
             bytes_down: values + weights,
             tables: vec![TableWork { dim: self.dim, push_dim, distinct }],
+            traffic: WeightTraffic::of(&dense, self.wire_bytes, false),
             dense,
         }
     }

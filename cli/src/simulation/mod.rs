@@ -12,7 +12,6 @@ use zagros_shell::{Exit, Failure, load_job_for};
 use zagros_sim::{ClusterFile, Scenario, SimError, SimSettings};
 
 use crate::args::SimulateArgs;
-use crate::memory::row_bytes;
 use crate::planning;
 
 pub(crate) use print::SimulationFigures;
@@ -81,7 +80,7 @@ fn of_job(
 fn rows(job: &Job, rows: Option<u64>) -> (Option<f64>, Option<f64>) {
     let tables = job.tables.len().max(1) as f64;
     let dim = job.tables.iter().map(|table| table.dim as f64).sum::<f64>() / tables;
-    let bytes = job.tables.iter().map(|table| row_bytes(table) as f64).sum::<f64>() / tables;
+    let bytes = job.tables.iter().map(|table| table.row_bytes() as f64).sum::<f64>() / tables;
     let rows = rows.map(|rows| rows as f64);
     (rows.map(|rows| rows * dim), rows.map(|rows| rows * bytes))
 }
