@@ -69,6 +69,7 @@ fn of_job(
     };
     if job.train.weights == WeightStore::Streamed {
         tracing::warn!("streamed weights are not simulated: each worker has the whole dense network here");
+        job.train.weights = WeightStore::Resident;
     }
     let data = planning::shape(&job, None);
     let work = SampleWork::of(&job, &data).map_err(|error| refused(error.into()))?;
