@@ -5,8 +5,8 @@ mod print;
 use std::path::Path;
 
 use zagros_cost::{Calibration, SampleWork};
-use zagros_job::Job;
 use zagros_job::threads::{Machine, cores};
+use zagros_job::{Job, WeightStore};
 use zagros_plumbing::disk;
 use zagros_shell::{Exit, Failure, load_job_for};
 use zagros_sim::{ClusterFile, Scenario, SimError, SimSettings};
@@ -67,6 +67,10 @@ fn of_job(
             (planning::this_machine(&job, &machine), calibration.clone(), SimSettings::default())
         }
     };
+    if job.train.weights == WeightStore::Streamed {
+        tracing::warn!("streamed weights are not simulated: each worker has the whole dense network here");
+        job.train.weights = WeightStore::Resident;
+    }
     let data = planning::shape(&job, None);
     let work = SampleWork::of(&job, &data).map_err(|error| refused(error.into()))?;
     let (parameters, bytes) = rows(&job, args.rows);
