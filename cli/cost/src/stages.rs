@@ -13,6 +13,8 @@ const NS: f64 = 1e-9;
 const CHUNK: f64 = 1024.0;
 /// The side of the matrices whose products are pairs of vectors.
 const SMALL: f64 = 64.0;
+/// Times the CPU of both ends of plain sockets that one end takes for messages of tiles: it copies values into them and out of them.
+const MESSAGES: f64 = 2.2;
 /// The share of the backward pass during which the sum of the gradients over the workers can run.
 const OVERLAP: f64 = 0.6;
 /// The share of forward and backward that is backward.
@@ -286,8 +288,7 @@ impl StreamTimes {
             let all = copies + update * core;
             return Self { worker: all / work.batch, server: 0.0, wall: all };
         }
-        // Each end copies what it sends and receives into and out of its messages.
-        let moved = bytes * calibration.wire.cpu_ns_per_byte;
+        let moved = bytes * MESSAGES * calibration.wire.cpu_ns_per_byte;
         // The servers send the weights once and receive the gradients once, whatever the number of workers.
         let served = (moved + update) * server_core / workers.max(1.0);
         let threads = servers * (server.threads.server as f64).min(server.cores).max(1.0);
