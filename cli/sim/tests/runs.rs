@@ -82,6 +82,19 @@ fn sync_waits_for_each_rank_and_hybrid_for_none() {
 }
 
 #[test]
+fn in_mode_sync_the_ranks_push_one_after_another() {
+    let far = CLUSTER.replace("network_gbit = 100", "network_gbit = 100\nround_trip_us = 20000");
+    let step = |key: &str| {
+        let text = far.replace("batch_size", &format!("{key}\nbatch_size"));
+        let report = run(&text.replace("steps = 60", "steps = 60\nall_reduce_hop_us = 1"));
+        report.batch_size as f64 * report.workers as f64 / report.samples_per_second
+    };
+    // Each of the seven ranks after the first adds a round trip and the work of its push; a barrier takes nothing here.
+    let turns = (step("mode = 'sync'") - step("staleness = 0")) / 7.0;
+    assert!((0.020..0.030).contains(&turns), "{turns}");
+}
+
+#[test]
 fn the_same_seed_is_the_same_run() {
     let varied = CLUSTER.replace("step_variation = 0", "step_variation = 0.2\nstraggler_share = 0.2");
     let (first, second) = (run(&varied), run(&varied));
