@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the peak memory that `zagros train --dry-run` predicts with that of real runs, for each network and size.
 
-    scripts/memory_peaks.py PROGRAM [--kinds ffnn,dlrm] [--sizes 111k,1.3m,13m] [--batch 1024] [--no-save]
+    scripts/memory_peaks.py PROGRAM [--kinds ffnn,dlrm] [--sizes 111k,1.3m,13m] [--batch 1024] [--no-save] [--streamed]
 
 Each run trains a few steps on generated data and saves its model, unless --no-save. A size that does not fit into the available memory is left out. The
 rows of the run are added to the prediction, which is without them. Ends with 1 if a prediction is more than 10 % off.
@@ -58,11 +58,14 @@ def main():
     arguments.add_argument("--sizes", default=LADDER)
     arguments.add_argument("--batch", default="1024")
     arguments.add_argument("--no-save", action="store_true")
+    arguments.add_argument("--streamed", action="store_true", help="with train.weights = \"streamed\"")
     given = arguments.parse_args()
     program = str(pathlib.Path(given.program).resolve())
     sets = ["--set", f"train.batch_size={given.batch}"]
     if given.no_save:
         sets += ["--set", "output.save_model=false", "--set", "checkpoint.keep=0"]
+    if given.streamed:
+        sets += ["--set", "train.weights='streamed'"]
     worst = 0.0
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)

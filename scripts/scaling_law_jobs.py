@@ -16,30 +16,35 @@ import sys
 
 # Seed of the data, decay of its spectrum, deviation of its logit, network.
 JOBS = [
-    (1, 0.3, 2.0, "ffnn"),
-    (2, 0.3, 2.0, "wide_deep"),
-    (3, 0.2, 2.0, "ffnn"),
-    (4, 0.2, 2.0, "dlrm"),
-    (5, 0.5, 2.0, "ffnn"),
-    (6, 0.5, 2.0, "finalmlp"),
-    (7, 0.3, 3.0, "ffnn"),
-    (8, 0.3, 3.0, "wide_deep"),
-    (9, 0.4, 2.5, "deepfm"),
-    (10, 0.4, 2.5, "ffnn"),
+    (1, 0.3, 3.0, "ffnn"),
+    (2, 0.3, 3.0, "wide_deep"),
+    (3, 0.2, 3.0, "ffnn"),
+    (4, 0.2, 3.0, "dlrm"),
+    (5, 0.5, 3.0, "ffnn"),
+    (6, 0.5, 3.0, "finalmlp"),
+    (7, 0.3, 4.0, "ffnn"),
+    (8, 0.3, 4.0, "wide_deep"),
+    (9, 0.4, 3.0, "deepfm"),
+    (10, 0.4, 3.0, "ffnn"),
 ]
 
-# Sizes of the family and the next one: from the smallest that each network has over these features.
-SIZES = ("600,1500,4k,10k", "25k")
-LARGER = {"finalmlp": ("900,2k,5k,12k", "30k")}
+# Factors of a row, and most of them in a term of the teacher.
+FACTORS, ORDER = 8, 3
+
+# Sizes of the family and the next one, in equal steps. Narrower networks differ more by their seeds than by their size.
+SIZES, NEXT = "250,560,1250,2800", "6300"
+
+# Small embeddings, so that the smallest networks are narrow; an average of the weights, which seeds change less than the last weights.
+CHANGES = ["train.batch_size=128", "embedding.dim=4", "train.ema=0.998"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zagros", default="target/release/zagros")
     parser.add_argument("--folder", default="scaling-law-jobs", type=pathlib.Path)
-    parser.add_argument("--rows", default=400_000, type=int)
-    parser.add_argument("--seeds", default=3, type=int)
-    parser.add_argument("--set", action="append", default=["train.batch_size=128"])
+    parser.add_argument("--rows", default=600_000, type=int)
+    parser.add_argument("--seeds", default=4, type=int)
+    parser.add_argument("--set", action="append", default=CHANGES)
     parser.add_argument("--jobs", default=2, type=int)
     parser.add_argument("--only", default=0, type=int, help="train this job only")
     args = parser.parse_args()
@@ -53,11 +58,10 @@ def run(args, number, job):
     folder = args.folder / f"job-{number}"
     data = folder / "data"
     generate = ["data", "generate", data, "--teacher", "factors", "--keep", "--rows", args.rows, "--test-rows", 50_000]
-    generate += ["--seed", seed, "--decay", decay, "--signal", signal, "--factors", 16, "--order", 2]
+    generate += ["--seed", seed, "--decay", decay, "--signal", signal, "--factors", FACTORS, "--order", ORDER]
     call(args, generate)
     family = folder / "family"
-    sizes, following = LARGER.get(network, SIZES)
-    train = ["scaling-law", data / "job.toml", "--sizes", sizes, "--next", following, "--seeds", args.seeds]
+    train = ["scaling-law", data / "job.toml", "--sizes", SIZES, "--next", NEXT, "--data", "1", "--seeds", args.seeds]
     train += ["--budget", "0s", "--jobs", args.jobs, "--folder", family, "--verify"]
     for change in [*args.set, f'model.kind="{network}"']:
         train += ["--set", change]
@@ -70,7 +74,7 @@ def run(args, number, job):
     row["deviation"] = kept["forecast"]["seed_deviation"]
     row["forecast"] = kept["forecast"]["loss"]
     row["made"] = kept["forecast"]["decision"]["kind"] == "made"
-    row["truth"] = found["verification"] or truth(args, folder, [*args.set, f'model.kind="{network}"'], following, kept)
+    row["truth"] = found["verification"] or truth(args, folder, [*args.set, f'model.kind="{network}"'], NEXT, kept)
     row["bound"] = max(2 * row["deviation"], 0.15 * row["gap"])
     return row
 

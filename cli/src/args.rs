@@ -10,6 +10,7 @@ mod predict;
 #[cfg(test)]
 mod reference;
 mod scaling_law;
+mod simulate;
 mod sweep;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ pub(crate) use self::models::ModelsArgs;
 pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
 pub(crate) use self::scaling_law::ScalingLawArgs;
+pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
 use crate::logs::Level;
@@ -53,6 +55,7 @@ Examples:
   zagros inspect runs/quickstart-…              what the saved model's tables hold
   zagros train examples/criteo.toml --dry-run   show the plan and the memory it needs
   zagros plan examples/criteo.toml              samples/s, bottleneck, hours: before a run
+  zagros simulate --machines examples/clusters/persia-100t.toml   64 GPUs and 10^14 parameters, on a laptop
 
 Exit codes: 0 done, 1 internal error, 2 command line or job file, 3 data, 4 another process,
 5 diverged, 6 disk full or folder not writable, 130/143 stopped by Ctrl-C or SIGTERM after finishing the step.";
@@ -83,6 +86,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Measure how fast this machine is, for the forecasts of `zagros plan`. Takes less than a minute.
     Calibrate(CalibrateArgs),
+    /// Simulate a run on described machines, event by event: thousands of workers and servers, stragglers, failures, what-if tables.
+    Simulate(SimulateArgs),
     /// Train a job's network in several sizes, fit a law, and forecast what the next size would bring.
     ScalingLaw(ScalingLawArgs),
     /// Break the processes of a run on purpose, on this machine, and check that nothing is lost.

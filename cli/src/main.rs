@@ -20,6 +20,7 @@ mod saved;
 mod scaling_law;
 mod scored_rows;
 mod scores;
+mod simulation;
 mod slices;
 mod steps;
 mod sweep;

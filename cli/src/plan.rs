@@ -5,15 +5,15 @@ use owo_colors::OwoColorize;
 use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
 use zagros_job::threads::Machine;
 use zagros_job::{
-    Attention, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, Structure, Table, TestPart, TimeBound,
-    ValidationPart, WeightStore,
+    Attention, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint, Structure, Table,
+    TestPart, TimeBound, ValidationPart, WeightStore,
 };
 use zagros_launch::LogDisk;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Exit, Failure, describe_threads, out};
 
-use crate::memory::{Need, row_bytes};
+use crate::memory::Need;
 use crate::planning;
 use crate::steps::EpochPlan;
 
@@ -64,7 +64,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
     }
     row("batches", format!("{} for {} in flight", HumanBytes(need.batches), job.train.staleness + 1));
     for (shape, tables) in shapes(&job.tables) {
-        let million = HumanBytes(row_bytes(shape) as u64 * 1_000_000);
+        let million = HumanBytes(shape.row_bytes() as u64 * 1_000_000);
         row("embeddings", format!("{tables} table(s) of dim {}: {million} per million rows", shape.dim));
     }
     if let Some(room) = need.room(limit) {
@@ -80,6 +80,9 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
 
 /// Bytes of the dense networks of all workers, by what they are for.
 fn dense_network(job: &Job, need: &Need) -> String {
+    if job.train.weights == WeightStore::Streamed {
+        return streamed_network(job, need);
+    }
     let footprint = job.dense_footprint().unwrap_or_default();
     let DenseFootprint { weights, gradients, optimizer, activations, .. } = footprint;
     let [weights, gradients, optimizer, activations] = [weights, gradients, optimizer, activations].map(HumanBytes);
@@ -87,6 +90,17 @@ fn dense_network(job: &Job, need: &Need) -> String {
         "{}: weights {weights}, gradients {gradients}, optimiser {optimizer}, activations {activations}; {} more while it is saved",
         HumanBytes(need.dense),
         HumanBytes(need.saving)
+    )
+}
+
+/// The same with streamed weights.
+fn streamed_network(job: &Job, need: &Need) -> String {
+    let StreamedFootprint { layers, activations, messages, store, .. } = job.streamed_footprint().unwrap_or_default();
+    let [layers, activations, messages, store] = [layers, activations, messages, store].map(HumanBytes);
+    format!(
+        "streamed, {} in the worker(s): two layers and their gradients {layers}, activations {activations}, messages {messages}; weights \
+         and optimiser {store} at the servers",
+        HumanBytes(need.dense)
     )
 }
 
@@ -228,7 +242,7 @@ fn training(job: &Job) -> String {
 fn shapes(tables: &[Table]) -> Vec<(&Table, usize)> {
     let mut shapes: Vec<(&Table, usize)> = Vec::new();
     for table in tables {
-        match shapes.iter_mut().find(|(shape, _)| row_bytes(shape) == row_bytes(table) && shape.dim == table.dim) {
+        match shapes.iter_mut().find(|(shape, _)| shape.row_bytes() == table.row_bytes() && shape.dim == table.dim) {
             Some((_, count)) => *count += 1,
             None => shapes.push((table, 1)),
         }

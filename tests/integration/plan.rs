@@ -45,6 +45,51 @@ fn a_job_has_a_forecast_here_and_on_described_machines() {
     assert!(dry_run.contains("forecast") && dry_run.contains("µs of CPU a sample; bottleneck:"), "{dry_run}");
 }
 
+/// A network whose layers are larger than its values: 6 × 512².
+const DEEP: &str = "model={kind='ffnn', hidden=[512, 512, 512, 512, 512, 512, 512]}";
+
+#[test]
+fn streamed_weights_are_planned_as_such() {
+    let fixture = Fixture::new(4_000).with_environment(vec![("XDG_CACHE_HOME".to_owned(), "cache".to_owned())]);
+    let of = |weights: &str| {
+        let weights = format!("train.weights={weights}");
+        forecast(&fixture, &["--workers", "1", "--servers", "2", "--set", DEEP, "--set", &weights])
+    };
+    let (streamed, resident) = (of("streamed"), of("resident"));
+    let memory = |of: &Value, name: &str| figure(&of["memory"], name);
+    assert_eq!((&streamed["is_streamed"], &resident["is_streamed"]), (&Value::from(true), &Value::from(false)));
+    assert!(memory(&streamed, "worker") < memory(&resident, "worker"), "{streamed} {resident}");
+    assert_eq!(memory(&streamed, "worker"), memory(&resident, "streamed_worker"));
+    // Half of weights and both moments, and messages.
+    assert!(memory(&streamed, "server_dense") > 6.0 * figure(&streamed, "dense_parameters"), "{streamed}");
+    assert_eq!(memory(&resident, "server_dense"), 0.0);
+    let a_step = memory(&streamed, "streamed_bytes_per_step") / figure(&streamed, "dense_parameters");
+    assert!((11.9..12.0).contains(&a_step), "{a_step} bytes a weight");
+    let a_sample = figure(&streamed, "network_bytes_per_sample") - figure(&resident, "network_bytes_per_sample");
+    assert!((a_sample * 256.0 / memory(&streamed, "streamed_bytes_per_step") - 1.0).abs() < 1e-6, "{streamed}");
+    let shown = ["plan", "job.toml", "--set", DEEP, "--set", "train.weights=streamed"];
+    let shown = fixture.zagros(shown).expect(0).stdout;
+    for text in ["two layers and their gradients", "streamed weights", "a step of a worker"] {
+        assert!(shown.contains(text), "no {text:?} in:\n{shown}");
+    }
+}
+
+#[test]
+fn a_run_says_beforehand_whether_streamed_weights_hide_if_the_machine_is_calibrated() {
+    let fixture = Fixture::new(1_000).with_environment(vec![("XDG_CACHE_HOME".to_owned(), "cache".to_owned())]);
+    let train = ["train", "job.toml", "--fresh", "--max-steps", "1", "--set", DEEP, "--set", "train.weights=streamed"];
+    let said = fixture.zagros(train).expect(0).stderr;
+    assert!(said.contains("FLOP a step of a worker; `zagros calibrate` finds out"), "{said}");
+    assert!(!said.contains("the worker waits") && !said.contains("while the worker computes"), "{said}");
+    let calibration = zagros_cost::Calibration { source: "a test".to_owned(), ..zagros_cost::Calibration::default() };
+    std::fs::create_dir_all(fixture.path("cache/zagros")).expect("a folder");
+    fixture.write("cache/zagros/calibration.toml", calibration.to_toml());
+    let said = fixture.zagros(train).expect(0).stderr;
+    assert!(said.contains("by the calibration of this machine"), "{said}");
+    let resident = ["train", "job.toml", "--fresh", "--max-steps", "1", "--set", DEEP];
+    assert!(!fixture.zagros(resident).expect(0).stderr.contains("streamed weights"));
+}
+
 #[test]
 fn descriptions_that_cannot_be_are_refused() {
     let fixture = Fixture::new(1_000);

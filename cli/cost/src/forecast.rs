@@ -42,7 +42,8 @@ pub struct Forecast {
     pub memory: RoleMemory,
     /// How many workers pay.
     pub scaling: WorkerScaling,
-    /// The smallest batch at which dense weights that are streamed from the servers arrive as fast as a worker uses them.
+    /// The smallest batch of a worker at which streamed weights arrive as fast as it uses them: 2·F/b for F operations and b bytes a second,
+    /// where the link to the servers bounds them.
     pub streaming_batch: f64,
     /// One epoch over the data; `None` if the number of samples is not known.
     pub epoch: Option<EpochCost>,
@@ -78,16 +79,13 @@ impl Forecast {
         let work = SampleWork::of(job, data)?;
         let (stages, limits) = run(&work, calibration, machines)?;
         let worker = worker_group(machines)?;
-        let threads = worker.threads.torch as f64;
-        let servers = machines.servers().max(1.0);
-        let memory = RoleMemory::of(job, &work.dense, threads, servers);
+        let memory = RoleMemory::of(job, worker.threads.torch, machines.servers());
         let rate = limits.samples_per_second();
         let epoch = data.samples.map(|samples| {
             let hours = samples as f64 / rate / 3600.0;
             EpochCost { samples: samples as f64, hours, money: hours * machines.price() }
         });
-        let flops = work.dense.flop / stages.dense_step.max(f64::MIN_POSITIVE);
-        let streaming_batch = SampleWork::streaming_batch(flops, worker.bytes_per_second.min(stages.link));
+        let streaming_batch = stages.stream / stages.dense_step.max(f64::MIN_POSITIVE);
         let scaling = WorkerScaling::of(&work, calibration, machines)?;
         Ok(Self { work, stages, limits, memory, scaling, streaming_batch, epoch })
     }

@@ -19,7 +19,7 @@ mod forecast;
 mod layers;
 mod limits;
 mod machines;
-pub mod memory;
+mod memory;
 mod stages;
 mod work;
 
@@ -34,4 +34,4 @@ pub use limits::{RateLimit, RateLimits};
 pub use machines::{Gpu, MachineGroup, Machines};
 pub use memory::RoleMemory;
 pub use stages::{PlanStage, StageTimes};
-pub use work::SampleWork;
+pub use work::{SampleWork, TableWork, WeightTraffic};

@@ -60,8 +60,11 @@ impl RateLimits {
             let cpu = of_workers * stages.worker_cpu() + of_servers * stages.server_cpu();
             bound(RateLimit::Cores { group: group.name.clone() }, group.cores * group.count / cpu);
             let reduced = work.reduce_bytes(workers);
-            let bytes = of_workers * (work.bytes_up.max(work.bytes_down) + reduced)
-                + of_servers * work.bytes_up.max(work.bytes_down);
+            // Streamed weights leave the servers once for all workers, which pass them on.
+            let once =
+                if work.traffic.is_streamed { work.traffic.pulled / work.batch * (1.0 - 1.0 / workers) } else { 0.0 };
+            let moved = work.bytes_up.max(work.bytes_down);
+            let bytes = of_workers * (moved + reduced) + of_servers * (moved - once);
             if servers > 0.0 {
                 let name = group.name.clone();
                 bound(RateLimit::Network { group: name }, group.bytes_per_second * group.count / bytes);
@@ -118,6 +121,10 @@ impl RateLimit {
             Self::DenseThread if stages.exposed_reduce > 0.3 * stages.dense_thread => {
                 "a larger train.batch_size or fewer workers with more threads each: the sum over the workers does not hide behind the \
                  backward pass; or a faster network between them"
+            }
+            Self::DenseThread if stages.exposed_stream > 0.3 * stages.dense_thread => {
+                "a larger train.batch_size, so that streamed weights arrive while the arithmetic runs; or cluster.wire = \"bf16\", or a \
+                 faster network to the servers"
             }
             Self::DenseThread if has_device => {
                 "a faster device for each worker, or more workers; train.precision = \"bf16\""

@@ -1,78 +1,75 @@
-//! Memory of each role, from the job alone.
+//! Memory of each role, from the job alone. The sums are those of `zagros-job`, which a run is refused by as well.
 
-use zagros_job::{Categorical, DenseOptimizer, Job, Table};
-
-use crate::layers::DenseWork;
-use crate::work::F32;
-
-/// Index bytes per row: twelve per entry, with 64 to 80 % of its places used, and free space in the last block.
-const INDEX_BYTES: usize = 24;
-/// Samples that a thread of a step takes at once.
-const CHUNK: f64 = 1024.0;
+use zagros_job::{Job, WeightStore};
 
 /// Bytes of one process.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RoleMemory {
+    /// Where the job has its dense weights.
+    pub store: WeightStore,
     /// A worker's weights and gradients, one copy of the gradients for each thread.
     pub weights: f64,
-    /// A worker's optimiser state of the dense network.
+    /// A worker's optimiser state of the dense network, and copies of weights.
     pub optimizer: f64,
     /// A worker's values between layers.
     pub activations: f64,
     /// A worker's rows and gradients between lookup and acknowledgement.
     pub batches: f64,
-    /// A worker's weights and gradients if the weights are streamed: two layers of each, and the values of the whole batch.
-    pub streamed: f64,
-    /// A server's part of the dense weights and their optimiser state if they are streamed.
+    /// With streamed weights, a worker's weights and gradients of two layers, and its messages.
+    pub streamed_layers: f64,
+    /// With streamed weights, a worker's values between layers, for the whole batch.
+    pub streamed_activations: f64,
+    /// With streamed weights, a server's part of them with their optimiser state, and its messages.
     pub streamed_server: f64,
 }
 
 impl RoleMemory {
     /// The memory of a worker with `threads` of the dense step, and of each of `servers` servers.
     #[must_use]
-    pub fn of(job: &Job, dense: &DenseWork, threads: f64, servers: f64) -> Self {
-        let state = optimizer_values(&job.dense_optimizer);
-        let parameters = dense.parameters;
-        let layers = dense.products.iter().map(crate::Product::weights).fold(0.0, f64::max);
-        let samples = CHUNK.min(job.train.batch_size as f64);
+    pub fn of(job: &Job, threads: usize, servers: f64) -> Self {
+        let resident = job.dense_footprint_with(threads).unwrap_or_default();
+        let streamed = job.streamed_footprint_with(threads).unwrap_or_default();
         Self {
-            weights: F32 * parameters * (1.0 + threads.max(1.0)),
-            optimizer: F32 * parameters * state,
-            activations: threads.max(1.0) * samples * dense.values() * F32,
-            batches: in_flight_bytes(job) as f64,
-            streamed: 4.0 * layers * F32 + job.train.batch_size as f64 * dense.values() / 2.0 * F32,
-            streamed_server: F32 * parameters * (1.0 + state) / servers.max(1.0),
+            store: job.train.weights,
+            weights: (resident.weights + resident.gradients) as f64,
+            optimizer: (resident.optimizer + resident.copies) as f64,
+            activations: resident.activations as f64,
+            batches: job.in_flight_bytes() as f64,
+            streamed_layers: (streamed.layers + streamed.messages) as f64,
+            streamed_activations: streamed.activations as f64,
+            streamed_server: streamed.store as f64 / servers.max(1.0) + streamed.server_messages as f64,
         }
     }
 
     /// A worker with its whole network.
     #[must_use]
-    pub fn resident(&self) -> f64 {
+    pub fn resident_worker(&self) -> f64 {
         self.weights + self.optimizer + self.activations + self.batches
     }
-}
 
-/// Values of optimiser state for each weight.
-fn optimizer_values(optimizer: &DenseOptimizer) -> f64 {
-    optimizer.rule().0.vectors().len() as f64
-}
+    /// A worker whose weights are streamed.
+    #[must_use]
+    pub fn streamed_worker(&self) -> f64 {
+        self.streamed_layers + self.streamed_activations + self.batches
+    }
 
-/// Rows and gradients of one worker's batches between lookup and acknowledgement.
-#[must_use]
-pub fn in_flight_bytes(job: &Job) -> u64 {
-    let values = |feature: &Categorical| {
-        let dim = job.tables[feature.table].dim;
-        feature.values.sequence().map_or(dim, |sequence| sequence.width(dim))
-    };
-    let values: usize = job.features.categorical.iter().map(values).sum();
-    let batches = (job.train.batch_size as u64).saturating_mul(job.train.staleness as u64 + 1);
-    batches.saturating_mul(2 * 4 * values as u64)
-}
+    /// Whether the job's weights are streamed.
+    #[must_use]
+    pub fn is_streamed(&self) -> bool {
+        self.store == WeightStore::Streamed
+    }
 
-/// Bytes of one row in a server's memory: weights, optimiser state, index.
-#[must_use]
-pub fn row_bytes(table: &Table) -> usize {
-    4 * table.config().stride() + INDEX_BYTES
+    /// A worker of the job.
+    #[must_use]
+    pub fn worker(&self) -> f64 {
+        if self.is_streamed() { self.streamed_worker() } else { self.resident_worker() }
+    }
+
+    /// A server's part of the job's dense network.
+    #[must_use]
+    pub fn server(&self) -> f64 {
+        if self.is_streamed() { self.streamed_server } else { 0.0 }
+    }
 }
 
 #[cfg(test)]
@@ -83,19 +80,26 @@ mod tests {
 
     use super::*;
 
-    fn memory(sets: &[&str]) -> RoleMemory {
+    fn job(sets: &[&str]) -> Job {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[model]\nkind = 'ffnn'\nhidden = [64, 8]\n[train]\nbatch_size = 2048\n";
-        let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        RoleMemory::of(&job, &DenseWork::of(&job).unwrap(), 1.0, 2.0)
+        Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap()
     }
 
     #[test]
-    fn adam_keeps_two_values_for_each_weight_and_plain_sgd_none() {
-        let adam = memory(&["optimizer={kind='adam'}"]);
-        assert_eq!(adam.weights, adam.optimizer);
-        assert_eq!(memory(&["optimizer={kind='sgd'}"]).optimizer, 0.0);
-        assert!(adam.resident() > adam.weights + adam.optimizer + adam.batches);
-        // Half of weights and both moments on each server.
-        assert_eq!(adam.streamed_server, adam.weights / 2.0 * 3.0 / 2.0);
+    fn a_resident_job_needs_what_a_run_is_refused_by() {
+        let job = job(&["optimizer={kind='adam'}"]);
+        let (memory, footprint) = (RoleMemory::of(&job, 3, 2.0), job.dense_footprint_with(3).unwrap());
+        assert_eq!(memory.weights, (4 * footprint.weights) as f64);
+        assert_eq!((memory.worker(), memory.server()), (memory.resident_worker(), 0.0));
+        let whole = footprint.weights + footprint.gradients + footprint.optimizer + footprint.activations;
+        assert_eq!(memory.worker(), (whole + job.in_flight_bytes()) as f64);
+    }
+
+    #[test]
+    fn a_streamed_job_needs_two_layers_here_and_all_of_them_at_the_servers() {
+        let job = job(&["train.weights='streamed'"]);
+        let (memory, footprint) = (RoleMemory::of(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
+        assert_eq!(memory.worker(), (footprint.worker() + job.in_flight_bytes()) as f64);
+        assert_eq!(memory.server(), (footprint.store / 2 + footprint.server_messages) as f64);
     }
 }

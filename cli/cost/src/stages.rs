@@ -4,7 +4,7 @@ use zagros_job::{Format, Mode, Precision};
 
 use crate::calibration::Calibration;
 use crate::layers::Product;
-use crate::machines::MachineGroup;
+use crate::machines::{MachineGroup, Machines};
 use crate::work::SampleWork;
 
 /// Seconds of a nanosecond.
@@ -13,6 +13,8 @@ const NS: f64 = 1e-9;
 const CHUNK: f64 = 1024.0;
 /// The side of the matrices whose products are pairs of vectors.
 const SMALL: f64 = 64.0;
+/// Times the CPU of both ends of plain sockets that one end takes for messages of tiles: it copies values into them and out of them.
+const MESSAGES: f64 = 2.2;
 /// The share of the backward pass during which the sum of the gradients over the workers can run.
 const OVERLAP: f64 = 0.6;
 /// The share of forward and backward that is backward.
@@ -35,12 +37,16 @@ pub enum PlanStage {
     AllReduce,
     /// Pushing gradients: the worker's part, or all of it in one process.
     Push,
+    /// Streamed weights and their gradients: the worker's part, or all of it in one process, with the update.
+    Stream,
     /// The measures and messages of the training loop.
     Loop,
     /// Looking rows up: the server's part.
     ServerLookup,
     /// Applying gradients: the server's part.
     ServerApply,
+    /// Streamed weights: the server's part, with their update.
+    ServerStream,
 }
 
 impl PlanStage {
@@ -55,16 +61,18 @@ impl PlanStage {
             Self::Dense => "forward, backward, update",
             Self::AllReduce => "all-reduce",
             Self::Push => "push",
+            Self::Stream => "stream weights",
             Self::Loop => "training loop",
             Self::ServerLookup => "answer lookups",
             Self::ServerApply => "apply gradients",
+            Self::ServerStream => "stream weights, update",
         }
     }
 
     /// Whether an embedding server does it.
     #[must_use]
     pub fn is_of_servers(self) -> bool {
-        matches!(self, Self::ServerLookup | Self::ServerApply)
+        matches!(self, Self::ServerLookup | Self::ServerApply | Self::ServerStream)
     }
 }
 
@@ -81,6 +89,10 @@ pub struct StageTimes {
     pub link: f64,
     /// Seconds of `dense_thread` in which it waits for the other workers.
     pub exposed_reduce: f64,
+    /// Seconds of a step in which the weights are on their way, if they are streamed.
+    pub stream: f64,
+    /// Seconds of `dense_thread` in which it waits for streamed weights.
+    pub exposed_stream: f64,
     /// Seconds from the ids of a batch to its rows, and from its gradients to their acknowledgement, together.
     pub round_trips: f64,
 }
@@ -131,12 +143,23 @@ impl StageTimes {
         let link = worker.bytes_per_second.min(calibration_or(worker, calibration));
         let reduce =
             reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip + trip(calibration)) / work.batch;
-        let exposed_reduce = (reduce - dense.wall * BACKWARD * OVERLAP).max(0.2 * reduce);
+        let exposed_reduce = Self::exposed(reduce, dense.wall);
+        let stream = StreamTimes::of(work, place, link);
+        if work.traffic.is_streamed {
+            cpu.push((PlanStage::Stream, stream.worker));
+            if !embedded {
+                cpu.push((PlanStage::ServerStream, stream.server));
+            }
+        }
+        // The next layer comes and the last gradient goes while a layer computes.
+        let exposed_stream =
+            if work.traffic.is_streamed { (stream.wall / work.batch - dense.wall).max(0.0) } else { 0.0 };
         // A batch is one request to each server, which serves it with one thread for each table, at most.
         let round_trips = if embedded {
             (rows.lookup + rows.push) * core
         } else {
-            let wire = (work.bytes_up + work.bytes_down) / link;
+            let weights = if work.traffic.is_streamed { work.traffic.bytes() / work.batch } else { 0.0 };
+            let wire = (work.bytes_up + work.bytes_down - weights) / link;
             let requests = 2.0 * (worker.round_trip.max(server.round_trip) + trip(calibration)) / work.batch;
             let spread = servers * (server.threads.server as f64).min(server.cores).max(1.0);
             requests
@@ -146,12 +169,32 @@ impl StageTimes {
         };
         Self {
             cpu,
-            dense_thread: moved + dense.wall + exposed_reduce,
+            dense_thread: moved + dense.wall + exposed_reduce + exposed_stream,
             dense_step: dense.wall,
             link,
             exposed_reduce,
+            stream: stream.wall,
+            exposed_stream,
             round_trips,
         }
+    }
+
+    /// The times of workers on the machines of one group, whose rows are on those of another.
+    #[must_use]
+    pub fn between(
+        work: &SampleWork,
+        calibration: &Calibration,
+        (worker, server): (&MachineGroup, &MachineGroup),
+        machines: &Machines,
+    ) -> Self {
+        let (workers, servers) = (machines.workers(), machines.servers());
+        Self::of(work, RolePlace { calibration, worker, server, workers, servers })
+    }
+
+    /// The part of an all-reduce of `reduce` seconds that a step of `dense_step` seconds does not hide.
+    #[must_use]
+    pub fn exposed(reduce: f64, dense_step: f64) -> f64 {
+        (reduce - dense_step * BACKWARD * OVERLAP).max(0.2 * reduce)
     }
 
     /// CPU seconds a sample of a worker.
@@ -223,6 +266,40 @@ impl RowTimes {
     }
 }
 
+/// Streamed weights.
+struct StreamTimes {
+    /// CPU seconds a sample of a worker.
+    worker: f64,
+    /// The same of all servers together.
+    server: f64,
+    /// Seconds of a step.
+    wall: f64,
+}
+
+impl StreamTimes {
+    fn of(work: &SampleWork, place: RolePlace<'_>, link: f64) -> Self {
+        let RolePlace { calibration, worker, server, servers, workers } = place;
+        let (core, server_core) = (NS / worker.core_speed, NS / server.core_speed);
+        let bytes = work.traffic.bytes();
+        let update = work.dense.parameters * calibration.dense.weight_ns;
+        if servers == 0.0 {
+            // A value is copied out of its row and into its layer, or the other way round.
+            let copies = 2.0 * bytes / calibration.memory_bytes_per_second / worker.core_speed;
+            let all = copies + update * core;
+            return Self { worker: all / work.batch, server: 0.0, wall: all };
+        }
+        let moved = bytes * MESSAGES * calibration.wire.cpu_ns_per_byte;
+        // The servers send the weights once and receive the gradients once, whatever the number of workers.
+        let served = (moved + update) * server_core / workers.max(1.0);
+        let threads = servers * (server.threads.server as f64).min(server.cores).max(1.0);
+        Self {
+            worker: moved * core / work.batch,
+            server: served / work.batch,
+            wall: (bytes / link).max(served / threads),
+        }
+    }
+}
+
 /// The dense step, seconds a sample.
 struct DenseTimes {
     cpu: f64,
@@ -244,7 +321,9 @@ fn dense(work: &SampleWork, calibration: &Calibration, worker: &MachineGroup) ->
     let pair = if network.by_autograd { 6.0 / rates.rate(SMALL, SMALL) } else { rates.pair_ns };
     let values = network.loop_values * rates.value_ns + network.pair_values * pair;
     let threads = busy_threads(worker.threads.torch as f64, work.batch);
-    let weights = network.parameters * rates.weight_ns / work.batch;
+    // Streamed weights are updated elsewhere.
+    let updated = if work.traffic.is_streamed { 0.0 } else { network.parameters };
+    let weights = updated * rates.weight_ns / work.batch;
     let factor = rates.in_training * if network.by_autograd { rates.autograd } else { 1.0 };
     let parallel = (products + values) * factor * NS / worker.core_speed;
     // Each thread reads the weights for itself.

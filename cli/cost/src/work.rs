@@ -1,11 +1,11 @@
 //! What one sample of a job asks of the machines, whatever their speed.
 
-use zagros_job::{Format, Job, Mode, Precision, Wire};
+use zagros_job::{Format, Job, Mode, Precision, WeightStore, Wire};
 use zagros_zip::ZipEq;
 
 use crate::data_shape::DataShape;
 use crate::error::CostError;
-use crate::layers::DenseWork;
+use crate::layers::{DenseWork, Product};
 
 /// Bytes of an id on the wire.
 const ID_BYTES: f64 = 8.0;
@@ -21,6 +21,32 @@ pub struct TableWork {
     pub push_dim: f64,
     /// Distinct rows of a batch, for each of its samples.
     pub distinct: f64,
+}
+
+/// The dense weights that a worker and the servers exchange in a step, if the weights are streamed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WeightTraffic {
+    /// Whether the job streams them.
+    pub is_streamed: bool,
+    /// Bytes from the servers in a step: every layer for the forward and again for the backward, the last one once.
+    pub pulled: f64,
+    /// Bytes of gradients to the servers in a step.
+    pub pushed: f64,
+}
+
+impl WeightTraffic {
+    /// That of a network whose values are `value` bytes on the wire.
+    #[must_use]
+    pub fn of(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
+        let last = dense.products.last().map_or(0.0, Product::weights);
+        Self { is_streamed, pulled: value * (2.0 * dense.parameters - last), pushed: value * dense.parameters }
+    }
+
+    /// Bytes of a step, both ways.
+    #[must_use]
+    pub fn bytes(&self) -> f64 {
+        self.pulled + self.pushed
+    }
 }
 
 /// The work of one sample.
@@ -50,6 +76,8 @@ pub struct SampleWork {
     pub bytes_down: f64,
     /// The dense network.
     pub dense: DenseWork,
+    /// Its weights on the network.
+    pub traffic: WeightTraffic,
 }
 
 impl SampleWork {
@@ -70,9 +98,14 @@ impl SampleWork {
         let (rows, values) = (of_rows(|_| 1.0), of_rows(|table| table.dim));
         let dims = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim as f64);
         let id_values = data.ids.iter().zip_eq(dims.collect::<Vec<_>>()).map(|(ids, dim)| ids * dim).sum();
-        // In mode async the dense weights come and their gradients go with each batch.
-        let batch = job.train.batch_size as f64;
-        let weights = if job.train.mode == Mode::Async { dense.parameters * F32 / batch } else { 0.0 };
+        let is_streamed = job.train.weights == WeightStore::Streamed;
+        let (batch, traffic) = (job.train.batch_size as f64, WeightTraffic::of(&dense, value, is_streamed));
+        let (up, down) = match job.train.mode {
+            // The dense weights come and their gradients go with each batch.
+            Mode::Async => (dense.parameters * F32 / batch, dense.parameters * F32 / batch),
+            _ if traffic.is_streamed => (traffic.pushed / batch, traffic.pulled / batch),
+            Mode::Hybrid | Mode::Sync => (0.0, 0.0),
+        };
         Ok(Self {
             batch,
             staleness: job.staleness() as f64,
@@ -82,10 +115,11 @@ impl SampleWork {
             bytes: data.bytes,
             ids: data.ids.iter().sum(),
             id_values,
-            bytes_up: 2.0 * rows * ID_BYTES + values * value + weights,
-            bytes_down: values * value + weights,
+            bytes_up: 2.0 * rows * ID_BYTES + values * value + up,
+            bytes_down: values * value + down,
             tables,
             dense,
+            traffic,
         })
     }
 
@@ -98,17 +132,10 @@ impl SampleWork {
     /// Bytes that a worker sends in one all-reduce of `workers`, for each sample of its batch: a ring.
     #[must_use]
     pub fn reduce_bytes(&self, workers: f64) -> f64 {
-        if workers < 2.0 || self.mode == Mode::Async {
+        if workers < 2.0 || self.mode == Mode::Async || self.traffic.is_streamed {
             return 0.0;
         }
         2.0 * (workers - 1.0) / workers * self.dense.parameters * F32 / self.batch
-    }
-
-    /// The smallest batch at which streamed weights arrive as fast as `flops` use them over `bytes_per_second`: 12 bytes and 6·B
-    /// operations a weight and step, of which the wire carries 12 in both directions together.
-    #[must_use]
-    pub fn streaming_batch(flops: f64, bytes_per_second: f64) -> f64 {
-        12.0 * flops / (6.0 * bytes_per_second)
     }
 }
 
@@ -154,8 +181,18 @@ mod tests {
     }
 
     #[test]
-    fn a_faster_link_needs_a_smaller_batch_to_hide_streamed_weights() {
-        assert_eq!(SampleWork::streaming_batch(1e12, 1e9), 2000.0);
-        assert!(SampleWork::streaming_batch(1e12, 1e10) < SampleWork::streaming_batch(1e12, 1e9));
+    fn streamed_weights_come_twice_and_their_gradients_go_once() {
+        let streamed = work(&["train.weights=streamed", "train.batch_size=100"]);
+        let (weights, last) = (429.0 * 8.0 + 8.0 + 9.0, 8.0);
+        assert_eq!((streamed.traffic.pulled, streamed.traffic.pushed), (4.0 * (2.0 * weights - last), 4.0 * weights));
+        let resident = work(&["train.batch_size=100"]);
+        assert!(!resident.traffic.is_streamed && resident.traffic.bytes() == streamed.traffic.bytes());
+        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed) - of(&resident))).round();
+        assert_eq!(more(|work| work.bytes_down), streamed.traffic.pulled);
+        assert_eq!(more(|work| work.bytes_up), streamed.traffic.pushed);
+        let half = work(&["train.weights=streamed", "cluster.wire=bf16"]);
+        assert_eq!(half.traffic.bytes(), streamed.traffic.bytes() / 2.0);
+        // The servers run the optimiser, so workers add nothing up among themselves.
+        assert_eq!((streamed.reduce_bytes(2.0), resident.reduce_bytes(2.0)), (0.0, 4.0 * weights / 100.0));
     }
 }

@@ -13,6 +13,7 @@ mod models;
 mod plan;
 mod predict;
 mod report;
+mod simulate;
 mod train;
 
 pub(crate) use inspect::failed as snapshot_failure;
@@ -34,6 +35,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Models(args) => models::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Calibrate(args) => block_on(calibrate::run(args)),
+        Command::Simulate(args) => simulate::run(&args),
         Command::ScalingLaw(args) => block_on(scaling_law::run(args)),
         Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),

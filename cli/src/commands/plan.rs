@@ -35,7 +35,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     if args.json {
         answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
-        figures.print(&job, &forecast.work);
+        figures.print(&job);
     }
     Ok(Exit::Success)
 }

@@ -14,6 +14,7 @@ use crate::days::DailyTraining;
 use crate::memory;
 use crate::pause::{Pause, PausePoint};
 use crate::plan;
+use crate::planning;
 use crate::report;
 use crate::resume::{ResumeChoice, Start};
 use crate::saved;
@@ -46,6 +47,9 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     }
     memory::check(&job, &Machine::this())?;
     note!("threads: {}", describe_threads(&job, &Machine::this()));
+    if let Some(said) = planning::announcement(&job, &Machine::this()) {
+        note!("{said}");
+    }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     if args.exit_with_parent {

@@ -12,7 +12,7 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
 use crate::args::ModelsArgs;
-use crate::memory::Need;
+use crate::memory::{Need, with_streamed_weights};
 use rate::Speed;
 
 /// Every built-in network, and what it is.
@@ -72,10 +72,10 @@ pub(crate) struct SizeRow {
     pub(crate) resident_bytes: u64,
     /// Whether that fits.
     pub(crate) fits: bool,
-    /// A worker with streamed weights: two layers, and the values of all layers for a batch.
-    pub(crate) streamed_worker_bytes: u64,
-    /// The store of its weights.
-    pub(crate) streamed_store_bytes: u64,
+    /// Peak of a dense worker with streamed weights, whose servers are other processes; none for a network that cannot be streamed.
+    pub(crate) streamed_worker_bytes: Option<u64>,
+    /// Its weights and their optimiser state at the servers.
+    pub(crate) streamed_store_bytes: Option<u64>,
     /// Of a training step, for each sample.
     pub(crate) flop_per_sample: u64,
     /// With all stages, or of the dense network alone.
@@ -156,7 +156,9 @@ impl JobSource<'_> {
             errors.problems().first().map_or_else(String::new, |problem| problem.message().to_owned())
         })?;
         let none = || "it has no layout".to_owned();
-        let (layout, streamed) = (job.dense_layout().ok_or_else(none)?, job.streamed_footprint().ok_or_else(none)?);
+        let layout = job.dense_layout().ok_or_else(none)?;
+        let streamed = with_streamed_weights(&job);
+        let store = streamed.as_ref().and_then(Job::streamed_footprint).map(|footprint| footprint.store);
         let resident_bytes = Need::of(&job, &Machine::this()).usual_peak();
         Ok(SizeRow {
             size: size.to_owned(),
@@ -164,8 +166,8 @@ impl JobSource<'_> {
             width: job.model.width().unwrap_or(0),
             resident_bytes,
             fits: memory.is_none_or(|memory| resident_bytes <= memory),
-            streamed_worker_bytes: streamed.worker,
-            streamed_store_bytes: streamed.store,
+            streamed_worker_bytes: streamed.map(|job| Need::of_worker(&job).usual_peak()),
+            streamed_store_bytes: store,
             flop_per_sample: layout.flop(),
             samples_per_second: speed
                 .samples_per_second(&job, layout.flop())
@@ -193,7 +195,9 @@ mod tests {
             for row in sizes {
                 // Six for each weight that is multiplied once.
                 assert!(row.flop_per_sample as f64 > 5.0 * row.weights as f64, "{kind} {}", row.size);
-                assert!(row.streamed_store_bytes == 12 * row.weights && row.streamed_worker_bytes > 0);
+                let is_streamable = !["wukong", "din", "bst"].contains(kind);
+                assert_eq!(row.streamed_store_bytes, is_streamable.then_some(12 * row.weights), "{kind}");
+                assert_eq!(row.streamed_worker_bytes.is_some(), is_streamable, "{kind}");
             }
         }
         let text = print::text(&table);

@@ -24,7 +24,7 @@ pub(crate) fn text(table: &ModelTable) -> String {
     let _ = write!(
         page,
         "\nresident   peak memory of `zagros train` without embedding rows, batch {};\n           {memory}, * is beyond it\n\
-         streamed   worker with two layers at a time, and the store of all weights\n\
+         streamed   peak memory of a worker with two layers at a time, and the store of all weights\n\
          samples/s  {}\n\
          set        [model] size = \"13m\", or --size 13m (docs/how-to/size.md)\n",
         table.batch_size, speed
@@ -47,6 +47,11 @@ fn write_network(page: &mut String, network: &NetworkRows) {
     }
 }
 
+/// Nothing for a network that cannot be streamed.
+fn streamed(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string())
+}
+
 fn line(row: &SizeRow) -> String {
     let mark = if row.fits { " " } else { "*" };
     let weights = zagros_job::ModelSize(row.weights).to_string();
@@ -55,8 +60,8 @@ fn line(row: &SizeRow) -> String {
         row.size,
         row.width,
         HumanBytes(row.resident_bytes).to_string(),
-        HumanBytes(row.streamed_worker_bytes).to_string(),
-        HumanBytes(row.streamed_store_bytes).to_string(),
+        streamed(row.streamed_worker_bytes),
+        streamed(row.streamed_store_bytes),
         flop(row.flop_per_sample as f64),
         rate(row.samples_per_second),
     )

@@ -3,6 +3,7 @@
 
 mod print;
 mod sample;
+mod streaming;
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,7 @@ use zagros_shell::{Exit, Failure};
 
 pub(crate) use print::{PlanFigures, print_calibration};
 pub(crate) use sample::shape;
+pub(crate) use streaming::announcement;
 
 /// Where `zagros calibrate` writes for this user.
 pub(crate) fn calibration_file() -> Option<PathBuf> {

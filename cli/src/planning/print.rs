@@ -3,10 +3,11 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_cost::memory::row_bytes;
-use zagros_cost::{Calibration, DataShape, Forecast, MachineGroup, Machines, SampleWork};
-use zagros_job::Job;
+use zagros_cost::{Calibration, DataShape, Forecast, MachineGroup, Machines, RoleMemory};
+use zagros_job::{Job, Table};
 use zagros_shell::out;
+
+use super::streaming::{StreamingBalance, short};
 
 /// All that a forecast says.
 #[derive(Debug, Serialize)]
@@ -35,6 +36,9 @@ pub(crate) struct PlanFigures {
     /// The most workers of which each adds at least half of what the first one made.
     workers_that_pay: f64,
     samples_per_second_with_them: f64,
+    /// Whether the dense weights are streamed, and how that goes, in words.
+    is_streamed: bool,
+    streaming: Option<String>,
     /// Groups whose machines have less memory than their roles need.
     too_little_memory: Vec<String>,
     samples: Option<f64>,
@@ -60,13 +64,20 @@ struct LimitFigures {
 #[derive(Debug, Serialize)]
 struct MemoryFigures {
     worker: f64,
+    /// Weights and gradients; with streamed weights those of two layers, and messages.
     worker_dense: f64,
     worker_optimizer: f64,
     worker_activations: f64,
     worker_batches: f64,
+    /// A server's part of streamed weights and their optimiser state.
+    server_dense: f64,
+    /// Of a worker with its whole network.
+    resident_worker: f64,
     /// Of a worker whose dense weights are streamed, and of each server then.
     streamed_worker: f64,
     streamed_server: f64,
+    /// Bytes between a worker and the servers in a step then.
+    streamed_bytes_per_step: f64,
     /// The smallest batch at which they arrive as fast as they are used.
     streaming_batch: f64,
     /// Of a million rows, a mean row of all tables.
@@ -84,7 +95,7 @@ impl PlanFigures {
         forecast: &Forecast,
         rows: Option<u64>,
     ) -> Self {
-        let Forecast { work, stages, limits, memory, scaling, streaming_batch, epoch } = forecast;
+        let Forecast { work, stages, limits, memory, scaling, epoch, .. } = forecast;
         let micro = |seconds: f64| seconds * 1e6;
         let role = |is_of_servers| if is_of_servers { "embedding server" } else { "dense worker" };
         let stage = |(stage, seconds): &(zagros_cost::PlanStage, f64)| StageFigures {
@@ -114,10 +125,16 @@ impl PlanFigures {
                 .iter()
                 .map(|(limit, rate)| LimitFigures { limit: limit.name(), samples_per_second: *rate })
                 .collect(),
-            memory: MemoryFigures::of(job, (*memory, *streaming_batch), machines, rows),
+            memory: MemoryFigures::of(job, forecast, machines, rows),
+            is_streamed: memory.is_streamed(),
+            streaming: memory.is_streamed().then(|| StreamingBalance::of(forecast).in_words()),
             workers_that_pay: scaling.workers,
             samples_per_second_with_them: scaling.samples_per_second,
-            too_little_memory: too_little(job, memory, machines, rows),
+            too_little_memory: too_little(
+                memory,
+                machines,
+                server_rows(job, machines, rows).map_or(0.0, |(rows, _)| rows),
+            ),
             samples: epoch.map(|epoch| epoch.samples),
             hours: epoch.map(|epoch| epoch.hours),
             money: epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0),
@@ -126,7 +143,7 @@ impl PlanFigures {
     }
 
     /// Prints them.
-    pub(crate) fn print(&self, job: &Job, work: &SampleWork) {
+    pub(crate) fn print(&self, job: &Job) {
         out!("{}  forecast; nothing was run\n", job.name.bold());
         out!(
             "  {} samples/s with {} dense worker(s) and {}",
@@ -148,7 +165,7 @@ impl PlanFigures {
             out!("  an epoch of {} samples: {}{money}", count(samples), time(hours));
         }
         self.print_stages();
-        self.print_memory(work);
+        self.print_memory();
         out!("\n  speed of a core: {}", self.calibration);
         if !self.is_data_measured {
             out!("  the data could not be looked at: ids a sample and distinct rows are assumed");
@@ -184,18 +201,22 @@ impl PlanFigures {
         }
     }
 
-    fn print_memory(&self, work: &SampleWork) {
+    fn print_memory(&self) {
         let memory = &self.memory;
         self.too_little_memory.iter().for_each(|group| tracing::warn!("{group}"));
         out!("\n{}", "memory".bold());
         out!(
-            "  each dense worker  {}: weights and gradients {}, optimiser {}, between layers {}, batches {}",
+            "  each dense worker  {}: {} {}, optimiser {}, between layers {}, batches {}",
             bytes(memory.worker),
+            if self.is_streamed { "two layers and their gradients" } else { "weights and gradients" },
             bytes(memory.worker_dense),
             bytes(memory.worker_optimizer),
             bytes(memory.worker_activations),
             bytes(memory.worker_batches)
         );
+        if self.is_streamed {
+            out!("  each server        {} of dense weights and their optimiser state", bytes(memory.server_dense));
+        }
         match (memory.server_rows, memory.server_cold_rows) {
             (Some(rows), Some(cold)) if cold > 0.0 => {
                 out!(
@@ -210,49 +231,69 @@ impl PlanFigures {
                 bytes(memory.million_rows)
             ),
         }
-        out!(
-            "  dense weights that are streamed from the servers would need {} in a worker and {} in each server, send {} a step, and \
-             hide behind the arithmetic from a batch of {} on",
-            bytes(memory.streamed_worker),
-            bytes(memory.streamed_server),
-            bytes(12.0 * work.dense.parameters),
-            count(memory.streaming_batch.ceil())
-        );
+        self.print_streaming();
     }
-}
 
-impl MemoryFigures {
-    fn of(
-        job: &Job,
-        (memory, streaming_batch): (zagros_cost::RoleMemory, f64),
-        machines: &Machines,
-        rows: Option<u64>,
-    ) -> Self {
-        let row = job.tables.iter().map(|table| row_bytes(table) as f64).sum::<f64>() / job.tables.len().max(1) as f64;
-        let servers = machines.servers().max(1.0);
-        let all = rows.map(|rows| rows as f64 * row / servers);
-        let limit = job.cluster.memory.map_or(f64::INFINITY, |memory| memory as f64);
-        Self {
-            worker: memory.resident(),
-            worker_dense: memory.weights,
-            worker_optimizer: memory.optimizer,
-            worker_activations: memory.activations,
-            worker_batches: memory.batches,
-            streamed_worker: memory.streamed + memory.batches,
-            streamed_server: memory.streamed_server,
-            streaming_batch,
-            million_rows: row * 1e6,
-            server_rows: all.map(|all| all.min(limit)),
-            server_cold_rows: all.map(|all| (all - limit).max(0.0)),
+    fn print_streaming(&self) {
+        let memory = &self.memory;
+        match &self.streaming {
+            Some(streaming) => {
+                out!("  streamed weights   {streaming}");
+                out!("  with its whole network a worker would need {}", bytes(memory.resident_worker));
+            }
+            None => out!(
+                "  dense weights that are streamed from the servers would need {} in a worker and {} in each server, send {} a step, and \
+                 hide behind the arithmetic from a batch of {} on",
+                bytes(memory.streamed_worker),
+                bytes(memory.streamed_server),
+                bytes(memory.streamed_bytes_per_step),
+                count(memory.streaming_batch.ceil())
+            ),
         }
     }
 }
 
-/// The groups whose machines are too small, and by how much.
-fn too_little(job: &Job, memory: &zagros_cost::RoleMemory, machines: &Machines, rows: Option<u64>) -> Vec<String> {
-    let rows = MemoryFigures::of(job, (*memory, 0.0), machines, rows).server_rows.unwrap_or(0.0);
+impl MemoryFigures {
+    fn of(job: &Job, forecast: &Forecast, machines: &Machines, rows: Option<u64>) -> Self {
+        let memory = &forecast.memory;
+        let is_streamed = memory.is_streamed();
+        let either = |streamed: f64, resident: f64| if is_streamed { streamed } else { resident };
+        let rows = server_rows(job, machines, rows);
+        Self {
+            worker: memory.worker(),
+            worker_dense: either(memory.streamed_layers, memory.weights),
+            worker_optimizer: either(0.0, memory.optimizer),
+            worker_activations: either(memory.streamed_activations, memory.activations),
+            worker_batches: memory.batches,
+            server_dense: memory.server(),
+            resident_worker: memory.resident_worker(),
+            streamed_worker: memory.streamed_worker(),
+            streamed_server: memory.streamed_server,
+            streamed_bytes_per_step: forecast.work.traffic.bytes(),
+            streaming_batch: forecast.streaming_batch,
+            million_rows: mean_row(job) * 1e6,
+            server_rows: rows.map(|(memory, _)| memory),
+            server_cold_rows: rows.map(|(_, disk)| disk),
+        }
+    }
+}
+
+/// Bytes of a mean row of all tables.
+fn mean_row(job: &Job) -> f64 {
+    job.tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / job.tables.len().max(1) as f64
+}
+
+/// Bytes of each server's rows in memory and on disk, if all tables have so many.
+fn server_rows(job: &Job, machines: &Machines, rows: Option<u64>) -> Option<(f64, f64)> {
+    let all = rows? as f64 * mean_row(job) / machines.servers().max(1.0);
+    let limit = job.cluster.memory.map_or(f64::INFINITY, |memory| memory as f64);
+    Some((all.min(limit), (all - limit).max(0.0)))
+}
+
+/// The groups whose machines are too small, and by how much. `rows` are the bytes of rows in each server.
+fn too_little(memory: &RoleMemory, machines: &Machines, rows: f64) -> Vec<String> {
     let servers = |group: &MachineGroup| if machines.is_embedded() { group.workers } else { group.servers };
-    let need = |group: &MachineGroup| group.workers * memory.resident() + servers(group) * rows;
+    let need = |group: &MachineGroup| group.workers * memory.worker() + servers(group) * (rows + memory.server());
     let small = machines.groups.iter().filter(|group| group.memory > 0.0 && need(group) > group.memory);
     let words = |group: &MachineGroup| {
         let short = bytes(need(group) - group.memory);
@@ -311,15 +352,6 @@ fn count(value: f64) -> String {
 
 fn bytes(value: f64) -> String {
     HumanBytes(value.max(0.0) as u64).to_string()
-}
-
-/// Three digits and a letter: `1.23 M`.
-fn short(value: f64) -> String {
-    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    match units.into_iter().find(|(size, _)| value >= *size) {
-        Some((size, letter)) => format!("{:.2} {letter}", value / size),
-        None => format!("{value:.0} "),
-    }
 }
 
 fn time(hours: f64) -> String {

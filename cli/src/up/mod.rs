@@ -31,7 +31,7 @@ use crate::args::UpArgs;
 use crate::commands::dense_worker;
 use crate::resume::{ResumeChoice, Start};
 use crate::steps;
-use crate::{memory, plan, saved};
+use crate::{memory, plan, planning, saved};
 use targets::Targets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
@@ -91,6 +91,9 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     };
     print_processes(&job, folder);
     steps::announce(&job);
+    if let Some(said) = planning::announcement(&job, &machine) {
+        note!("{said}");
+    }
     if let Err(error) = ProcessRecord::now(UP, std::process::id(), ProcessChange::Started).append(folder) {
         tracing::warn!(%error, "starts and ends of processes are not recorded: `zagros doctor` will know less");
     }

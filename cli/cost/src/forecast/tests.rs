@@ -88,6 +88,43 @@ fn workers_stop_paying_where_the_servers_are_full() {
     assert!(few.scaling.workers >= 1.0);
 }
 
+/// Three machines with a network of so many Gbit a second.
+fn streaming(sets: &[&str], gbit: f64) -> Forecast {
+    let described =
+        CLUSTER.replace("cores = 16", &format!("cores = 16\nnetwork_gbit = {gbit}")).replace("count = 4", "");
+    let sets: Vec<&str> = ["train.weights=streamed"].into_iter().chain(sets.iter().copied()).collect();
+    forecast(&sets, &described, |_, _| ())
+}
+
+#[test]
+fn streamed_weights_hide_from_a_batch_on_that_follows_from_arithmetic_and_link() {
+    let plan = streaming(&[], 1.0);
+    // 2·F/b, but for the last layer, which comes once, and biases, which are no arithmetic.
+    let flops = plan.work.dense.flop / plan.stages.dense_step;
+    let expected = 2.0 * flops / 0.125e9;
+    assert!((plan.streaming_batch / expected - 1.0).abs() < 0.02, "{} {expected}", plan.streaming_batch);
+    assert!((streaming(&["cluster.wire=bf16"], 1.0).streaming_batch / plan.streaming_batch - 0.5).abs() < 1e-9);
+    let batch = |batch: f64| streaming(&[&format!("train.batch_size={}", batch.round())], 1.0).stages.exposed_stream;
+    assert!(batch(0.5 * expected) > 0.0);
+    assert_eq!(batch(1.1 * expected), 0.0);
+    // A batch that is too small waits for the network, and the advice says so.
+    let slow = streaming(&["train.batch_size=64"], 1.0);
+    let resident = forecast(&["train.batch_size=64"], CLUSTER, |_, _| ());
+    assert!(slow.samples_per_second() < 0.5 * resident.samples_per_second());
+    assert!(slow.memory.worker() < resident.memory.worker() && slow.memory.server() > 0.0);
+}
+
+#[test]
+fn streamed_weights_move_the_update_to_the_servers_and_cost_as_much() {
+    let (streamed, resident) = (streaming(&[], 100.0), forecast(&[], CLUSTER, |_, _| ()));
+    assert_eq!(streamed.stages.exposed_stream, 0.0);
+    assert!(streamed.stages.server_cpu() > resident.stages.server_cpu());
+    assert!(streamed.stages.dense_step < resident.stages.dense_step);
+    let one = "[[group]]\nname = 'here'\ncores = 2\nmemory = '8GiB'\nworkers = 1\n";
+    let here = forecast(&["train.weights=streamed"], one, |_, _| ());
+    assert!(here.stages.of_stage(PlanStage::Stream) > 0.0 && here.stages.server_cpu() == 0.0);
+}
+
 #[test]
 fn a_module_of_the_users_has_no_forecast() {
     let mut job = job(&[]);

@@ -1,10 +1,13 @@
-//! The memory of the dense network, before it is built: of a worker that holds all of it, and of one that streams its weights.
+//! The memory of the dense network, before it is built: of a worker that holds all of it, and of one that streams its weights; and of rows.
 //!
 //! The sums follow what the dense worker allocates. `scripts/memory_peaks.py` compares them with the peak of real runs.
 
-use crate::settings::{
-    DenseLayout, DenseTensor, Device, Job, Mlp, Mode, Model, NonFinitePolicy, Precision, TensorRole,
-};
+mod rows;
+mod streamed;
+
+use crate::settings::{DenseLayout, DenseTensor, Device, Job, Mlp, Mode, Model, Precision, TensorRole};
+
+pub use streamed::StreamedFootprint;
 
 /// Bytes of a weight, a gradient or a moment.
 const VALUE: u64 = 4;
@@ -50,24 +53,21 @@ impl DenseFootprint {
     }
 }
 
-/// Bytes with streamed weights: the worker holds two layers, and the store all of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamedFootprint {
-    /// Weights and gradients of two layers, and the values of all layers for a batch.
-    pub worker: u64,
-    /// Weights and optimiser state, and staged gradients where a step may be clipped or given up as a whole.
-    pub store: u64,
-}
-
 impl Job {
     /// The memory of a dense worker for the network; `None` for a user's module.
     #[must_use]
     pub fn dense_footprint(&self) -> Option<DenseFootprint> {
+        self.dense_footprint_with(self.train.threads)
+    }
+
+    /// As [`Self::dense_footprint`], with so many threads of a step.
+    #[must_use]
+    pub fn dense_footprint_with(&self, threads: usize) -> Option<DenseFootprint> {
         let layout = self.dense_layout()?;
         let bytes = VALUE * layout.parameters();
         let (state, largest) = (self.state_values(), VALUE * largest(layout.tensors.iter().map(DenseTensor::len)));
         let by_autograd = self.is_by_autograd();
-        let threads = if by_autograd { 1 } else { self.train.threads.max(1) as u64 };
+        let threads = if by_autograd { 1 } else { threads.max(1) as u64 };
         let buffers = if by_autograd { self.kept_values(&layout) } else { threads * self.chunk_values(&layout) };
         let average = u64::from(self.train.ema.is_some());
         let at_servers = if self.train.mode == Mode::Async { 2 } else { 0 };
@@ -82,19 +82,6 @@ impl Job {
             kept: (2 * largest).min(MOST_KEPT),
             building: 2 * bytes + 2 * largest,
         })
-    }
-
-    /// The memory with streamed weights; `None` for a user's module.
-    #[must_use]
-    pub fn streamed_footprint(&self) -> Option<StreamedFootprint> {
-        let layout = self.dense_layout()?;
-        let batch = self.train.batch_size as u64;
-        let (widest, layer) = (largest(outputs(&layout)), largest(layout.tensors.iter().map(DenseTensor::len)));
-        let kept: u64 = batch * (outputs(&layout).sum::<u64>() + 2 * widest);
-        let updates = &self.train.updates;
-        let is_staged = updates.clip_norm.is_some() || updates.non_finite == NonFinitePolicy::Skip;
-        let store = 1 + self.state_values() + u64::from(is_staged);
-        Some(StreamedFootprint { worker: VALUE * (4 * layer + kept), store: VALUE * store * layout.parameters() })
     }
 
     /// Values that the optimiser keeps for each weight.
@@ -180,15 +167,5 @@ mod tests {
             |text: &str| job(CRITEO, &format!("{FFNN}[mlp]\nactivation = 'gelu'\n{text}")).dense_footprint().unwrap();
         assert_eq!(of("[train]\nbatch_size = 100\n").activations, 2 * 4 * 100 * 97);
         assert_eq!(of("[train]\nthreads = 8\n").gradients, of("[train]\nthreads = 1\n").gradients);
-    }
-
-    #[test]
-    fn a_streaming_worker_holds_two_layers() {
-        let of = |text: &str| job(CRITEO, &format!("{FFNN}{text}")).streamed_footprint().unwrap();
-        let weights = 429 * 64 + 64 + 64 * 32 + 32 + 33;
-        let adam = of("[train]\nbatch_size = 10\n");
-        assert_eq!((adam.worker, adam.store), (4 * (4 * 429 * 64 + 10 * (97 + 128)), 12 * weights));
-        assert_eq!(of("[train]\nclip_norm = 1\n").store, 16 * weights);
-        assert_eq!(of("[optimizer]\nkind = 'sgd'\n").store, 4 * weights);
     }
 }

@@ -1,0 +1,195 @@
+//! The machines of a run, with their cores and links, and where each role is on them.
+//!
+//! Every machine with workers is there. Of the machines that have servers alone, each group has one: the one whose servers own the most
+//! buckets. Its servers get their part of every request at the same time as all others, so no other machine of the group answers later.
+
+use zagros_cost::{MachineGroup, PlanStage, StageTimes};
+use zagros_protocol::{BucketMap, Generation};
+
+use crate::link::NetworkLink;
+use crate::processor::Processor;
+use crate::scenario::Scenario;
+
+/// Buckets of a run, more for many servers: each has at least [`LEAST_BUCKETS`].
+const BUCKETS: u32 = 1024;
+const LEAST_BUCKETS: u32 = 16;
+
+/// A machine.
+#[derive(Debug)]
+pub(crate) struct SimMachine<T> {
+    /// Which group it belongs to.
+    pub(crate) group: usize,
+    pub(crate) processor: Processor<T>,
+    pub(crate) up: NetworkLink,
+    pub(crate) down: NetworkLink,
+}
+
+/// The servers of a group, of which one machine stands for all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerTier {
+    pub(crate) machine: usize,
+    /// Its part of every request.
+    pub(crate) share: f64,
+    /// The part of every request that the whole group has.
+    pub(crate) group_share: f64,
+    /// Threads that work on one request.
+    pub(crate) threads: f64,
+    /// Seconds of CPU of all servers for the lookup and the push of a sample.
+    pub(crate) lookup: f64,
+    pub(crate) push: f64,
+}
+
+/// Seconds of a worker for each sample.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerTimes {
+    /// On a parser thread.
+    pub(crate) read: f64,
+    pub(crate) lookup: f64,
+    pub(crate) push: f64,
+    /// The dense step where no other thread is in its way.
+    pub(crate) step: f64,
+    /// Threads of the dense step, on average.
+    pub(crate) step_threads: f64,
+    /// The part of `step` that is forward, backward and update.
+    pub(crate) dense: f64,
+    /// CPU of the training loop beside the step.
+    pub(crate) training_loop: f64,
+    /// Parser threads.
+    pub(crate) parsers: usize,
+    /// Seconds from a worker to a server and back.
+    pub(crate) round_trip: f64,
+}
+
+/// Where everything is.
+#[derive(Debug)]
+pub(crate) struct SimCluster<T> {
+    pub(crate) machines: Vec<SimMachine<T>>,
+    /// Machine of each worker.
+    pub(crate) worker_machines: Vec<usize>,
+    /// By group of machines; `None` where it has no workers.
+    pub(crate) times: Vec<Option<WorkerTimes>>,
+    /// Empty where the rows are in the worker's process.
+    pub(crate) tiers: Vec<ServerTier>,
+    /// Seconds from one worker to the next in an all-reduce.
+    pub(crate) hop: f64,
+    /// Bytes a second of the slowest link of a worker.
+    pub(crate) ring_rate: f64,
+}
+
+impl<T> SimCluster<T> {
+    pub(crate) fn of(scenario: &Scenario) -> Self {
+        let groups = &scenario.machines.groups;
+        let mut cluster = Self {
+            machines: Vec::new(),
+            worker_machines: Vec::new(),
+            times: groups.iter().map(|group| worker_times(scenario, group)).collect(),
+            tiers: Vec::new(),
+            hop: 0.0,
+            ring_rate: f64::INFINITY,
+        };
+        let mut first_machines = Vec::new();
+        for (index, group) in groups.iter().enumerate() {
+            first_machines.push(cluster.machines.len());
+            let machines = if group.workers > 0.0 { group.count.ceil() as usize } else { 1 };
+            for _ in 0..machines {
+                let threads = scenario.settings.background_threads;
+                cluster.machines.push(SimMachine {
+                    group: index,
+                    processor: Processor::new(cores(group), threads),
+                    up: NetworkLink::new(link(scenario, group)),
+                    down: NetworkLink::new(link(scenario, group)),
+                });
+            }
+            let workers = (group.count * group.workers).round() as usize;
+            let on_each = (group.workers as usize).max(1);
+            cluster.worker_machines.extend((0..workers).map(|worker| first_machines[index] + worker / on_each));
+        }
+        cluster.place_servers(scenario, &first_machines);
+        cluster.join_workers(scenario);
+        cluster
+    }
+
+    /// Times of the workers on a machine.
+    pub(crate) fn times(&self, worker: usize) -> WorkerTimes {
+        let group = self.machines[self.worker_machines[worker]].group;
+        self.times[group].expect("a group with workers has their times")
+    }
+
+    /// Gives each group of servers its part of the buckets.
+    fn place_servers(&mut self, scenario: &Scenario, first_machines: &[usize]) {
+        let servers = scenario.servers() as u32;
+        if servers == 0 {
+            return;
+        }
+        let map = BucketMap::even(Generation(1), BUCKETS.max(servers * LEAST_BUCKETS), servers);
+        let mut owned = vec![0.0; servers as usize];
+        (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).for_each(|owner| owned[owner.0 as usize] += 1.0);
+        let worker = worker_group(scenario);
+        let mut server = 0;
+        for (index, group) in scenario.machines.groups.iter().enumerate().filter(|(_, group)| group.servers > 0.0) {
+            let on_each = group.servers as usize;
+            let of_group = &owned[server..server + on_each * group.count.round() as usize];
+            server += of_group.len();
+            let part = |servers: &[f64]| servers.iter().sum::<f64>() / f64::from(map.buckets());
+            let stages =
+                StageTimes::between(&scenario.work, &scenario.calibration, (worker, group), &scenario.machines);
+            self.tiers.push(ServerTier {
+                machine: first_machines[index],
+                share: of_group.chunks(on_each).map(part).fold(0.0, f64::max),
+                group_share: part(of_group),
+                threads: (group.threads.server as f64).clamp(1.0, group.cores),
+                lookup: stages.of_stage(PlanStage::ServerLookup),
+                push: stages.of_stage(PlanStage::ServerApply),
+            });
+        }
+    }
+
+    fn join_workers(&mut self, scenario: &Scenario) {
+        let groups = scenario.machines.groups.iter().filter(|group| group.workers > 0.0);
+        let trip = scenario.calibration.wire.round_trip_us * 1e-6;
+        let longest = groups.clone().map(|group| group.round_trip).fold(0.0, f64::max);
+        self.hop = scenario.settings.all_reduce_hop_us.map_or((longest + trip) / 2.0, |hop| hop * 1e-6);
+        self.ring_rate = groups.map(|group| link(scenario, group)).fold(f64::INFINITY, f64::min);
+    }
+}
+
+/// The cores that the roles of a machine can use: those of servers alone are bounded by the threads of the servers too.
+fn cores(group: &MachineGroup) -> f64 {
+    if group.workers > 0.0 {
+        group.cores
+    } else {
+        (group.servers * group.threads.server as f64).clamp(1.0, group.cores)
+    }
+}
+
+/// Bytes a second of a machine's network: its processor moves no more than over loopback.
+fn link(scenario: &Scenario, group: &MachineGroup) -> f64 {
+    group.bytes_per_second.min(scenario.calibration.wire.bytes_per_second * group.core_speed * group.cores)
+}
+
+fn worker_group(scenario: &Scenario) -> &MachineGroup {
+    let groups = &scenario.machines.groups;
+    groups.iter().find(|group| group.workers > 0.0).unwrap_or(&groups[0])
+}
+
+fn worker_times(scenario: &Scenario, group: &MachineGroup) -> Option<WorkerTimes> {
+    if group.workers == 0.0 {
+        return None;
+    }
+    let server = scenario.machines.groups.iter().find(|group| group.servers > 0.0).unwrap_or(group);
+    let stages = StageTimes::between(&scenario.work, &scenario.calibration, (group, server), &scenario.machines);
+    let step = stages.dense_thread - stages.exposed_reduce;
+    let cpu = stages.of_stage(PlanStage::Gather) + stages.of_stage(PlanStage::Dense);
+    let trip = scenario.calibration.wire.round_trip_us * 1e-6;
+    Some(WorkerTimes {
+        read: stages.of_stage(PlanStage::Parse) + stages.of_stage(PlanStage::Dedup),
+        lookup: stages.of_stage(PlanStage::Lookup),
+        push: stages.of_stage(PlanStage::Push),
+        step,
+        step_threads: cpu / step.max(f64::MIN_POSITIVE),
+        dense: stages.dense_step,
+        training_loop: stages.of_stage(PlanStage::Loop),
+        parsers: group.threads.parse.max(1),
+        round_trip: group.round_trip.max(server.round_trip) + trip,
+    })
+}

@@ -1,0 +1,58 @@
+//! A run on a described cluster, simulated by discrete events.
+//!
+//! The simulation drives the product's own decisions: the training loop of each worker (`zagros-worker-core`), its staleness window
+//! (`zagros-embedding-client`), and the coordinator with its leases, splits and process groups (`zagros-coordinator-core`). Around them it
+//! has what a machine has: cores that tasks share, links that send one message after another, and time. How long a task takes is the cost
+//! model's (`zagros-cost`). No file is read, no clock is asked, and the same seed gives the same run (ADR 88).
+//!
+//! ```text
+//! machines + workload + calibration ──► Scenario ──► World: events by time ──► SimReport
+//! ```
+
+mod cluster;
+mod coordination;
+mod error;
+mod failures;
+mod link;
+mod processor;
+mod progress;
+mod queue;
+mod report;
+mod scenario;
+mod settings;
+mod what_if;
+mod worker;
+mod workload;
+mod world;
+
+pub use error::SimError;
+pub use failures::{FailureCost, FailureReport, failures};
+pub use report::{BusyResource, SimReport, StepReport};
+pub use scenario::{ClusterFile, Scenario};
+pub use settings::SimSettings;
+pub use what_if::WhatIf;
+pub use workload::{Workload, WorkloadMode};
+pub use world::{LostProcess, ProcessLoss};
+
+use world::SimWorld;
+
+/// Simulates a run.
+///
+/// # Errors
+/// When the run stands still, which is a defect.
+pub fn simulate(scenario: &Scenario) -> Result<SimReport, SimError> {
+    simulate_with(scenario, &[])
+}
+
+/// Simulates a run in which these processes are lost.
+///
+/// # Errors
+/// When the mode does not go on after a loss, or the run stands still, which is a defect.
+pub fn simulate_with(scenario: &Scenario, faults: &[ProcessLoss]) -> Result<SimReport, SimError> {
+    if !faults.is_empty() && scenario.mode() != "hybrid" {
+        return Err(SimError::NoFailures { mode: scenario.mode() });
+    }
+    let mut world = SimWorld::new(scenario, faults)?;
+    world.run()?;
+    Ok(world.report_run())
+}

@@ -1,0 +1,196 @@
+//! The cores of a machine, which all tasks share evenly, as the scheduler of an operating system does.
+//!
+//! A task is so many seconds of so many threads. While no more threads run than there are cores, each runs at full speed. With more, each
+//! gets the same share. The *virtual time* runs at the speed of a thread: a task that takes 2 s ends when the virtual time is 2 s later
+//! than at its start, whatever comes and goes meanwhile. So only the earliest end is known at a time, and it changes with each start.
+//!
+//! ```text
+//! 1 core   A, 2 s    ████████████░░░░░░████    alone, then half of a core, then alone
+//!          B, 1 s                ░░░░░░
+//! virtual  0 ─────── 1 ───────────── 2
+//! ```
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+/// How much later than its end a task may be found to have ended, seconds of virtual time: rounding.
+const SLACK: f64 = 1e-12;
+
+/// The cores of a machine and the tasks on them.
+#[derive(Debug)]
+pub(crate) struct Processor<T> {
+    cores: f64,
+    /// Threads of other programs, which always have work.
+    background: f64,
+    threads: f64,
+    virtual_time: f64,
+    updated: f64,
+    tasks: BinaryHeap<Reverse<CoreTask<T>>>,
+    started: u64,
+    revision: u64,
+    busy: f64,
+}
+
+#[derive(Debug)]
+struct CoreTask<T> {
+    /// Virtual time.
+    end: f64,
+    number: u64,
+    threads: f64,
+    what: T,
+}
+
+impl<T> Processor<T> {
+    pub(crate) fn new(cores: f64, background: f64) -> Self {
+        Self {
+            cores,
+            background,
+            threads: 0.0,
+            virtual_time: 0.0,
+            updated: 0.0,
+            tasks: BinaryHeap::new(),
+            started: 0,
+            revision: 0,
+            busy: 0.0,
+        }
+    }
+
+    /// Starts a task that takes `seconds` where its `threads` have a core each.
+    pub(crate) fn start(&mut self, now: f64, seconds: f64, threads: f64, what: T) {
+        self.advance(now);
+        let task = CoreTask { end: self.virtual_time + seconds, number: self.started, threads, what };
+        self.started += 1;
+        self.threads += threads;
+        self.tasks.push(Reverse(task));
+        self.revision += 1;
+    }
+
+    /// When the next task ends if none starts before, and the revision of which that is true.
+    pub(crate) fn next_end(&self) -> Option<(f64, u64)> {
+        let Reverse(task) = self.tasks.peek()?;
+        Some((self.updated + (task.end - self.virtual_time).max(0.0) / self.speed(), self.revision))
+    }
+
+    /// Whether nothing has changed since that revision.
+    pub(crate) fn is_at(&self, revision: u64) -> bool {
+        self.revision == revision
+    }
+
+    /// The tasks that have ended by `now`.
+    pub(crate) fn take_ended(&mut self, now: f64) -> Vec<T> {
+        self.advance(now);
+        let mut ended = Vec::new();
+        let slack = SLACK.max((self.virtual_time + now) * f64::EPSILON * 4.0);
+        while self.tasks.peek().is_some_and(|Reverse(task)| task.end <= self.virtual_time + slack) {
+            let Some(Reverse(task)) = self.tasks.pop() else { break };
+            self.threads -= task.threads;
+            ended.push(task.what);
+        }
+        // Sums of differences drift.
+        if self.tasks.is_empty() {
+            self.threads = 0.0;
+        }
+        self.revision += 1;
+        ended
+    }
+
+    /// Seconds in which cores were busy with tasks, added up over the cores.
+    pub(crate) fn busy(&self) -> f64 {
+        self.busy
+    }
+
+    /// Cores for tasks.
+    pub(crate) fn cores(&self) -> f64 {
+        self.cores
+    }
+
+    /// The share of a core that a thread has.
+    fn speed(&self) -> f64 {
+        (self.cores / (self.threads + self.background).max(f64::MIN_POSITIVE)).min(1.0)
+    }
+
+    fn advance(&mut self, now: f64) {
+        let passed = (now - self.updated).max(0.0) * self.speed();
+        self.busy += passed * self.threads;
+        self.virtual_time += passed;
+        self.updated = self.updated.max(now);
+    }
+}
+
+impl<T> PartialEq for CoreTask<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<T> Eq for CoreTask<T> {}
+
+impl<T> PartialOrd for CoreTask<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for CoreTask<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.end.total_cmp(&other.end).then(self.number.cmp(&other.number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use zagros_zip::ZipEq;
+
+    use super::*;
+
+    /// Ends of tasks that start at these times, by task.
+    fn ends(cores: f64, background: f64, tasks: &[(f64, f64, f64)]) -> Vec<f64> {
+        let mut processor = Processor::new(cores, background);
+        let mut starts: Vec<usize> = (0..tasks.len()).collect();
+        starts.sort_by(|a, b| tasks[*b].0.total_cmp(&tasks[*a].0));
+        let mut ends = vec![f64::NAN; tasks.len()];
+        loop {
+            let end = processor.next_end().map_or(f64::INFINITY, |(end, _)| end);
+            match starts.last().copied() {
+                Some(next) if tasks[next].0 <= end => {
+                    starts.pop();
+                    processor.start(tasks[next].0, tasks[next].1, tasks[next].2, next);
+                }
+                _ if end.is_finite() => {
+                    processor.take_ended(end).into_iter().for_each(|task| ends[task] = end);
+                }
+                _ => return ends,
+            }
+        }
+    }
+
+    #[test]
+    fn two_tasks_on_one_core_take_twice_as_long() {
+        assert_eq!(ends(1.0, 0.0, &[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), [2.0, 2.0]);
+        assert_eq!(ends(2.0, 0.0, &[(0.0, 1.0, 1.0), (0.0, 1.0, 1.0)]), [1.0, 1.0]);
+        // The drawing of the module.
+        assert_eq!(ends(1.0, 0.0, &[(0.0, 2.0, 1.0), (1.0, 0.5, 1.0)]), [2.5, 2.0]);
+        // Three threads on two cores, and another program's.
+        assert_eq!(ends(2.0, 0.0, &[(0.0, 1.0, 3.0)]), [1.5]);
+        assert_eq!(ends(2.0, 3.0, &[(0.0, 1.0, 1.0)]), [2.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_work_is_lost_and_no_core_works_twice(
+            cores in 1_u32..5, tasks in prop::collection::vec((0.0..5.0_f64, 0.01..2.0_f64, 1_u32..4), 1..30),
+        ) {
+            let tasks: Vec<_> = tasks.into_iter().map(|(at, seconds, threads)| (at, seconds, f64::from(threads))).collect();
+            let found = ends(f64::from(cores), 0.0, &tasks);
+            let last = found.iter().copied().fold(0.0, f64::max);
+            let work: f64 = tasks.iter().map(|(_, seconds, threads)| seconds * threads).sum();
+            prop_assert!(last * f64::from(cores) >= work * (1.0 - 1e-9), "{last}");
+            for ((at, seconds, _), end) in tasks.iter().zip_eq(&found) {
+                prop_assert!(*end >= (at + seconds) * (1.0 - 1e-9), "{at} + {seconds} ended at {end}");
+            }
+            // Nobody is idle while there is work, so all is done by then.
+            prop_assert!(last <= 5.0 + work + 1e-9);
+        }
+    }
+}

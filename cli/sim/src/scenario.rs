@@ -1,0 +1,241 @@
+//! What is simulated: machines, the speed of their cores, the work of a sample, and what goes wrong.
+//!
+//! A file describes it: the machines as for `zagros plan`, and beside them the tables `[workload]`, `[simulation]` and `[calibration]`.
+//! Figures of `[calibration]` replace those of the machine's own calibration, so that one file holds every assumption.
+
+use toml::{Table, Value};
+use zagros_cost::{Calibration, MachineGroup, Machines, SampleWork};
+use zagros_job::Mode;
+use zagros_job::threads::Machine;
+
+use crate::error::SimError;
+use crate::settings::SimSettings;
+use crate::workload::Workload;
+
+/// A file of machines, read and checked.
+#[derive(Clone, Debug)]
+pub struct ClusterFile {
+    /// The machines.
+    pub machines: Machines,
+    /// How it is simulated.
+    pub settings: SimSettings,
+    /// What is trained, if the file says so.
+    pub workload: Option<Workload>,
+    /// Figures that replace those of a calibration.
+    calibration: Table,
+}
+
+/// A run that can be simulated.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Where it runs.
+    pub machines: Machines,
+    /// The speed of a core.
+    pub calibration: Calibration,
+    /// The work of a sample.
+    pub work: SampleWork,
+    /// How it is simulated.
+    pub settings: SimSettings,
+    /// Weights of all rows, if their number is known.
+    pub parameters: Option<f64>,
+    /// Bytes of all rows with their optimiser state, if their number is known.
+    pub row_bytes: Option<f64>,
+}
+
+impl ClusterFile {
+    /// From the text of a file.
+    ///
+    /// # Errors
+    /// When a table has no such form, or a value cannot be.
+    pub fn from_toml(text: &str) -> Result<Self, SimError> {
+        let mut file: Table = toml::from_str(text).map_err(|error| SimError::form("the machines file", &error))?;
+        let mut table = |name: &str| match file.remove(name) {
+            None => Ok(None),
+            Some(Value::Table(table)) => Ok(Some(table)),
+            Some(_) => {
+                Err(SimError::Form { what: format!("`{name}`"), reason: format!("is no table: write [{name}]") })
+            }
+        };
+        let (simulation, workload, calibration) = (table("simulation")?, table("workload")?, table("calibration")?);
+        const TABLES: [&str; 5] = ["group", "currency", "workload", "simulation", "calibration"];
+        if let Some(unknown) = file.keys().find(|key| !TABLES.contains(&key.as_str())) {
+            let near = zagros_job::nearest(unknown, &TABLES).map(|near| format!(": did you mean `{near}`?"));
+            let reason = format!("unknown table `{unknown}`{}", near.unwrap_or_default());
+            return Err(SimError::Form { what: "the machines file".to_owned(), reason });
+        }
+        let machines = Machines::from_toml(&file.to_string()).map_err(SimError::of_cost)?;
+        let settings: Option<SimSettings> = simulation.map(|table| typed("[simulation]", table)).transpose()?;
+        let workload: Option<Workload> = workload.map(|table| typed("[workload]", table)).transpose()?;
+        Ok(Self {
+            machines,
+            settings: settings.unwrap_or_default().checked()?,
+            workload: workload.map(Workload::checked).transpose()?,
+            calibration: calibration.unwrap_or_default(),
+        })
+    }
+
+    /// A calibration with the figures of this file in it.
+    ///
+    /// # Errors
+    /// When a figure has another name or form than those of a calibration.
+    pub fn calibration(&self, measured: &Calibration) -> Result<Calibration, SimError> {
+        if self.calibration.is_empty() {
+            return Ok(measured.clone());
+        }
+        let mut all: Table =
+            toml::from_str(&measured.to_toml()).map_err(|error| SimError::form("the calibration", &error))?;
+        replace(&mut all, &self.calibration);
+        Calibration::from_toml(&all.to_string()).map_err(|error| match SimError::of_cost(error) {
+            SimError::Form { reason, .. } => SimError::Form { what: "[calibration]".to_owned(), reason },
+            error => error,
+        })
+    }
+
+    /// The described run.
+    ///
+    /// # Errors
+    /// When the file does not say what is trained, or its calibration is none.
+    pub fn scenario(&self, measured: &Calibration) -> Result<Scenario, SimError> {
+        let workload = self.workload.as_ref().ok_or(SimError::NoWorkload)?;
+        Ok(Scenario {
+            machines: self.machines.clone(),
+            calibration: self.calibration(measured)?,
+            work: workload.work(),
+            settings: self.settings.clone(),
+            parameters: Some(workload.parameters),
+            row_bytes: Some(workload.row_bytes()),
+        })
+    }
+}
+
+impl Scenario {
+    /// Dense workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.machines.workers() as usize
+    }
+
+    /// Embedding servers; 0 if they are in the one worker's process.
+    #[must_use]
+    pub fn servers(&self) -> usize {
+        self.machines.servers() as usize
+    }
+
+    /// The mode in words.
+    #[must_use]
+    pub fn mode(&self) -> &'static str {
+        match self.work.mode {
+            Mode::Hybrid => "hybrid",
+            Mode::Sync => "sync",
+            Mode::Async => "async",
+        }
+    }
+
+    /// Bytes of rows on each server, if the number of rows is known.
+    #[must_use]
+    pub fn server_bytes(&self) -> Option<f64> {
+        self.row_bytes.map(|bytes| bytes / self.machines.servers().max(1.0))
+    }
+
+    /// Bytes of memory that each machine with servers is short of, the group that is most so.
+    #[must_use]
+    pub fn too_little_memory(&self) -> Option<(String, f64)> {
+        let rows = self.server_bytes()?;
+        let short = |group: &MachineGroup| group.servers * rows - group.memory;
+        let groups = self.machines.groups.iter().filter(|group| group.memory > 0.0 && short(group) > 0.0);
+        groups.max_by(|a, b| short(a).total_cmp(&short(b))).map(|group| (group.name.clone(), short(group)))
+    }
+
+    /// The same with another number of servers: more machines in the groups that have some, or more on the only machine.
+    #[must_use]
+    pub(crate) fn with_servers(&self, servers: f64) -> Self {
+        let mut scenario = self.clone();
+        let factor = servers / self.machines.servers().max(1.0);
+        let is_single = matches!(self.machines.groups.as_slice(), [group] if group.count == 1.0);
+        for group in scenario.machines.groups.iter_mut().filter(|group| group.servers > 0.0) {
+            if is_single {
+                group.servers = servers;
+                let (cores, workers) = (group.cores as usize, group.workers as usize);
+                group.threads = Machine { cores, workers, servers: servers as usize }.plan();
+            } else {
+                group.count = (group.count * factor).round().max(1.0);
+            }
+        }
+        scenario
+    }
+}
+
+fn typed<T: serde::de::DeserializeOwned>(name: &str, table: Table) -> Result<T, SimError> {
+    // Through text, so that a message names the key as the file has it.
+    toml::from_str(&table.to_string()).map_err(|error| SimError::form(name, &error))
+}
+
+/// Puts the values of `changes` into `all`, table by table.
+fn replace(all: &mut Table, changes: &Table) {
+    for (key, change) in changes {
+        match (all.get_mut(key), change) {
+            (Some(Value::Table(inner)), Value::Table(change)) => replace(inner, change),
+            _ => drop(all.insert(key.clone(), change.clone())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[[group]]\nname = 'w'\ncount = 2\ncores = 8\nmemory = '64GiB'\nworkers = 1\n\
+                        [[group]]\nname = 's'\ncount = 2\ncores = 8\nmemory = '64GiB'\nservers = 1\n\
+                        [workload]\nparameters = 1e9\nhidden = [64]\n[simulation]\nsteps = 50\n";
+
+    #[test]
+    fn a_file_has_machines_and_what_runs_on_them() {
+        let file = ClusterFile::from_toml(FILE).unwrap();
+        let scenario = file.scenario(&Calibration::default()).unwrap();
+        assert_eq!((scenario.workers(), scenario.servers(), scenario.settings.steps), (2, 2, 50));
+        assert_eq!(scenario.settings.seed, 1);
+        assert_eq!(scenario.calibration, Calibration::default());
+        assert_eq!(scenario.with_servers(6.0).servers(), 6);
+        let nothing = FILE.replace("[workload]\nparameters = 1e9\nhidden = [64]\n", "");
+        let refused = ClusterFile::from_toml(&nothing).unwrap().scenario(&Calibration::default()).unwrap_err();
+        assert!(matches!(refused, SimError::NoWorkload));
+    }
+
+    #[test]
+    fn figures_of_the_file_replace_those_of_the_calibration() {
+        let text = format!("{FILE}[calibration]\nsource = 'a paper'\n[calibration.wire]\nround_trip_us = 50.0\n");
+        let file = ClusterFile::from_toml(&text).unwrap();
+        let (own, measured) = (file.calibration(&Calibration::default()).unwrap(), Calibration::default());
+        assert_eq!((own.wire.round_trip_us, &own.source[..]), (50.0, "a paper"));
+        assert_eq!((own.wire.client_step, &own.rows), (measured.wire.client_step, &measured.rows));
+        let misspelt = text.replace("round_trip_us", "roundtrip_us");
+        let refused = ClusterFile::from_toml(&misspelt).unwrap().calibration(&measured).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("[calibration]: ") && refused.contains("did you mean `round_trip_us`?"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_misspelt_key_of_any_table_is_refused_with_what_it_may_mean() {
+        let refused = |from: &str, to: &str| ClusterFile::from_toml(&FILE.replace(from, to)).unwrap_err().to_string();
+        assert!(refused("steps", "step").contains("[simulation]: unknown field `step`"));
+        assert!(refused("steps", "stepz").contains("did you mean `steps`?"));
+        assert!(refused("hidden", "hiden").contains("did you mean `hidden`?"));
+        assert!(refused("cores = 8", "core = 8").contains("did you mean `cores`?"));
+        assert!(refused("steps = 50", "steps = 1").contains("[simulation] has steps = 1"));
+        assert!(refused("[simulation]", "[simulations]").contains("did you mean `simulation`?"));
+        assert!(refused("[simulation]", "[[simulation]]").contains("is no table"));
+    }
+
+    #[test]
+    fn too_little_memory_is_named_with_its_group() {
+        let scenario = |parameters: &str| {
+            let text = FILE.replace("1e9", parameters);
+            ClusterFile::from_toml(&text).unwrap().scenario(&Calibration::default()).unwrap()
+        };
+        assert_eq!(scenario("1e9").too_little_memory(), None);
+        let (group, short) = scenario("1e12").too_little_memory().unwrap();
+        assert!(group == "s" && short > 4e12, "{group} {short}");
+    }
+}

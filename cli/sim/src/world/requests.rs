@@ -1,0 +1,207 @@
+//! Requests to the embedding servers: a worker's cores, its link, the servers' links and cores, and the way back.
+//!
+//! One request stands for those to all servers. Each group of servers gets its part as one message to the machine that stands for it;
+//! the last group to answer ends the request. On one machine the bytes pass at the speed of loopback.
+
+use std::sync::Arc;
+
+use zagros_embedding_client::WindowPermit;
+use zagros_worker_core::{Action, Event};
+
+use super::{Happening, SimWork, SimWorld};
+use crate::error::SimError;
+use crate::worker::{SimBatch, WorkerId};
+
+/// Bytes of an id on the wire.
+const ID_BYTES: f64 = 8.0;
+
+/// A request under way.
+#[derive(Debug)]
+pub(super) struct ServerRequest {
+    worker: WorkerId,
+    kind: RequestKind,
+    samples: f64,
+    /// Groups of servers that have not answered.
+    waits_for: usize,
+}
+
+#[derive(Debug)]
+enum RequestKind {
+    Lookup {
+        number: u64,
+    },
+    /// The place in the window is free once the push is acknowledged.
+    Push {
+        batch: SimBatch,
+        _permit: Arc<WindowPermit>,
+    },
+}
+
+impl SimWorld {
+    pub(super) fn start_lookup(&mut self, index: usize, number: u64, samples: u64) {
+        self.start_request(index, RequestKind::Lookup { number }, samples);
+    }
+
+    pub(super) fn start_push(&mut self, index: usize, batch: SimBatch, permit: Arc<WindowPermit>) {
+        self.workers[index].unacknowledged += 1;
+        let samples = batch.samples;
+        self.start_request(index, RequestKind::Push { batch, _permit: permit }, samples);
+    }
+
+    fn start_request(&mut self, index: usize, kind: RequestKind, samples: u64) {
+        let waits_for = self.cluster.tiers.len();
+        let request = ServerRequest { worker: self.workers[index].id, kind, samples: samples as f64, waits_for };
+        let seconds = self.worker_seconds(&request);
+        let number = self.free_requests.pop().unwrap_or(self.requests.len());
+        if number == self.requests.len() {
+            self.requests.push(None);
+        }
+        self.requests[number] = Some(request);
+        let machine = self.cluster.worker_machines[index];
+        // Half before the request and half after its answer; in one process there is neither.
+        match waits_for {
+            0 => self.compute(machine, seconds, 1.0, SimWork::Receive(number)),
+            _ => self.compute(machine, seconds / 2.0, 1.0, SimWork::Send(number)),
+        }
+    }
+
+    /// The worker's part before the request is done: the message to each group of servers leaves.
+    pub(super) fn send(&mut self, number: usize) {
+        let Some(request) = &self.requests[number] else { return };
+        let (up, index) = (self.bytes(request).0, request.worker.index);
+        let (machine, half_trip) = (self.cluster.worker_machines[index], self.cluster.times(index).round_trip / 2.0);
+        let now = self.queue.now();
+        let sent = if self.is_one_machine() { now } else { self.cluster.machines[machine].up.send(now, up) };
+        for tier in 0..self.cluster.tiers.len() {
+            self.queue.push(sent + half_trip, Happening::Message(SimWork::Arrive(number, tier)));
+        }
+    }
+
+    /// The first byte is at the servers.
+    pub(super) fn arrive(&mut self, number: usize, tier: usize) {
+        let now = self.queue.now();
+        if now < self.servers_back {
+            return self.queue.push(self.servers_back, Happening::Message(SimWork::Arrive(number, tier)));
+        }
+        let Some(request) = &self.requests[number] else { return };
+        let (part, bytes) = (self.cluster.tiers[tier], self.bytes(request).0);
+        let came = match self.is_one_machine() {
+            true => now + bytes / self.loopback(),
+            false => self.cluster.machines[part.machine].down.send(now, bytes * part.share),
+        };
+        self.queue.push(came, Happening::Message(SimWork::Serve(number, tier)));
+    }
+
+    /// The last byte is at the servers.
+    pub(super) fn serve(&mut self, number: usize, tier: usize) {
+        let Some(request) = &self.requests[number] else { return };
+        let part = self.cluster.tiers[tier];
+        let of_sample = if matches!(request.kind, RequestKind::Lookup { .. }) { part.lookup } else { part.push };
+        let seconds = request.samples * part.share * of_sample;
+        self.compute(part.machine, seconds / part.threads, part.threads, SimWork::Served(number, tier));
+    }
+
+    /// The servers have their answer.
+    pub(super) fn served(&mut self, number: usize, tier: usize) {
+        let Some(request) = &self.requests[number] else { return };
+        let (part, bytes) = (self.cluster.tiers[tier], self.bytes(request).1);
+        let half_trip = self.cluster.times(request.worker.index).round_trip / 2.0;
+        let now = self.queue.now();
+        let sent = match self.is_one_machine() {
+            true => now + bytes / self.loopback(),
+            false => self.cluster.machines[part.machine].up.send(now, bytes * part.share),
+        };
+        self.queue.push(sent + half_trip, Happening::Message(SimWork::Answer(number, tier)));
+    }
+
+    /// The first byte of an answer is at the worker.
+    pub(super) fn answer(&mut self, number: usize, tier: usize) {
+        let Some(request) = &self.requests[number] else { return };
+        let (part, bytes, index) = (self.cluster.tiers[tier], self.bytes(request).1, request.worker.index);
+        let machine = self.cluster.worker_machines[index];
+        let now = self.queue.now();
+        let came = match self.is_one_machine() {
+            true => now,
+            false => self.cluster.machines[machine].down.send(now, bytes * part.group_share),
+        };
+        self.queue.push(came, Happening::Message(SimWork::Collect(number)));
+    }
+
+    /// The last byte of an answer is at the worker.
+    pub(super) fn collect(&mut self, number: usize) {
+        let Some(request) = &mut self.requests[number] else { return };
+        request.waits_for -= 1;
+        if request.waits_for > 0 {
+            return;
+        }
+        let index = request.worker.index;
+        let Some(request) = &self.requests[number] else { return };
+        let seconds = self.worker_seconds(request);
+        self.compute(self.cluster.worker_machines[index], seconds / 2.0, 1.0, SimWork::Receive(number));
+    }
+
+    fn is_one_machine(&self) -> bool {
+        self.cluster.machines.len() == 1
+    }
+
+    /// Seconds of the worker's cores for a request.
+    fn worker_seconds(&self, request: &ServerRequest) -> f64 {
+        let times = self.cluster.times(request.worker.index);
+        request.samples * if matches!(request.kind, RequestKind::Lookup { .. }) { times.lookup } else { times.push }
+    }
+
+    /// Bytes to the servers and back.
+    fn bytes(&self, request: &ServerRequest) -> (f64, f64) {
+        let work = &self.scenario.work;
+        let ids = work.distinct() * ID_BYTES;
+        let (up, down) = match request.kind {
+            RequestKind::Lookup { .. } => (ids, work.bytes_down),
+            RequestKind::Push { .. } => (work.bytes_up - ids, 0.0),
+        };
+        (up * request.samples, down * request.samples)
+    }
+
+    fn loopback(&self) -> f64 {
+        self.scenario.calibration.wire.bytes_per_second
+    }
+
+    /// The rows are there, or the gradients are acknowledged.
+    pub(super) fn end_request(&mut self, number: usize) -> Result<(), SimError> {
+        let Some(request) = self.requests[number].take() else { return Ok(()) };
+        self.free_requests.push(number);
+        if !self.is_current(request.worker) {
+            return Ok(());
+        }
+        let index = request.worker.index;
+        match request.kind {
+            RequestKind::Lookup { number } => self.looked_up(request.worker, number),
+            RequestKind::Push { batch, _permit: permit } => {
+                drop(permit);
+                self.workers[index].unacknowledged -= 1;
+                let complete = self.workers[index].acknowledge(&batch);
+                self.complete(index, complete)?;
+                self.acknowledged(index);
+            }
+        }
+        self.go_ahead(index)
+    }
+
+    /// Samples of a worker whose step was made, and whose gradients are not acknowledged.
+    pub(super) fn samples_being_pushed(&self, id: WorkerId) -> u64 {
+        let of = |request: &ServerRequest| match &request.kind {
+            RequestKind::Push { batch, .. } if request.worker == id => batch.samples,
+            _ => 0,
+        };
+        self.requests.iter().flatten().map(of).sum()
+    }
+
+    fn acknowledged(&mut self, index: usize) {
+        let worker = &mut self.workers[index];
+        if worker.drains && worker.unacknowledged == 0 {
+            worker.drains = false;
+            let event = if worker.action == Action::LeaveGroup { Event::Left } else { Event::Drained };
+            self.reply(index, event);
+        }
+        self.end_turn(index);
+    }
+}

@@ -1,0 +1,145 @@
+//! The memory of a network whose weights are streamed: of the worker that holds two layers, and of the servers that hold all.
+//!
+//! The sums follow the window of layers and the step of the dense worker. `scripts/memory_peaks.py --streamed` compares them with the
+//! peak of real runs.
+
+use super::{LINE, VALUE, largest, outputs, weights};
+use crate::settings::{DenseLayout, DenseTensor, Job, NonFinitePolicy};
+
+/// Samples that go through a layer together are made up to a multiple of so many.
+const BLOCK: u64 = 256;
+/// The fewest samples for which a step takes one more thread.
+const LEAST: u64 = 64;
+/// Bytes of a layer that are under way at once: four requests of 16 tiles.
+const UNDER_WAY: u64 = 16 << 20;
+/// Copies of them in a worker: of a pull and of a push, as values and as bytes, and in the buffers of connections.
+const WORKER_COPIES: u64 = 6;
+/// As above, in a server process, whose threads answer several requests at once.
+const SERVER_COPIES: u64 = 18;
+
+/// Freed memory that the allocator keeps for each further thread of a step, at most: its heaps have so many bytes. Pieces of more than
+/// `LARGEST_KEPT` go back to the system.
+const HEAP: u64 = 64 << 20;
+const LARGEST_KEPT: u64 = 32 << 20;
+/// Pieces as large as the largest layer that a thread frees.
+const FREED: u64 = 12;
+
+/// Bytes with streamed weights, by what they are for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamedFootprint {
+    /// In a worker: the weights of two layers, and their gradients for each thread of a step.
+    pub layers: u64,
+    /// In a worker: values of all layers for its batch, and slopes.
+    pub activations: u64,
+    /// In a worker: tiles in messages.
+    pub messages: u64,
+    /// In a worker: freed memory of threads, which the allocator keeps.
+    kept: u64,
+    /// In a server process: tiles in messages.
+    pub server_messages: u64,
+    /// In all servers together: weights and optimiser state, and staged gradients where a step may be clipped or given up as a whole.
+    pub store: u64,
+}
+
+impl StreamedFootprint {
+    /// Of a worker.
+    #[must_use]
+    pub fn worker(&self) -> u64 {
+        self.layers + self.activations + self.messages + self.kept
+    }
+}
+
+impl Job {
+    /// The memory with streamed weights; `None` for a user's module.
+    #[must_use]
+    pub fn streamed_footprint(&self) -> Option<StreamedFootprint> {
+        self.streamed_footprint_with(self.train.threads)
+    }
+
+    /// As [`Self::streamed_footprint`], with so many threads of a step.
+    #[must_use]
+    pub fn streamed_footprint_with(&self, threads: usize) -> Option<StreamedFootprint> {
+        let (layout, threads) = (self.dense_layout()?, threads.max(1) as u64);
+        let sizes: Vec<u64> = weights(&layout).map(DenseTensor::len).collect();
+        let largest_layer = VALUE * largest(sizes.iter().copied());
+        let under_way = largest_layer.min(UNDER_WAY);
+        let kept = if largest_layer > LARGEST_KEPT { 0 } else { (FREED * largest_layer).min(HEAP) };
+        // A first layer has no layer before it.
+        let pairs = sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied());
+        let layers = (1 + threads) * largest(pairs) + threads * largest(weights(&layout).map(aligned_values));
+        let updates = &self.train.updates;
+        let is_staged = updates.clip_norm.is_some() || updates.non_finite == NonFinitePolicy::Skip;
+        let store = 1 + self.state_values() + u64::from(is_staged);
+        Some(StreamedFootprint {
+            layers: VALUE * layers,
+            activations: VALUE * threads * self.rows_of_thread(threads) * self.values_of_sample(&layout),
+            messages: WORKER_COPIES * under_way,
+            kept: (threads - 1) * kept,
+            server_messages: SERVER_COPIES * under_way,
+            store: VALUE * store * layout.parameters(),
+        })
+    }
+
+    /// The most samples of a thread, with those that fill its last block.
+    fn rows_of_thread(&self, threads: u64) -> u64 {
+        let batch = self.train.batch_size as u64;
+        batch.div_ceil(threads).max(batch.min(LEAST)).next_multiple_of(BLOCK)
+    }
+
+    /// Values that a step keeps for a sample: outputs of each layer, slopes of the last layer of each stack and of two more, and the
+    /// widest input that is no layer's output, with its slopes.
+    fn values_of_sample(&self, layout: &DenseLayout) -> u64 {
+        let shapes: Vec<[u64; 2]> = weights(layout).map(|tensor| [tensor.inputs.size, tensor.outputs.size]).collect();
+        let ends = || shapes.windows(2).filter(|pair| pair[1][0] != pair[0][1]);
+        let inputs = shapes.first().map(|first| first[0]).into_iter().chain(ends().map(|pair| pair[1][0]));
+        let last = ends().map(|pair| pair[0][1]).chain(shapes.last().map(|last| last[1]));
+        let slopes = last.sum::<u64>() + 2 * largest(outputs(layout));
+        let dropped = u64::from(self.model.dropout() > 0.0);
+        (1 + dropped) * outputs(layout).sum::<u64>() + slopes + 2 * largest(inputs).next_multiple_of(LINE)
+    }
+}
+
+/// Of a copy of a weight's gradient whose rows start at cache lines.
+fn aligned_values(tensor: &DenseTensor) -> u64 {
+    let inputs = tensor.inputs.size;
+    if inputs > LINE && !inputs.is_multiple_of(LINE) { tensor.outputs.size * inputs.next_multiple_of(LINE) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{CRITEO, job};
+
+    const FFNN: &str = "[model]\nkind = 'ffnn'\nhidden = [64, 32]\n";
+
+    fn of(text: &str) -> StreamedFootprint {
+        job(CRITEO, &format!("{FFNN}{text}")).streamed_footprint().unwrap()
+    }
+
+    #[test]
+    fn a_worker_holds_two_layers_and_the_servers_all() {
+        let adam = of("[train]\nthreads = 1\n");
+        // The first two layers, and a copy of the first one's gradient with rows of 432.
+        assert_eq!(adam.layers, 4 * (2 * (429 * 64 + 64 * 32) + 64 * 432));
+        assert_eq!((adam.messages, adam.server_messages), (6 * 4 * 429 * 64, 18 * 4 * 429 * 64));
+        let weights = 429 * 64 + 64 + 64 * 32 + 32 + 33;
+        assert_eq!(adam.store, 12 * weights);
+        assert_eq!(of("[train]\nclip_norm = 1\n").store, 16 * weights);
+        assert_eq!(of("[optimizer]\nkind = 'sgd'\n").store, 4 * weights);
+        let two = of("[train]\nthreads = 2\n");
+        assert_eq!(two.layers, 4 * (3 * (429 * 64 + 64 * 32) + 2 * 64 * 432));
+        assert_eq!(adam.worker(), adam.layers + adam.activations + adam.messages);
+        assert_eq!(two.worker(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
+    }
+
+    #[test]
+    fn values_of_a_batch_are_made_up_to_blocks() {
+        let values = 4 * (97 + (1 + 2 * 64) + 2 * 432);
+        let activations = |batch: u64, threads: u64| {
+            of(&format!("[train]\nbatch_size = {batch}\nthreads = {threads}\n")).activations / values
+        };
+        assert_eq!([1, 256, 257].map(|batch| activations(batch, 1)), [256, 256, 512]);
+        // Each thread has blocks of its own.
+        assert_eq!([activations(300, 2), activations(1000, 3)], [512, 3 * 512]);
+    }
+}
