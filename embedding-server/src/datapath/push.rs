@@ -260,7 +260,9 @@ mod tests {
         let stage = PushRequest { tiles: 1, ..push_of(&[(ITEM, &[5])], 1, 0.5) };
         let refusal = push(&service, &stage).unwrap_err();
         assert!(refusal.message.contains("neither stages nor commits"), "{refusal}");
-        for (tiles, factor, expected) in [(2, 0.0, "a factor of 0"), (2, f32::NAN, "NaN"), (3, 0.0, "does 3 with tiles")] {
+        for (tiles, factor, expected) in
+            [(2, 0.0, "a factor of 0"), (2, f32::NAN, "NaN"), (3, 0.0, "does 3 with tiles")]
+        {
             let gradients = Bytes::new();
             let refusal = push(&service, &PushRequest { tiles, factor, gradients, ..stage.clone() }).unwrap_err();
             assert!(refusal.kind == RefusalKind::Invalid && refusal.message.contains(expected), "{refusal}");

@@ -50,12 +50,12 @@ mod tests {
     fn calls_are_made_in_their_order_also_after_the_handle_is_gone() {
         let lane = LayerLane::start(Box::new(SingleRank)).unwrap();
         assert_eq!((lane.rank, lane.world), (0, 1));
-        let (tell, told) = mpsc::channel();
+        let (tell, heard) = mpsc::channel();
         for number in 0..100 {
             let tell = tell.clone();
             lane.call(move |group| tell.send((number, group.world())).unwrap());
         }
         drop((lane, tell));
-        assert_eq!(told.iter().collect::<Vec<_>>(), (0..100).map(|number| (number, 1)).collect::<Vec<_>>());
+        assert_eq!(heard.iter().collect::<Vec<_>>(), (0..100).map(|number| (number, 1)).collect::<Vec<_>>());
     }
 }
