@@ -16,16 +16,16 @@ import sys
 
 # Seed of the data, decay of its spectrum, deviation of its logit, network.
 JOBS = [
-    (1, 0.3, 3.0, "ffnn"),
-    (2, 0.3, 3.0, "wide_deep"),
-    (3, 0.2, 3.0, "ffnn"),
-    (4, 0.2, 3.0, "dlrm"),
-    (5, 0.5, 3.0, "ffnn"),
-    (6, 0.5, 3.0, "finalmlp"),
-    (7, 0.3, 4.0, "ffnn"),
-    (8, 0.3, 4.0, "wide_deep"),
-    (9, 0.4, 3.0, "deepfm"),
-    (10, 0.4, 3.0, "ffnn"),
+    (11, 0.3, 3.0, "ffnn"),
+    (12, 0.3, 3.0, "wide_deep"),
+    (13, 0.2, 3.0, "ffnn"),
+    (14, 0.2, 3.0, "dlrm"),
+    (15, 0.5, 3.0, "ffnn"),
+    (16, 0.5, 3.0, "finalmlp"),
+    (17, 0.3, 4.0, "ffnn"),
+    (18, 0.3, 4.0, "wide_deep"),
+    (19, 0.4, 3.0, "deepfm"),
+    (20, 0.4, 3.0, "ffnn"),
 ]
 
 # Factors of a row, and most of them in a term of the teacher.
@@ -43,7 +43,7 @@ def main():
     parser.add_argument("--zagros", default="target/release/zagros")
     parser.add_argument("--folder", default="scaling-law-jobs", type=pathlib.Path)
     parser.add_argument("--rows", default=600_000, type=int)
-    parser.add_argument("--seeds", default=4, type=int)
+    parser.add_argument("--seeds", default=6, type=int)
     parser.add_argument("--set", action="append", default=CHANGES)
     parser.add_argument("--jobs", default=2, type=int)
     parser.add_argument("--only", default=0, type=int, help="train this job only")

@@ -44,7 +44,8 @@ pub struct Train {
     /// Where the weights of the dense network and the optimiser's state are.
     pub weights: WeightStore,
     /// Memory that the dense network of one worker may take for weights, gradients and the optimiser's state: a number with a unit, such
-    /// as `"2GiB"`. With `weights = "auto"`, a network that needs more is streamed. Default: no limit.
+    /// as `"2GiB"`. With `weights = "auto"`, a network that needs more is streamed. With streamed
+    /// weights, two layers and their gradients must not need more. Default: no limit.
     #[serde(with = "size")]
     #[schemars(with = "Option<String>", length(min = 1))]
     pub memory: Option<u64>,
