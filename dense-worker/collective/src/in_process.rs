@@ -14,10 +14,13 @@ use crate::{
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(50);
 
+/// By generation and lane.
+type ExchangeTables = BTreeMap<(u64, GroupLane), Arc<ExchangeTable>>;
+
 /// The place where the workers of one process find each other. Clones are the same place.
 #[derive(Clone, Debug, Default)]
 pub struct InProcess {
-    groups: Arc<Mutex<BTreeMap<(u64, GroupLane), Arc<ExchangeTable>>>>,
+    groups: Arc<Mutex<ExchangeTables>>,
 }
 
 impl Rendezvous for InProcess {
