@@ -70,14 +70,32 @@ impl Job {
         let updates = &self.train.updates;
         let is_staged = updates.clip_norm.is_some() || updates.non_finite == NonFinitePolicy::Skip;
         let store = 1 + self.state_values() + u64::from(is_staged);
-        Some(StreamedFootprint {
+        let activations = |kept| VALUE * threads * self.rows_of_thread(threads) * self.values_of_sample(&layout, kept);
+        let footprint = StreamedFootprint {
             layers: VALUE * layers,
-            activations: VALUE * threads * self.rows_of_thread(threads) * self.values_of_sample(&layout),
+            activations: activations(KeptOutputs::All),
             messages: WORKER_COPIES * under_way,
             kept: (threads - 1) * kept,
             server_messages: SERVER_COPIES * under_way,
             store: VALUE * store * layout.parameters(),
+        };
+        let is_beyond = self.train.memory.is_some_and(|memory| footprint.worker() > memory);
+        Some(match is_beyond {
+            true => StreamedFootprint { activations: activations(KeptOutputs::OfSegments), ..footprint },
+            false => footprint,
         })
+    }
+
+    /// Whether a streamed step keeps the outputs of some layers only, and computes the others again for the backward: where those of all
+    /// layers are beyond `train.memory`.
+    #[must_use]
+    pub fn recomputes(&self) -> bool {
+        let unbounded = || {
+            let mut unbounded = self.clone();
+            unbounded.train.memory = None;
+            unbounded.streamed_footprint().map_or(0, |footprint| footprint.worker())
+        };
+        self.train.memory.is_some_and(|memory| unbounded() > memory)
     }
 
     /// The most samples of a thread, with those that fill its last block.
@@ -88,15 +106,38 @@ impl Job {
 
     /// Values that a step keeps for a sample: outputs of each layer, slopes of the last layer of each stack and of two more, and the
     /// widest input that is no layer's output, with its slopes.
-    fn values_of_sample(&self, layout: &DenseLayout) -> u64 {
+    fn values_of_sample(&self, layout: &DenseLayout, kept: KeptOutputs) -> u64 {
         let shapes: Vec<[u64; 2]> = weights(layout).map(|tensor| [tensor.inputs.size, tensor.outputs.size]).collect();
         let ends = || shapes.windows(2).filter(|pair| pair[1][0] != pair[0][1]);
         let inputs = shapes.first().map(|first| first[0]).into_iter().chain(ends().map(|pair| pair[1][0]));
         let last = ends().map(|pair| pair[0][1]).chain(shapes.last().map(|last| last[1]));
         let slopes = last.sum::<u64>() + 2 * largest(outputs(layout));
         let dropped = u64::from(self.model.dropout() > 0.0);
-        (1 + dropped) * outputs(layout).sum::<u64>() + slopes + 2 * largest(inputs).next_multiple_of(LINE)
+        let all = outputs(layout).sum::<u64>();
+        let outputs = match kept {
+            KeptOutputs::All => all,
+            KeptOutputs::OfSegments => {
+                let stacks = shapes.chunk_by(|before, after| before[1] == after[0]);
+                stacks.map(|stack| outputs_of_segments(&stack.iter().map(|shape| shape[1]).collect::<Vec<_>>())).sum()
+            }
+        };
+        outputs + dropped * all + slopes + 2 * largest(inputs).next_multiple_of(LINE)
     }
+}
+
+/// Which layers keep their outputs until the backward.
+#[derive(Clone, Copy, Debug)]
+enum KeptOutputs {
+    All,
+    OfSegments,
+}
+
+/// Outputs of the last layers of segments, and memory for those between, of a stack with these widths.
+fn outputs_of_segments(widths: &[u64]) -> u64 {
+    let segment = widths.len().isqrt().max(1);
+    let is_kept = |index: usize| index % segment == segment - 1 || index + 1 == widths.len();
+    let kept = widths.iter().enumerate().filter(|(index, _)| is_kept(*index)).map(|(_, width)| width);
+    kept.sum::<u64>() + (segment as u64 - 1) * largest(widths.iter().copied())
 }
 
 /// Of a copy of a weight's gradient whose rows start at cache lines.
@@ -130,6 +171,28 @@ mod tests {
         assert_eq!(two.layers, 4 * (3 * (429 * 64 + 64 * 32) + 2 * 64 * 432));
         assert_eq!(adam.worker(), adam.layers + adam.activations + adam.messages);
         assert_eq!(two.worker(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
+    }
+
+    #[test]
+    fn a_worker_that_lacks_memory_keeps_fewer_outputs() {
+        // Segments of two of the four layers: one output of each is kept, one memory is for the others.
+        assert_eq!(outputs_of_segments(&[64, 32, 16, 1]), 32 + 1 + 64);
+        assert_eq!(outputs_of_segments(&[7]), 7);
+        const ROWS: u64 = 256;
+        let deep = |train: &str| {
+            let text = format!("[model]\nkind = 'ffnn'\nhidden = [64, 64, 64, 64, 64, 64, 64, 64]\n[train]\n{train}");
+            job(CRITEO, &format!("{text}threads = 1\nbatch_size = {ROWS}\nweights = 'streamed'\n"))
+        };
+        let kept = deep("").streamed_footprint().unwrap();
+        let (enough, short) = (kept.worker(), kept.worker() - 1);
+        let enough = deep(&format!("memory = '{enough}'\n"));
+        assert!(!enough.recomputes() && enough.streamed_footprint() == Some(kept));
+        let short = deep(&format!("memory = '{short}'\n"));
+        assert!(short.recomputes());
+        let fewer = short.streamed_footprint().unwrap();
+        // Of nine outputs the third, the sixth and the last, and memory for two.
+        assert_eq!(kept.activations - fewer.activations, 4 * ROWS * (8 * 64 + 1 - (2 * 64 + 1 + 2 * 64)));
+        assert_eq!((fewer.layers, fewer.store), (kept.layers, kept.store));
     }
 
     #[test]

@@ -88,6 +88,15 @@ impl<'a> Parts<'a> {
         self.dropouts - 1
     }
 
+    /// The length of the segments of a stack of so many layers: one layer of each keeps its output. About as many segments as layers in
+    /// a segment take the least memory.
+    pub(super) fn segment(&self, layers: usize) -> usize {
+        match &self.source {
+            PartSource::Streamed(window, _) if window.recomputes() => layers.isqrt().max(1),
+            PartSource::Streamed(..) | PartSource::Resident(_) => 1,
+        }
+    }
+
     /// Memory for the slopes of an inner layer of a stack, `[rows, width]`. The layers of a resident network keep theirs, which are
     /// warm in cache. Where a whole batch goes through a layer, every second layer has the same memory.
     pub(super) fn inner_slopes(&mut self, index: usize, width: usize) -> Result<Matrix, ModelError> {

@@ -20,6 +20,10 @@ use crate::model::mlp::Mlp;
 pub(super) struct Stack {
     layers: Vec<Layer>,
     dropout: bool,
+    /// Every layer of this number keeps its output until its backward, and so does the last one. The layers between have memory in
+    /// common with those of other segments, and their outputs are computed again (Chen et al. 2016, "Training Deep Nets with Sublinear
+    /// Memory Cost"). 1 if all are kept.
+    segment: usize,
 }
 
 #[derive(Debug)]
@@ -63,14 +67,20 @@ impl Stack {
         let mut layers = Vec::new();
         let of_mlp = |mlp: &'a Mlp| mlp.parts().map(move |(weight, bias, activate)| (mlp, weight, bias, activate));
         let all: Vec<_> = mlps.into_iter().flat_map(of_mlp).collect();
-        let last = all.len().saturating_sub(1);
+        let (last, segment) = (all.len().saturating_sub(1), parts.segment(all.len()));
+        let widest = all.iter().map(|(_, weight, ..)| weight.size()[0]).max().unwrap_or(1);
+        let inner = || Matrix::dense(parts.rows(), usize::try_from(widest).unwrap_or(1));
+        let inner: Vec<Matrix> = (1..segment).map(|_| inner()).collect::<Result<_, _>>()?;
         for (index, (mlp, weight, bias, activate)) in all.into_iter().enumerate() {
             let shape = [weight.size()[0], weight.size()[1]];
             let number = if activate && dropout { parts.next_dropout() } else { 0 };
             let (present, [weight, bias]) = parts.layer([weight, bias])?;
             let products = Products::new(weight.value, shape, half(mlp.precision_of(activate)), parts)?;
             let (rows, width) = (parts.rows(), products.outputs());
-            let output = Matrix::dense(rows, width)?;
+            let output = match inner.get(index % segment) {
+                Some(memory) if index < last => Matrix::within(memory, rows, width)?,
+                _ => Matrix::dense(rows, width)?,
+            };
             let d_output =
                 if index == last { Matrix::dense(rows, width)? } else { parts.inner_slopes(index, width)? };
             layers.push(Layer {
@@ -86,7 +96,7 @@ impl Stack {
                 activate,
             });
         }
-        Ok(Self { layers, dropout })
+        Ok(Self { layers, dropout, segment })
     }
 
     /// Reads the changed weights. Call it before each batch.
@@ -105,17 +115,24 @@ impl Stack {
         let mut dropout = dropout.filter(|_| self.dropout);
         let mut input = input.shallow_clone();
         for layer in &mut self.layers {
-            let mut output = layer.output.rows(rows)?;
-            layer.present.forward()?;
-            layer.products.forward(&input, &mut output, by)?;
-            add_bias(layer.output.values_mut(rows), values(&layer.bias), layer.activate);
-            layer.present.forward_done()?;
+            let output = layer.forward(&input, rows, by)?;
             layer.mask.clear();
             if let Some(dropout) = dropout.as_deref_mut().filter(|_| layer.activate) {
                 dropout.draw(layer.number, rows * layer.output.columns(), &mut layer.mask);
                 apply_mask(layer.output.values_mut(rows), &layer.mask);
             }
             input = output;
+        }
+        Ok(())
+    }
+
+    /// Computes the outputs of the layers before `end` in its segment again, as the forward did.
+    fn recompute(&mut self, input: &Tensor, end: usize, rows: usize, by: Blocks) -> Result<(), ModelError> {
+        let (before, others) = self.layers.split_at_mut(end - end % self.segment);
+        let mut input = before.last().map_or(Ok(input.shallow_clone()), |before| before.output.rows(rows))?;
+        for layer in &mut others[..end % self.segment] {
+            input = layer.forward(&input, rows, by)?;
+            apply_mask(layer.output.values_mut(rows), &layer.mask);
         }
         Ok(())
     }
@@ -210,6 +227,10 @@ impl Stack {
         d_input: InputSlopes<'_>,
     ) -> Result<(), ModelError> {
         for index in (0..self.layers.len()).rev() {
+            // The inner outputs of the last segment are those of the forward.
+            if index % self.segment == self.segment - 1 && index + 1 < self.layers.len() {
+                self.recompute(input, index, rows, progress.blocks)?;
+            }
             let (before, rest) = self.layers.split_at_mut(index);
             let layer = &mut rest[0];
             layer.present.backward()?;
@@ -244,6 +265,16 @@ pub(super) enum InputSlopes<'a> {
 }
 
 impl Layer {
+    /// Writes its output, without dropout.
+    fn forward(&mut self, input: &Tensor, rows: usize, by: Blocks) -> Result<Tensor, ModelError> {
+        let mut output = self.output.rows(rows)?;
+        self.present.forward()?;
+        self.products.forward(input, &mut output, by)?;
+        add_bias(self.output.values_mut(rows), values(&self.bias), self.activate);
+        self.present.forward_done()?;
+        Ok(output)
+    }
+
     /// From d loss / d output to d loss / d product. The sum of its columns is the bias's gradient.
     fn undo_activation(&mut self, rows: usize, earlier: bool) {
         let width = self.output.columns();

@@ -96,6 +96,8 @@ impl GradientLimit {
 pub(in crate::model) struct LayerWindow {
     store: Arc<dyn LayerStore>,
     layers: Vec<StreamedLayer>,
+    /// Whether a step computes some outputs twice, to keep fewer.
+    recomputes: bool,
     spare: SpareMemory,
     state: Mutex<WindowState>,
     changed: Condvar,
@@ -154,12 +156,18 @@ impl LayerWindow {
             has_failed: false,
         };
         let (layers, spare) = (job.streamed_layers(), SpareMemory::default());
-        Self { store, layers, spare, state: Mutex::new(state), changed: Condvar::new() }
+        let recomputes = job.recomputes();
+        Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     /// Where the weights are.
     pub(in crate::model) fn store(&self) -> &Arc<dyn LayerStore> {
         &self.store
+    }
+
+    /// Whether a step computes some outputs twice, to keep fewer.
+    pub(super) fn recomputes(&self) -> bool {
+        self.recomputes
     }
 
     /// The most outputs of a layer.

@@ -189,6 +189,35 @@ fn every_network_learns_the_same_bits_layer_by_layer() {
     }
 }
 
+/// Outputs that are computed again are the same.
+#[test]
+fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
+    let deep = Model::Ffnn { hidden: vec![11, 6, 9, 12, 7, 8, 5], dropout: 0.3 };
+    for model in networks().into_iter().chain([deep]) {
+        for threads in [1, 2] {
+            let mut job = with(3, &[6, 6, 6], model.clone(), 300, threads);
+            job.train.memory = Some(1);
+            assert!(job.recomputes());
+            check(job, 300);
+        }
+    }
+}
+
+/// Layers of segments that are not the last come a third time.
+#[test]
+fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
+    let mut job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8, 8], dropout: 0.0 }, 64, 1));
+    job.train.memory = Some(1);
+    let store = TileTables::of(&job);
+    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let [numeric, embeddings, labels] = samples(&job, 64, 1);
+    model.step(&numeric, &embeddings, &labels).unwrap();
+    let log = store.log.lock().unwrap().clone();
+    let pulls: Vec<&str> = log.iter().filter_map(|entry| entry.strip_prefix("pull ")).collect();
+    // Forward 0 to 3, which stays for its backward; backward 2; 0 for its outputs; backward 1 and 0.
+    assert_eq!(pulls, ["0", "1", "2", "3", "2", "0", "1", "0"]);
+}
+
 #[test]
 fn every_optimiser_gives_the_same_bits_at_the_tiles() {
     let schedule = Schedule::Linear { warmup: 2.into(), decay: 5.into(), floor: 0.0 };
