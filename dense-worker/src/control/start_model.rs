@@ -7,7 +7,7 @@
 //! | a table that the model does not have | begins empty, with a word |
 //! | a tensor of the same name and shape | has its values |
 //! | a tensor of another shape, because features or layers were added or removed | begins anew, with a word |
-//! | the dense optimiser's state | is taken if no tensor begins anew |
+//! | the dense optimiser's state | is taken if no tensor begins anew; of streamed weights each tile has its own |
 //! | how a numeric column is standardised | stays, so that the network sees the same numbers |
 //! | the table of a feature of the same name with other ids | begins empty, or stays (`train.start_changed`), with a word |
 //! | the layers that read a number that is transformed otherwise | begin anew, or stay, with a word |
@@ -16,7 +16,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
-use zagros_job::{Categorical, Job, Overrides, RegressionLoss, Sequence, StartSteps, Target, TargetKind, WeightStore};
+use zagros_job::{
+    Categorical, DENSE_TABLE, Job, Overrides, RegressionLoss, Sequence, StartSteps, Target, TargetKind, WeightStore,
+    is_dense_table,
+};
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
 
@@ -79,12 +82,14 @@ impl StartModel {
             || (job.train.seed, &job.model, job.parametrization)
                 != (of_model.train.seed, &of_model.model, of_model.parametrization)
             || same_inputs(&measured(job, &of_model), &of_model) != (SameInputs { numeric: true, categorical: true });
-        if of_model.train.weights == WeightStore::Streamed {
-            return Err(wrong(
-                "the weights of its dense network are streamed: they are rows of its tables, and no run starts from them yet; \
-                 resume its run instead, with more epochs"
-                    .to_owned(),
-            ));
+        if of_model.train.weights != job.train.weights {
+            let (are, other) = match of_model.train.weights {
+                WeightStore::Streamed => ("streamed: they are rows of its tables", "streamed"),
+                WeightStore::Auto | WeightStore::Resident => ("in a file of their own", "resident"),
+            };
+            return Err(wrong(format!(
+                "the weights of its dense network are {are}, and those of this job are not; set train.weights = \"{other}\""
+            )));
         }
         if job.dense_table().is_some() && weights_differ {
             return Err(wrong(
@@ -113,7 +118,9 @@ impl StartModel {
         servers: &dyn RowServers,
     ) -> Result<Started, WorkerError> {
         let changed = ChangedMeanings::between(job, &self.job);
-        let anew: Vec<String> = changed.tables_anew().into_iter().cloned().collect();
+        let tensors = self.streamed_anew(job, dense).await?;
+        let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
+        let anew: Vec<String> = changed.tables_anew().into_iter().cloned().chain(tiles).collect();
         let (_, loaded) = on_all(servers, |_, server| self.load_rows(server, anew.clone())).await?;
         let rows = loaded.iter().map(|loaded| loaded.rows).sum();
         let mut differences = self.tables(job, &loaded);
@@ -123,12 +130,32 @@ impl StartModel {
             return Err(WorkerError::SavedModel { folder: self.saved.folder().to_string(), reason });
         }
         differences.extend(changed.lines());
+        let mut layers: Vec<&str> =
+            tensors.iter().map(|name| name.rsplit_once('.').map_or(&**name, |parts| parts.0)).collect();
+        layers.dedup();
+        differences.extend(layers.into_iter().map(begins_anew));
         differences.extend(self.load_dense(job, dense).await?);
         let step = match self.steps {
             StartSteps::Restart => 0,
             StartSteps::Continue => self.saved.manifest().steps,
         };
         Ok(Started { folder: self.saved.folder().to_string(), step, rows, differences })
+    }
+
+    /// The tensors of streamed weights that keep their first values: of another shape than the model's, or of a layer that reads other
+    /// inputs.
+    async fn streamed_anew(&self, job: &Job, dense: &DenseThread) -> Result<Vec<String>, WorkerError> {
+        let tensors = |job: &Job| -> Vec<(String, Vec<u64>)> {
+            let layers = job.streamed_layers().into_iter().flat_map(|layer| layer.tensors);
+            layers.map(|tensor| (tensor.segment.tensor.name, tensor.segment.tensor.shape)).collect()
+        };
+        let (ours, its, same) = (tensors(job), tensors(&self.job), same_inputs(job, &self.job));
+        let anew = move |dense: &mut Dense| {
+            let begins_anew =
+                |tensor: &(String, Vec<u64>)| !its.contains(tensor) || !dense.model.keeps(&tensor.0, same);
+            ours.into_iter().filter(begins_anew).map(|(name, _)| name).collect()
+        };
+        dense.call(anew).await
     }
 
     async fn load_rows(&self, server: Arc<dyn Shard>, anew: Vec<String>) -> Result<LoadResponse, WorkerError> {
@@ -149,8 +176,9 @@ impl StartModel {
         let mut dropped: Vec<&String> = loaded.iter().flat_map(|loaded| &loaded.dropped).collect();
         dropped.sort_unstable();
         dropped.dedup();
-        // Of those that begin anew the features say it.
-        dropped.retain(|name| job.tables.iter().all(|table| table.name != **name));
+        // Of those that begin anew the features, or the layers, say it.
+        let is_tile = |name: &str| job.train.weights == WeightStore::Streamed && is_dense_table(name);
+        dropped.retain(|name| job.tables.iter().all(|table| table.name != **name) && !is_tile(name));
         let gone = dropped.into_iter().map(|name| format!("table `{name}` of the model is dropped: this job has none"));
         let is_new = |name: &&String| self.job.tables.iter().all(|table| table.name != **name);
         let new = job.tables.iter().map(|table| &table.name).filter(is_new);
@@ -168,7 +196,7 @@ impl StartModel {
                 Some(state) => dense.model.restore_optimizer(&state),
                 None => Ok(()),
             };
-            let layers = anew.into_iter().map(|layer| format!("layer `{layer}` of the dense network begins anew"));
+            let layers = anew.iter().map(|layer| begins_anew(layer));
             let optimizer = taken.err().map(|error| format!("the dense network's optimiser begins anew: {error}"));
             Ok(layers.chain(optimizer).collect())
         };
@@ -186,6 +214,10 @@ impl StartModel {
             false => Ok(None),
         }
     }
+}
+
+fn begins_anew(layer: &str) -> String {
+    format!("layer `{layer}` of the dense network begins anew")
 }
 
 /// What each output of the network of a job is for, in words. The name of a single label does not matter.

@@ -55,6 +55,12 @@ impl Network {
 }
 
 impl DenseModel {
+    /// Whether a tensor means the same if no more than this is equal.
+    #[must_use]
+    pub fn keeps(&self, tensor: &str, same: SameInputs) -> bool {
+        self.network.keeps(tensor, same)
+    }
+
     /// Takes those weights of another network that mean the same here: of equal name and shape, and not of a layer that reads other
     /// inputs. Returns the names of the layers that keep their first weights.
     ///

@@ -190,3 +190,24 @@ async fn a_model_that_is_not_there_or_has_rows_of_another_shape_is_refused() {
     let asynchronous = asynchronous.unwrap_err().to_string();
     assert!(asynchronous.contains("train.mode = \"hybrid\" starts from this model"), "{asynchronous}");
 }
+
+/// A model whose dense network is in the tables of the servers, against one that has it in a file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_starts_from_streamed_weights_as_from_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ends = Vec::new();
+    for weights in ["train.weights=resident", "train.weights=streamed"] {
+        let first = run(with(folder.path(), &["train.epochs=1", weights]), None, Break::Never).await;
+        let sets = ["train.start_steps=continue", "cluster.servers=3", weights];
+        let second = run(after(&first, folder.path(), &sets), None, Break::Never).await;
+        let other = [weights, "features.categorical=['city', 'age']", "train.max_steps=3"];
+        let (_, start) = started(after(&first, folder.path(), &other)).await;
+        ends.push((second.losses.clone(), evaluation(&second).auc, start.expect("it starts").differences));
+    }
+    assert_eq!(ends[0], ends[1]);
+    assert!(ends[1].2.contains(&"layer `top.0` of the dense network begins anew".to_owned()), "{:?}", ends[1].2);
+    let first = run(with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, Break::Never).await;
+    let (refused, _) = started(after(&first, folder.path(), &["train.weights=resident"])).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("rows of its tables") && refused.contains("train.weights = \"streamed\""), "{refused}");
+}

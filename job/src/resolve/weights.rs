@@ -51,7 +51,6 @@ impl Resolver<'_> {
                 job.cluster.collective == Collective::Nccl,
                 "the parts of layers are exchanged between processors",
             ),
-            ("train.start_from", train.start_from.is_some(), "streamed weights start from no saved model"),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),
             ("model", job.dense_layers().is_none(), "the layers of this network cannot be streamed one by one"),
         ];
