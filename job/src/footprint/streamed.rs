@@ -121,7 +121,11 @@ impl Job {
                 stacks.map(|stack| outputs_of_segments(&stack.iter().map(|shape| shape[1]).collect::<Vec<_>>())).sum()
             }
         };
-        outputs + dropped * all + slopes + 2 * largest(inputs).next_multiple_of(LINE)
+        // A cross layer keeps its sum and its product, whatever the memory; and there are two slopes for all.
+        let crossed =
+            || weights(layout).filter(|tensor| tensor.name.starts_with("cross")).map(|tensor| tensor.outputs.size);
+        let cross = crossed().sum::<u64>() + 2 * largest(crossed());
+        outputs + dropped * all + slopes + cross + 2 * largest(inputs).next_multiple_of(LINE)
     }
 }
 
@@ -171,6 +175,16 @@ mod tests {
         assert_eq!(two.layers, 4 * (3 * (429 * 64 + 64 * 32) + 2 * 64 * 432));
         assert_eq!(adam.worker(), adam.layers + adam.activations + adam.messages);
         assert_eq!(two.worker(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
+    }
+
+    #[test]
+    fn cross_layers_keep_two_values_for_each_output() {
+        let of = |layers: u64| {
+            let text =
+                format!("[model]\nkind = 'dcnv2'\ncross_layers = {layers}\nhidden = [8]\n[train]\nthreads = 1\n");
+            job(CRITEO, &format!("{text}batch_size = 256\n")).streamed_footprint().unwrap().activations
+        };
+        assert_eq!(of(4) - of(3), 4 * 256 * 2 * 429);
     }
 
     #[test]
