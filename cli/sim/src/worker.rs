@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use zagros_embedding_client::{StalenessWindow, WindowPermit};
-use zagros_worker_core::{Action, LoopConfig, RankProgress, TrainingLoop};
+use zagros_worker_core::{Action, LoopConfig, Policy, RankProgress, TrainingLoop};
 
 use crate::coordination::Membership;
 
@@ -44,6 +44,23 @@ pub(crate) struct SplitProgress {
     /// Read, and their gradients not acknowledged.
     pub(crate) outstanding: u64,
     pub(crate) trained: u64,
+}
+
+/// The loop of a worker that trains for an epoch, and does nothing else.
+pub(crate) fn one_epoch(policy: Policy, is_replacement: bool) -> LoopConfig {
+    LoopConfig {
+        policy,
+        from_memory: false,
+        epochs: 1,
+        max_steps: None,
+        evaluate_every: None,
+        early_stop: None,
+        has_held_out: false,
+        resets_rows: false,
+        keeps_checkpoints: false,
+        checkpoint_every: None,
+        is_replacement,
+    }
 }
 
 /// Where a worker's time went, seconds.
@@ -212,24 +229,10 @@ impl SimWorker {
 
 #[cfg(test)]
 mod tests {
-    use zagros_worker_core::Policy;
-
     use super::*;
 
     fn worker(share: f64) -> SimWorker {
-        let config = LoopConfig {
-            policy: Policy::OneWorker { in_turns: false },
-            from_memory: false,
-            epochs: 1,
-            max_steps: None,
-            evaluate_every: None,
-            early_stop: None,
-            has_held_out: false,
-            resets_rows: false,
-            keeps_checkpoints: false,
-            checkpoint_every: None,
-            is_replacement: false,
-        };
+        let config = one_epoch(Policy::OneWorker { in_turns: false }, false);
         let plan = WorkerPlan { config, staleness: 1, seed: 3, straggler_share: share, straggler_factor: 4.0 };
         SimWorker::new(WorkerId { index: 0, life: 0 }, Membership::default(), plan)
     }

@@ -3,8 +3,10 @@
 //! The sums follow the window of layers and the step of the dense worker. `scripts/memory_peaks.py --streamed` compares them with the
 //! peak of real runs.
 
+use zagros_table::optimizer::dense::Staging;
+
 use super::{LINE, VALUE, largest, outputs, weights};
-use crate::settings::{DenseLayout, DenseTensor, Job, NonFinitePolicy};
+use crate::settings::{DenseLayout, DenseTensor, Job};
 
 /// Samples that go through a layer together are made up to a multiple of so many.
 const BLOCK: u64 = 256;
@@ -59,6 +61,23 @@ impl Job {
     /// As [`Self::streamed_footprint`], with so many threads of a step.
     #[must_use]
     pub fn streamed_footprint_with(&self, threads: usize) -> Option<StreamedFootprint> {
+        let kept = if self.recomputes_with(threads) { KeptOutputs::OfSegments } else { KeptOutputs::All };
+        self.streamed_footprint_keeping(threads, kept)
+    }
+
+    /// Whether a streamed step keeps the outputs of some layers only, and computes the others again for the backward: where those of all
+    /// layers are beyond `train.memory`.
+    #[must_use]
+    pub fn recomputes(&self) -> bool {
+        self.recomputes_with(self.train.threads)
+    }
+
+    fn recomputes_with(&self, threads: usize) -> bool {
+        let needed = || self.streamed_footprint_keeping(threads, KeptOutputs::All).map_or(0, |all| all.worker());
+        self.train.memory.is_some_and(|memory| needed() > memory)
+    }
+
+    fn streamed_footprint_keeping(&self, threads: usize, outputs: KeptOutputs) -> Option<StreamedFootprint> {
         let (layout, threads) = (self.dense_layout()?, threads.max(1) as u64);
         let sizes: Vec<u64> = weights(&layout).map(DenseTensor::len).collect();
         let largest_layer = VALUE * largest(sizes.iter().copied());
@@ -67,35 +86,16 @@ impl Job {
         // A first layer has no layer before it.
         let pairs = sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied());
         let layers = (1 + threads) * largest(pairs) + threads * largest(weights(&layout).map(aligned_values));
-        let updates = &self.train.updates;
-        let is_staged = updates.clip_norm.is_some() || updates.non_finite == NonFinitePolicy::Skip;
-        let store = 1 + self.state_values() + u64::from(is_staged);
-        let activations = |kept| VALUE * threads * self.rows_of_thread(threads) * self.values_of_sample(&layout, kept);
-        let footprint = StreamedFootprint {
+        let store = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
+        let values = self.rows_of_thread(threads) * self.values_of_sample(&layout, outputs);
+        Some(StreamedFootprint {
             layers: VALUE * layers,
-            activations: activations(KeptOutputs::All),
+            activations: VALUE * threads * values,
             messages: WORKER_COPIES * under_way,
             kept: (threads - 1) * kept,
             server_messages: SERVER_COPIES * under_way,
             store: VALUE * store * layout.parameters(),
-        };
-        let is_beyond = self.train.memory.is_some_and(|memory| footprint.worker() > memory);
-        Some(match is_beyond {
-            true => StreamedFootprint { activations: activations(KeptOutputs::OfSegments), ..footprint },
-            false => footprint,
         })
-    }
-
-    /// Whether a streamed step keeps the outputs of some layers only, and computes the others again for the backward: where those of all
-    /// layers are beyond `train.memory`.
-    #[must_use]
-    pub fn recomputes(&self) -> bool {
-        let unbounded = || {
-            let mut unbounded = self.clone();
-            unbounded.train.memory = None;
-            unbounded.streamed_footprint().map_or(0, |footprint| footprint.worker())
-        };
-        self.train.memory.is_some_and(|memory| unbounded() > memory)
     }
 
     /// The most samples of a thread, with those that fill its last block.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 
 use zagros_coordinator_core::MemberSlot;
 use zagros_job::Mode;
-use zagros_worker_core::{Ending, Event, LoopConfig, Policy};
+use zagros_worker_core::{Ending, Event, Policy};
 
 use crate::cluster::SimCluster;
 use crate::coordination::{Coordination, Membership};
@@ -25,7 +25,7 @@ use crate::error::SimError;
 use crate::progress::RunCounts;
 use crate::queue::EventQueue;
 use crate::scenario::Scenario;
-use crate::worker::{SimWorker, WorkerId, WorkerPlan};
+use crate::worker::{SimWorker, WorkerId, WorkerPlan, one_epoch};
 use group::Gathering;
 use requests::ServerRequest;
 
@@ -230,19 +230,7 @@ impl SimWorld {
     }
 
     fn start_worker(&mut self, id: WorkerId) -> Result<SimWorker, SimError> {
-        let config = LoopConfig {
-            policy: self.policy,
-            from_memory: false,
-            epochs: 1,
-            max_steps: None,
-            evaluate_every: None,
-            early_stop: None,
-            has_held_out: false,
-            resets_rows: false,
-            keeps_checkpoints: false,
-            checkpoint_every: None,
-            is_replacement: id.life > 0,
-        };
+        let config = one_epoch(self.policy, id.life > 0);
         let settings = &self.scenario.settings;
         let plan = WorkerPlan {
             config,
