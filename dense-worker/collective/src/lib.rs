@@ -74,8 +74,8 @@ pub trait Collective: Send {
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
 
     /// Makes this rank's part of the values its sum over all ranks. The other parts hold anything then. Rank r's part is
-    /// `bounds[r] .. bounds[r + 1]`. All ranks give parts of the same lengths, which may begin elsewhere in their values. Parts are added in the order of the ranks, so a sum has the same
-    /// bits in every run.
+    /// `bounds[r] .. bounds[r + 1]`. All ranks give parts of the same lengths, which may begin elsewhere in their values.
+    /// Parts are added in the order of the ranks, so a sum has the same bits in every run.
     ///
     /// # Errors
     /// When a rank does not take part, or there are no such parts.

@@ -199,13 +199,11 @@ impl NativeGroup {
 
     /// Starts a sum, which owns the values until the wait for it. Sums are made in the order of their starts.
     pub(crate) fn start_all_reduce(&mut self, values: Vec<f32>) -> Result<NativeWork, String> {
-        let mut values = ManuallyDrop::new(values);
-        let (group, start, length, capacity) = (self.0.as_ptr(), values.as_mut_ptr(), values.len(), values.capacity());
-        let mut out = ptr::null_mut();
-        // SAFETY: the values stay where they are until the work is done, which NativeWork ensures. A work that did not
-        // start uses none of them, and then they are never freed.
-        call(|why, room| unsafe { zagros_group_start_all_reduce(group, start, length, &raw mut out, why, room) })?;
-        NativeWork::started(out, Some((start, length, capacity)))
+        let (group, length) = (self.0.as_ptr(), values.len());
+        // SAFETY: the values are those of `start_owning`, as many as here.
+        NativeWork::start_owning(values, |start, out, why, room| unsafe {
+            zagros_group_start_all_reduce(group, start, length, out, why, room)
+        })
     }
 
     pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &Interrupt) -> Result<(), String> {
@@ -235,16 +233,16 @@ impl NativeGroup {
         values: Vec<f32>,
         bounds: &[usize],
     ) -> Result<NativeWork, String> {
-        let mut values = ManuallyDrop::new(values);
-        let (group, start, length, capacity) = (self.0.as_ptr(), values.as_mut_ptr(), values.len(), values.capacity());
+        let (group, bounds) = (self.0.as_ptr(), bounds.as_ptr());
         let start_call = match parts {
             PartsCall::ReduceScatter => zagros_group_start_reduce_scatter,
             PartsCall::AllGather => zagros_group_start_all_gather_parts,
         };
-        let mut out = ptr::null_mut();
-        // SAFETY: as for a sum. The caller ensures that there is a bound for each rank and one more, and that they lie in the values.
-        call(|why, room| unsafe { start_call(group, start, bounds.as_ptr(), &raw mut out, why, room) })?;
-        NativeWork::started(out, Some((start, length, capacity)))
+        // SAFETY: the values are those of `start_owning`. The caller ensures that there is a bound for each rank and one more, and that
+        // they lie in the values.
+        NativeWork::start_owning(values, |start, out, why, room| unsafe {
+            start_call(group, start, bounds, out, why, room)
+        })
     }
 
     /// Call this before the end of a failed group: the group then ends without waiting for the calls in flight.
@@ -277,6 +275,19 @@ const SLICE: Duration = Duration::from_millis(100);
 unsafe impl Send for NativeWork {}
 
 impl NativeWork {
+    /// Has `start` start a work on values, which stay where they are until the work is done. A work that did not start uses none of
+    /// them, and then they are never freed.
+    fn start_owning(
+        values: Vec<f32>,
+        start: impl FnOnce(*mut f32, *mut *mut RawWork, *mut c_char, usize) -> c_int,
+    ) -> Result<Self, String> {
+        let mut values = ManuallyDrop::new(values);
+        let (first, length, capacity) = (values.as_mut_ptr(), values.len(), values.capacity());
+        let mut out = ptr::null_mut();
+        call(|why, room| start(first, &raw mut out, why, room))?;
+        Self::started(out, Some((first, length, capacity)))
+    }
+
     fn started(raw: *mut RawWork, values: Option<(*mut f32, usize, usize)>) -> Result<Self, String> {
         let raw = NonNull::new(raw).ok_or_else(|| "no work was started".to_owned())?;
         Ok(Self { raw, values })

@@ -131,8 +131,9 @@ impl ProcessGroup {
         Self { group, buckets: GradientBuckets::new(BUCKET) }
     }
 
-    /// Sends the gradients that are not sent yet. Also sends the loss, the squares of gradients that wait for a commit, which ranks have a value that is not finite, the
-    /// turn ahead, and the changes of the network's buffers, in which each worker's batch counts its share.
+    /// Sends the gradients that are not sent yet. Also sends the loss, the squares of gradients that wait for a commit, which
+    /// ranks have a value that is not finite, the turn ahead, and the changes of the network's buffers, in which each worker's
+    /// batch counts its share.
     pub(super) fn send_rest(
         &mut self,
         model: &DenseModel,

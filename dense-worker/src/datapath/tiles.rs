@@ -218,20 +218,21 @@ impl TileStore {
         let bounds = &workers.bounds[layer];
         let summed = gradient.through(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
         let mut sum = summed.inspect_err(|error| self.note(SumProblem::Workers(error.clone())))?;
-        let own = &mut sum[bounds[workers.lane.rank]..bounds[workers.lane.rank + 1]];
-        if self.limit.apply(own) {
-            self.count(layer, own);
+        if self.prepare(layer, &mut sum[bounds[workers.lane.rank]..bounds[workers.lane.rank + 1]]) {
             return Ok(Some(sum));
         }
         self.note(SumProblem::NotFinite(layer));
         Ok(None)
     }
 
-    /// Counts a sum that is to be staged.
-    fn count(&self, layer: usize, sum: &[f32]) {
-        if self.on_push == TileUpdate::Stage {
-            lock(&self.sums).squares.insert(layer, sum.iter().map(|gradient| f64::from(*gradient).powi(2)).sum());
+    /// Clips a sum that is to be pushed, and counts it if it is to be staged. Returns whether it is finite.
+    fn prepare(&self, layer: usize, sum: &mut [f32]) -> bool {
+        let is_finite = self.limit.apply(sum);
+        if is_finite && self.on_push == TileUpdate::Stage {
+            let squares = sum.iter().map(|gradient| f64::from(*gradient).powi(2)).sum();
+            lock(&self.sums).squares.insert(layer, squares);
         }
+        is_finite
     }
 
     /// The first problem of a step is the one to report.
@@ -314,11 +315,8 @@ impl LayerStore for Arc<TileStore> {
     fn push(&self, layer: usize, step: u64, mut gradient: LayerValues) -> Result<(), ModelError> {
         let servers = self.servers(layer, PUSH)?;
         let workers = lock(&self.workers).clone();
-        if workers.is_none() {
-            if !self.limit.apply(&mut gradient) {
-                return Err(ModelError::LayerNotFinite { layer: self.name(layer) });
-            }
-            self.count(layer, &gradient);
+        if workers.is_none() && !self.prepare(layer, &mut gradient) {
+            return Err(ModelError::LayerNotFinite { layer: self.name(layer) });
         }
         let part = self.own(layer, workers.as_deref());
         let batch = PushedBatch { step, tiles: self.on_push, ..servers.number(&part) };
