@@ -102,13 +102,20 @@ impl Fixture {
         self.run_folders().into_iter().max().expect("there is a run folder")
     }
 
-    /// Loss at every step of the newest run, as written.
+    /// Loss at every step of the newest run, as written, without the steps that it went back on.
     pub(crate) fn losses(&self) -> Vec<f64> {
         let text = std::fs::read_to_string(self.run_folder().join("metrics.jsonl")).expect("metrics.jsonl");
         // The last line of a run that goes on may be half written.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        let lines = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("a JSON line"));
-        lines.filter_map(|line| line.get("loss")?.as_f64()).collect()
+        let mut losses: Vec<(u64, f64)> = Vec::new();
+        for line in whole.lines().map(|line| serde_json::from_str::<Value>(line).expect("a JSON line")) {
+            let step = line["step"].as_u64().unwrap_or_default();
+            if line["type"] == "resumed" {
+                losses.retain(|(earlier, _)| *earlier <= step);
+            }
+            losses.extend(line["loss"].as_f64().map(|loss| (step, loss)));
+        }
+        losses.into_iter().map(|(_, loss)| loss).collect()
     }
 
     /// The measures that `zagros eval` prints of the newest run, which are those of what `zagros predict` writes of the test file, to the
