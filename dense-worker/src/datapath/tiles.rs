@@ -122,7 +122,7 @@ impl std::fmt::Debug for TileServers {
 impl TileStore {
     /// The layers of a job; `None` if its weights are not streamed. [`Self::connect`] must follow before the first step.
     pub(crate) fn of(job: &Job, waits: Waits) -> Option<Arc<Self>> {
-        let layers: Vec<TiledLayer> = job.streamed_layers().iter().map(TiledLayer::of).collect();
+        let layers: Vec<TiledLayer> = job.worker_layers().iter().map(TiledLayer::of).collect();
         let pushes = layers.iter().map(|_| Mutex::default()).collect();
         if layers.is_empty() {
             return None;

@@ -114,7 +114,8 @@ impl<'a> Weights<'a> {
         }
         let tensor = self.tensors.get(&format!("{layer}.{name}"));
         let (table, first) = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
-        let values = first_values(self.seed, *table, *first, shape.iter().product());
+        let lengths: Vec<u64> = shape.iter().map(|length| *length as u64).collect();
+        let values = first_values(self.seed, *table, *first, &lengths);
         let path = layer.split('.').fold(self.root.clone(), |path, part| &path / part);
         Ok(path.f_var_copy(name, &Tensor::f_from_slice(&values)?.f_reshape(&sizes)?)?)
     }
@@ -180,8 +181,9 @@ impl<'a> Weights<'a> {
 }
 
 /// The first values of a tensor, tile by tile.
-fn first_values(seed: u64, table: u32, first: Initializer, weights: usize) -> Vec<f32> {
-    let DenseTiles { dim, count } = DenseTiles::of(weights);
+fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec<f32> {
+    let DenseTiles { dim, count, .. } = DenseTiles::of(shape);
+    let weights = shape.iter().product::<u64>() as usize;
     let mut values = vec![0.0; dim * count];
     for (id, tile) in number_from(0, values.chunks_exact_mut(dim)) {
         first.fill(RowSeed { seed, table, id }, tile);
