@@ -80,8 +80,7 @@ impl Job {
     fn streamed_footprint_keeping(&self, threads: usize, outputs: KeptOutputs) -> Option<StreamedFootprint> {
         let (layout, threads) = (self.dense_layout()?, threads.max(1) as u64);
         let shape = |tensor: &DenseTensor| [tensor.outputs.size, tensor.inputs.size];
-        let matrices =
-            self.worker_matrices(threads as usize).unwrap_or_else(|| weights(&layout).map(shape).collect());
+        let matrices = self.worker_matrices(threads as usize).unwrap_or_else(|| weights(&layout).map(shape).collect());
         let sizes: Vec<u64> = matrices.iter().map(|[outputs, inputs]| outputs * inputs).collect();
         let largest_layer = VALUE * largest(sizes.iter().copied());
         let under_way = largest_layer.min(UNDER_WAY);
@@ -214,7 +213,8 @@ mod tests {
     #[test]
     fn a_worker_that_lacks_memory_for_two_layers_holds_slices() {
         let wide = |train: &str| {
-            let text = format!("[model]\nkind = 'ffnn'\nhidden = [512, 1024, 1024]\n[train]\nweights = 'streamed'\n{train}");
+            let text =
+                format!("[model]\nkind = 'ffnn'\nhidden = [512, 1024, 1024]\n[train]\nweights = 'streamed'\n{train}");
             job(CRITEO, &format!("{text}threads = 1\nbatch_size = 256\n"))
         };
         let whole = wide("").streamed_footprint().unwrap();

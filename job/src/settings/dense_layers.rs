@@ -189,14 +189,24 @@ mod tests {
 
     #[test]
     fn tiles_of_a_large_matrix_are_whole_rows() {
-        let shapes =
-            [(8192, 8192), (4096, 4096), (65_536, 5005), (8192, 429 * 32 + 1), (20_000, 429), (100, 65_536), (9_999, 640)];
+        let shapes = [
+            (8192, 8192),
+            (4096, 4096),
+            (65_536, 5005),
+            (8192, 429 * 32 + 1),
+            (20_000, 429),
+            (100, 65_536),
+            (9_999, 640),
+        ];
         for (outputs, inputs) in shapes {
             let DenseTiles { dim, count, .. } = DenseTiles::of(&[outputs, inputs]);
             let rows = dim / inputs as usize;
             assert!(rows > 0 && dim == rows * inputs as usize && dim <= TILE, "{outputs} x {inputs}: {dim}");
             // All rows, and the last tile is not empty.
-            assert!((count - 1) * rows < outputs as usize && count * rows >= outputs as usize, "{count} of {rows} rows");
+            assert!(
+                (count - 1) * rows < outputs as usize && count * rows >= outputs as usize,
+                "{count} of {rows} rows"
+            );
             assert!(dim % TILE_STEP == 0 || TILE / (inputs as usize) < TILE_STEP, "{outputs} x {inputs}: {dim}");
         }
         // As they would be without rows.

@@ -52,8 +52,10 @@ impl Job {
     fn mlp_layers_are_cut(&self) -> bool {
         let has_plain_layers = self.mlp == Mlp::default() && self.features.numeric_embedding.is_none();
         let has_gates = matches!(self.model, Model::FinalMlp { gate: Some(_), .. });
-        let has_own_step =
-            !matches!(self.model, Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::TorchScript { .. });
+        let has_own_step = !matches!(
+            self.model,
+            Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::TorchScript { .. }
+        );
         has_plain_layers && has_own_step && !has_gates
     }
 }
@@ -108,7 +110,8 @@ mod tests {
     use crate::fixture::{CRITEO, job};
 
     /// 429 · 512 weights, which no tile's end cuts between rows, then 512 · 1,024 in 8 tiles of 128 rows, and 1,024 · 256 in 4.
-    const FFNN: &str = "[model]\nkind = 'ffnn'\nhidden = [512, 1024, 256]\n[train]\nweights = 'streamed'\nthreads = 1\n";
+    const FFNN: &str =
+        "[model]\nkind = 'ffnn'\nhidden = [512, 1024, 256]\n[train]\nweights = 'streamed'\nthreads = 1\n";
 
     fn layers(text: &str) -> Vec<StreamedLayer> {
         job(CRITEO, text).worker_layers()
