@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::{Activation, DenseTiles, Initializer, Job, MlpNorm, Precision};
+use zagros_job::{Activation, DenseTiles, Initializer, Job, MlpNorm, Precision, StreamedTensor};
 use zagros_table::init::RowSeed;
 use zagros_zip::number_from;
 
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
 use super::dice::Dice;
-use super::dropout::Dropout;
+use super::forward_pass::{ForwardPass, LayerNumber};
 use super::{ModelError, int};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
@@ -19,9 +19,11 @@ use super::{ModelError, int};
 pub(super) struct Weights<'a> {
     root: Path<'a>,
     seed: u64,
-    /// By name of a tensor: the number of its table at the servers, and how its first values are drawn.
-    tensors: HashMap<String, (u32, Initializer)>,
+    /// By name.
+    tensors: HashMap<String, ListedTensor>,
     held: Held,
+    /// By layer: the variables that have no values here.
+    streamed: Vec<Vec<Tensor>>,
     precision: Precision,
     layers: zagros_job::Mlp,
     /// Values that the network gives for a sample.
@@ -29,6 +31,16 @@ pub(super) struct Weights<'a> {
     /// The buffers of the layers so far, by name, and where their forward finds them.
     buffers: Vec<(String, Tensor)>,
     lent: LentBuffers,
+}
+
+/// A tensor in the job's list.
+struct ListedTensor {
+    /// The number of its table at the servers.
+    table: u32,
+    /// How its first values are drawn.
+    first: Initializer,
+    /// The number of its layer.
+    layer: LayerNumber,
 }
 
 /// Where the values of variables are.
@@ -43,15 +55,21 @@ pub(super) enum Held {
 impl<'a> Weights<'a> {
     /// Those of a job's network.
     pub(super) fn of(job: &Job, root: Path<'a>, held: Held) -> Self {
-        let first = job.tables.len() as u32;
-        let segments = number_from(first, job.dense_segments().unwrap_or_default());
+        let layers = job.dense_layers().unwrap_or_default();
+        let streamed = layers.iter().map(|_| Vec::new()).collect();
+        let mut tensors = HashMap::new();
+        for (layer, tensors_of) in layers.into_iter().enumerate() {
+            for StreamedTensor { segment, table, .. } in tensors_of.tensors {
+                let first = segment.initializer();
+                tensors.insert(segment.tensor.name, ListedTensor { table, first, layer });
+            }
+        }
         Self {
             root,
             seed: job.train.seed,
-            tensors: segments
-                .map(|(table, segment)| (segment.tensor.name.clone(), (table, segment.initializer())))
-                .collect(),
+            tensors,
             held,
+            streamed,
             precision: job.train.precision,
             layers: job.mlp,
             outputs: job.features.outputs(),
@@ -73,9 +91,14 @@ impl<'a> Weights<'a> {
         made
     }
 
-    /// The buffers of all layers, and where their forward finds them.
-    pub(super) fn into_buffers(self) -> (Vec<(String, Tensor)>, LentBuffers) {
-        (self.buffers, self.lent)
+    /// What was made besides the variables that have their values.
+    pub(super) fn finish(self) -> MadeBeside {
+        MadeBeside { buffers: self.buffers, lent: self.lent, streamed: self.streamed }
+    }
+
+    /// The number of the layer of a tensor that was made.
+    pub(super) fn layer_of(&self, tensor: &str) -> LayerNumber {
+        self.tensors.get(tensor).map_or(0, |tensor| tensor.layer)
     }
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, as PyTorch's `nn.Linear` has them.
@@ -86,8 +109,9 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Linear, ModelError> {
-        let weight = self.matrix(stack, index, inputs, outputs)?;
-        Ok(Linear { weight, bias: self.variable(&format!("{stack}.{index}"), "bias", &[outputs])? })
+        let (weight, place) = (self.matrix(stack, index, inputs, outputs)?, format!("{stack}.{index}"));
+        let bias = self.variable(&place, "bias", &[outputs])?;
+        Ok(Linear { weight, bias, layer: self.layer_of(&format!("{place}.weight")) })
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
@@ -109,12 +133,14 @@ impl<'a> Weights<'a> {
     /// `layer.name` of this shape. The job's list of tensors says what its first values are.
     pub(super) fn variable(&mut self, layer: &str, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
         let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
-        if self.held == Held::AtServers {
-            return Ok(Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?);
-        }
         let tensor = self.tensors.get(&format!("{layer}.{name}"));
-        let (table, first) = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
-        let values = first_values(self.seed, *table, *first, shape.iter().product());
+        let tensor = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
+        if self.held == Held::AtServers {
+            let made = Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?;
+            self.streamed[tensor.layer].push(made.shallow_clone());
+            return Ok(made);
+        }
+        let values = first_values(self.seed, tensor.table, tensor.first, shape.iter().product());
         let path = layer.split('.').fold(self.root.clone(), |path, part| &path / part);
         Ok(path.f_var_copy(name, &Tensor::f_from_slice(&values)?.f_reshape(&sizes)?)?)
     }
@@ -122,20 +148,21 @@ impl<'a> Weights<'a> {
     /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
     pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<Norm, ModelError> {
         let layer = format!("{stack}.{index}");
-        let weight = self.variable(&layer, "weight", &[width])?;
-        Ok(Norm { weight, bias: self.variable(&layer, "bias", &[width])? })
+        let (weight, bias) = (self.variable(&layer, "weight", &[width])?, self.variable(&layer, "bias", &[width])?);
+        Ok(Norm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
     }
 
     /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
     fn batch_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<BatchNorm, ModelError> {
-        let Norm { weight, bias } = self.norm(stack, index, width)?;
-        Ok(BatchNorm { weight, bias, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+        let Norm { weight, bias, layer } = self.norm(stack, index, width)?;
+        Ok(BatchNorm { weight, bias, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
     }
 
     /// `stack.index.weight` of zeros, `[width]`, with buffers as those of a batch norm.
     pub(super) fn dice(&mut self, stack: &str, index: usize, width: usize) -> Result<Dice, ModelError> {
         let slopes = self.slopes(stack, index, width)?;
-        Ok(Dice { slopes, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+        let layer = self.layer_of(&format!("{stack}.{index}.weight"));
+        Ok(Dice { slopes, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
     }
 
     /// The buffers `stack.index.running_mean` and `.running_var`. Returns the position of the first.
@@ -179,6 +206,16 @@ impl<'a> Weights<'a> {
     }
 }
 
+/// What a network is made of besides variables that have their values.
+pub(super) struct MadeBeside {
+    /// The buffers of all layers, by name.
+    pub(super) buffers: Vec<(String, Tensor)>,
+    /// Where their forward finds them.
+    pub(super) lent: LentBuffers,
+    /// By layer: the variables that have no values here.
+    pub(super) streamed: Vec<Vec<Tensor>>,
+}
+
 /// The first values of a tensor, tile by tile.
 fn first_values(seed: u64, table: u32, first: Initializer, weights: usize) -> Vec<f32> {
     let DenseTiles { dim, count } = DenseTiles::of(weights);
@@ -195,6 +232,7 @@ fn first_values(seed: u64, table: u32, first: Initializer, weights: usize) -> Ve
 pub(super) struct Linear {
     weight: Tensor,
     bias: Tensor,
+    layer: LayerNumber,
 }
 
 impl Linear {
@@ -204,8 +242,8 @@ impl Linear {
     }
 
     /// `[batch, inputs]` to `[batch, outputs]`.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        Ok(x.f_linear(&self.weight, Some(&self.bias))?)
+    pub(super) fn forward<'n>(&'n self, x: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+        pass.layer(self.layer, [x], |[x]| Ok(x.f_linear(&self.weight, Some(&self.bias))?))
     }
 }
 
@@ -214,6 +252,7 @@ impl Linear {
 pub(super) struct Norm {
     weight: Tensor,
     bias: Tensor,
+    layer: LayerNumber,
 }
 
 impl Norm {
@@ -236,12 +275,21 @@ enum HiddenNorm {
 }
 
 impl HiddenNorm {
-    /// `[batch, width]` to the same shape.
-    fn forward(&self, x: Tensor) -> Result<Tensor, ModelError> {
+    /// The number of its layer, if it has one.
+    fn layer(&self) -> Option<LayerNumber> {
         match self {
-            Self::None => Ok(x),
-            Self::Layer(norm) => norm.forward(&x),
-            Self::Batch(norm) => norm.forward(&x),
+            Self::None => None,
+            Self::Layer(norm) => Some(norm.layer),
+            Self::Batch(norm) => Some(norm.layer),
+        }
+    }
+
+    /// `[batch, width]` to the same shape.
+    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+        match self {
+            Self::None => Ok(x.shallow_clone()),
+            Self::Layer(norm) => norm.forward(x),
+            Self::Batch(norm) => norm.forward(x),
         }
     }
 }
@@ -255,10 +303,10 @@ enum HiddenActivation {
 }
 
 impl HiddenActivation {
-    /// `[batch, width]` to the same shape. As PyTorch's modules of the same names, with their defaults.
-    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+    /// `[batch, width]` to the same shape, of a function without weights. As PyTorch's modules of the same names, with their defaults.
+    fn plain(&self, x: Tensor) -> Result<Tensor, ModelError> {
         Ok(match self {
-            Self::Dice(dice) => dice.forward(x, None)?,
+            Self::Dice(_) => x,
             // Dice has weights, so it is never plain.
             Self::Plain(Activation::Relu | Activation::Dice) => x.f_relu()?,
             Self::Plain(Activation::LeakyRelu) => x.f_leaky_relu()?,
@@ -344,15 +392,54 @@ impl Mlp {
         self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < hidden))
     }
 
-    /// `[batch, inputs]` to `[batch, last width]`.
-    pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
-        self.forward_by(input, |index, x| {
-            let x = self.activations[index].forward(&self.norms[index].forward(x)?)?;
-            dropout.as_deref_mut().map_or_else(|| Ok(x.shallow_clone()), |dropout| dropout.apply(&x))
-        })
+    /// `[batch, inputs]` to `[batch, last width]`. Drops units of hidden layers in training.
+    pub(super) fn forward<'n>(&'n self, input: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+        let mut x = input.shallow_clone();
+        for index in 0..self.layers.len() {
+            x = self.layer(index, &x, pass)?;
+            if index < self.norms.len() {
+                x = pass.drop_units(x)?;
+            }
+        }
+        Ok(x)
     }
 
-    /// As [`Self::forward`], with a function of the number of a layer and its sums in place of norm, activation and dropout.
+    /// As [`Self::forward`], but keeps all units.
+    pub(super) fn forward_keeping<'n>(
+        &'n self,
+        input: &Tensor,
+        pass: &mut ForwardPass<'n>,
+    ) -> Result<Tensor, ModelError> {
+        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| self.layer(index, &x, pass))
+    }
+
+    /// A layer, with norm and activation if it is a hidden one.
+    fn layer<'n>(&'n self, index: usize, x: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+        let (layer, hidden) = (&self.layers[index], self.norms.get(index));
+        let precision = self.precision_of(hidden.is_some());
+        let product = move |x: &Tensor| linear(x, &layer.weight, &layer.bias, precision);
+        let Some(norm) = hidden else { return pass.layer(layer.layer, [x], move |[x]| product(x)) };
+        let activation = &self.activations[index];
+        let activated = match norm.layer() {
+            None => pass.layer(layer.layer, [x], move |[x]| activation.plain(product(x)?))?,
+            Some(place) => {
+                let sums = pass.layer(layer.layer, [x], move |[x]| product(x))?;
+                pass.layer(place, [&sums], move |[sums]| activation.plain(norm.forward(sums)?))?
+            }
+        };
+        match activation {
+            HiddenActivation::Plain(_) => Ok(activated),
+            HiddenActivation::Dice(dice) => pass.layer(dice.layer, [&activated], |[x]| dice.forward(x, None)),
+        }
+    }
+
+    /// The number of the first layer.
+    pub(super) fn first_layer(&self) -> LayerNumber {
+        self.layers.first().map_or(0, |layer| layer.layer)
+    }
+
+    /// As [`Self::forward_keeping`], with a function of the number of a layer and its sums in place of norm and activation. All layers'
+    /// weights are there.
     pub(super) fn forward_by(
         &self,
         input: &Tensor,
