@@ -118,10 +118,12 @@ pub enum Stage {
     Waiting,
     /// Waiting for the other workers and summing gradients with them.
     Reduce,
+    /// Waiting for the weights of streamed layers, a part of `Dense`.
+    Layers,
 }
 
 impl Stage {
-    const ALL: [(Self, &'static str); 9] = [
+    const ALL: [(Self, &'static str); 10] = [
         (Self::Parse, "parse"),
         (Self::Dedup, "dedup"),
         (Self::Lookup, "lookup"),
@@ -131,6 +133,7 @@ impl Stage {
         (Self::Push, "push"),
         (Self::Waiting, "waiting"),
         (Self::Reduce, "reduce"),
+        (Self::Layers, "layers"),
     ];
 }
 
@@ -226,6 +229,7 @@ impl Metrics {
             push: seconds(Stage::Push),
             waiting: seconds(Stage::Waiting),
             reduce: seconds(Stage::Reduce),
+            layers: seconds(Stage::Layers),
         }
     }
 }

@@ -156,6 +156,9 @@ pub struct StageSeconds {
     pub waiting: f64,
     /// Waiting for the other workers, and summing gradients with them.
     pub reduce: f64,
+    /// Waiting for the weights of streamed layers, which `dense` contains.
+    #[serde(default)]
+    pub layers: f64,
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod encoded;
 mod encoding;
 mod features;
 mod finalmlp;
+mod layer_slices;
 mod layout;
 mod meanings;
 mod mlp;

@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 use zagros_tests::{RunningCommand, signal_process};
+use zagros_zip::ZipEq;
 
 use crate::faults::pid;
 use crate::fixture::Fixture;
@@ -69,6 +70,28 @@ fn a_run_whose_worker_was_killed_goes_on_from_the_tiles_of_a_checkpoint() {
     assert!(tables.stdout.contains("(dense) layers.0.weight"), "{}", tables.stdout);
 }
 
+/// Two workers that have memory for slices of a layer learn what those learn that have memory for all of it, but for the order of sums.
+/// A checkpoint of theirs goes on as one of whole layers.
+#[test]
+fn layers_in_slices_learn_the_same_and_go_on_whole() {
+    let fixture = Fixture::new(ROWS);
+    up_with(&fixture, ("2", "2"), &SETS).finish().expect(0);
+    let whole = fixture.losses();
+    let sets: Vec<&str> = SETS.into_iter().chain(["train.memory=4MiB"]).collect();
+    let mut run = up_with(&fixture, ("3", "2"), &sets);
+    run.wait_for_line("epoch 2 is complete");
+    run.signal(Signal::INT);
+    run.finish().expect(130);
+    let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{found}, not {expected}");
+    let sliced = fixture.losses();
+    assert!(sliced.len() >= whole.len() / 2 - 1, "{} steps of {}", sliced.len(), whole.len());
+    // A run that is stopped while it reads may cut its last batch short.
+    let made = sliced.len() - 1;
+    sliced[..made].iter().zip_eq(&whole[..made]).for_each(|(found, expected)| close(*found, *expected));
+    up_with(&fixture, ("1", "2"), &SETS).finish().expect(0);
+    close(*fixture.losses().last().expect("a loss"), *whole.last().expect("a loss"));
+}
+
 /// Two workers share the layers. In mode `sync` a killed worker sends all back to the checkpoint, whose tiles give the same losses.
 #[test]
 fn synchronous_workers_that_share_layers_write_the_same_losses_although_one_is_killed() {
@@ -91,9 +114,12 @@ fn synchronous_workers_that_share_layers_write_the_same_losses_although_one_is_k
 #[test]
 fn workers_that_share_the_layers_of_a_wukong_write_the_losses_of_resident_weights() {
     let fixture = Fixture::new(ROWS);
-    let network = "model={kind='wukong', layers=2, fmb=4, lcb=4, rank=4, fmb_hidden=[64], bottom=[32], top=[64], dropout=0.1}";
+    let network =
+        "model={kind='wukong', layers=2, fmb=4, lcb=4, rank=4, fmb_hidden=[64], bottom=[32], top=[64], dropout=0.1}";
     let of = |weights: &'static str| {
-        let own = SETS.into_iter().filter(|set| !set.starts_with("model=") && !set.contains("streamed") && !set.contains("epochs"));
+        let own = SETS
+            .into_iter()
+            .filter(|set| !set.starts_with("model=") && !set.contains("streamed") && !set.contains("epochs"));
         own.chain([network, weights, "train.epochs=2"]).collect::<Vec<&str>>()
     };
     let (resident, streamed) = (of("train.weights=resident"), of("train.weights=streamed"));

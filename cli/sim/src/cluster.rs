@@ -37,6 +37,8 @@ pub(crate) struct ServerTier {
     /// Seconds of CPU of all servers for the lookup and the push of a sample.
     pub(crate) lookup: f64,
     pub(crate) push: f64,
+    /// The same for streamed weights, as a worker's part of them.
+    pub(crate) stream: f64,
 }
 
 /// Seconds of a worker for each sample.
@@ -46,7 +48,9 @@ pub(crate) struct WorkerTimes {
     pub(crate) read: f64,
     pub(crate) lookup: f64,
     pub(crate) push: f64,
-    /// The dense step where no other thread is in its way.
+    /// CPU of the pulls and pushes of streamed weights.
+    pub(crate) stream: f64,
+    /// The dense step where no other thread is in its way, and nothing that it needs is late.
     pub(crate) step: f64,
     /// Threads of the dense step, on average.
     pub(crate) step_threads: f64,
@@ -140,6 +144,7 @@ impl<T> SimCluster<T> {
                 threads: (group.threads.server as f64).clamp(1.0, group.cores),
                 lookup: stages.of_stage(PlanStage::ServerLookup),
                 push: stages.of_stage(PlanStage::ServerApply),
+                stream: stages.of_stage(PlanStage::ServerStream),
             });
         }
     }
@@ -178,13 +183,14 @@ fn worker_times(scenario: &Scenario, group: &MachineGroup) -> Option<WorkerTimes
     }
     let server = scenario.machines.groups.iter().find(|group| group.servers > 0.0).unwrap_or(group);
     let stages = StageTimes::between(&scenario.work, &scenario.calibration, (group, server), &scenario.machines);
-    let step = stages.dense_thread - stages.exposed_reduce;
+    let step = stages.dense_thread - stages.exposed_reduce - stages.exposed_stream;
     let cpu = stages.of_stage(PlanStage::Gather) + stages.of_stage(PlanStage::Dense);
     let trip = scenario.calibration.wire.round_trip_us * 1e-6;
     Some(WorkerTimes {
         read: stages.of_stage(PlanStage::Parse) + stages.of_stage(PlanStage::Dedup),
         lookup: stages.of_stage(PlanStage::Lookup),
         push: stages.of_stage(PlanStage::Push),
+        stream: stages.of_stage(PlanStage::Stream),
         step,
         step_threads: cpu / step.max(f64::MIN_POSITIVE),
         dense: stages.dense_step,

@@ -31,7 +31,7 @@ pub use report::{BusyResource, SimReport, StepReport};
 pub use scenario::{ClusterFile, Scenario};
 pub use settings::SimSettings;
 pub use what_if::WhatIf;
-pub use workload::{Workload, WorkloadMode};
+pub use workload::{Workload, WorkloadMode, WorkloadWeights};
 pub use world::{LostProcess, ProcessLoss};
 
 use world::SimWorld;

@@ -114,6 +114,8 @@ pub(crate) struct SimWorker {
     pub(crate) drains: bool,
     /// Counts dense steps, so that the end of one that was given up is distinguished.
     pub(crate) attempts: u64,
+    /// What of the step has not ended.
+    pub(crate) step_parts: usize,
     pub(crate) steps: u64,
     pub(crate) spent: TimeSpent,
 }
@@ -161,6 +163,7 @@ impl SimWorker {
             unacknowledged: 0,
             drains: false,
             attempts: 0,
+            step_parts: 0,
             steps: 0,
             spent: TimeSpent::default(),
         }

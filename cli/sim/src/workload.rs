@@ -10,6 +10,8 @@ use crate::error::SimError;
 const ID_BYTES: f64 = 8.0;
 /// Bytes of a row's place in a server's index.
 const INDEX_BYTES: f64 = 24.0;
+/// Bytes of a streamed weight, with Adam's two moments.
+const TILE_BYTES: f64 = 12.0;
 /// Distinct rows for each id of a batch: ids by Zipf's law, 26 columns, a batch of 4,096.
 const DISTINCT_SHARE: f64 = 0.225;
 /// Bytes of a cell of text.
@@ -53,6 +55,20 @@ pub struct Workload {
     /// Bytes of a sample on disk. Default: 6 for each number and id.
     #[serde(default)]
     pub sample_bytes: Option<f64>,
+    /// Where the weights of the network are: `resident` in each worker, or `streamed` from the servers. Default: `resident`.
+    #[serde(default)]
+    pub weights: WorkloadWeights,
+}
+
+/// `train.weights`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkloadWeights {
+    /// Each worker has them.
+    #[default]
+    Resident,
+    /// The servers have them, with two values of optimiser state each, as of Adam. Workers pull and push them in each step.
+    Streamed,
 }
 
 /// `train.mode`.
@@ -123,6 +139,15 @@ impl Workload {
         if self.distinct.is_some_and(|distinct| distinct > self.ids) {
             return bad("distinct", self.distinct.unwrap_or(0.0), "is more than the ids of a sample");
         }
+        if self.weights == WorkloadWeights::Streamed && self.mode == WorkloadMode::Async {
+            let what = SimError::Value {
+                table: "workload",
+                key: "weights",
+                value: "streamed".to_owned(),
+                why: "is not of mode async",
+            };
+            return Err(what);
+        }
         if ![2.0, 4.0].contains(&self.wire_bytes) {
             return bad("wire_bytes", self.wire_bytes, "is neither 2 nor 4");
         }
@@ -140,6 +165,8 @@ impl Workload {
         let distinct = self.distinct.unwrap_or(self.ids * DISTINCT_SHARE);
         let batch = self.batch_size as f64;
         let weights = if mode == Mode::Async { dense.parameters * 4.0 / batch } else { 0.0 };
+        let traffic = WeightTraffic::of(&dense, self.wire_bytes, self.weights == WorkloadWeights::Streamed);
+        let [up, down] = if traffic.is_streamed { [traffic.pushed, traffic.pulled] } else { [batch * weights; 2] };
         let values = distinct * self.dim * self.wire_bytes;
         let push_dim = self.dim * (1.0 + self.optimizer_values) / 2.0;
         SampleWork {
@@ -151,17 +178,21 @@ impl Workload {
             bytes: self.sample_bytes.unwrap_or((1.0 + self.numeric + self.ids) * CELL_BYTES),
             ids: self.ids,
             id_values: self.ids * self.dim,
-            bytes_up: 2.0 * distinct * ID_BYTES + values + weights,
-            bytes_down: values + weights,
+            bytes_up: 2.0 * distinct * ID_BYTES + values + up / batch,
+            bytes_down: values + down / batch,
             tables: vec![TableWork { dim: self.dim, push_dim, distinct }],
-            traffic: WeightTraffic::of(&dense, self.wire_bytes, false),
+            traffic,
             dense,
         }
     }
 
-    /// Bytes of all rows in the servers' memory, with optimiser state and index.
+    /// Bytes of all rows in the servers' memory, with optimiser state and index, and of streamed weights.
     pub(crate) fn row_bytes(&self) -> f64 {
-        self.parameters / self.dim * (4.0 * self.dim * (1.0 + self.optimizer_values) + INDEX_BYTES)
+        let rows = self.parameters / self.dim * (4.0 * self.dim * (1.0 + self.optimizer_values) + INDEX_BYTES);
+        match self.weights {
+            WorkloadWeights::Resident => rows,
+            WorkloadWeights::Streamed => rows + self.dense().parameters * TILE_BYTES,
+        }
     }
 
     fn dense(&self) -> DenseWork {
@@ -200,6 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn streamed_weights_are_bytes_of_a_step_and_memory_of_the_servers() {
+        let text = "parameters = 1e9\ndim = 16\nids = 2\ndistinct = 1.5\nnumeric = 3\nhidden = [8]\nbatch_size = 100\n";
+        let (resident, streamed) = (workload(text), workload(&format!("{text}weights = 'streamed'")));
+        let weights = 35.0 * 8.0 + 8.0 + 8.0 + 1.0;
+        let last = 8.0;
+        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed.work()) - of(&resident.work()))).round();
+        assert_eq!(more(|work| work.bytes_down), 4.0 * (2.0 * weights - last));
+        assert_eq!(more(|work| work.bytes_up), 4.0 * weights);
+        assert_eq!(streamed.row_bytes() - resident.row_bytes(), 12.0 * weights);
+    }
+
+    #[test]
     fn a_hundred_trillion_weights_with_adagrad_are_eight_hundred_terabytes() {
         let bytes = workload("parameters = 1e14\ndim = 128\nhidden = [8]").row_bytes();
         assert!((bytes / 8.2e14 - 1.0).abs() < 0.01, "{bytes}");
@@ -211,6 +254,9 @@ mod tests {
         assert_eq!(refused("parameters = 0\nhidden = [1]"), "[workload] has parameters = 0, which is not above 0");
         assert!(refused("parameters = 1\nhidden = []").contains("has no layer"));
         assert!(refused("parameters = 1\nhidden = [1]\ndistinct = 27").contains("more than the ids"));
+        assert!(
+            refused("parameters = 1\nhidden = [1]\nmode = 'async'\nweights = 'streamed'").contains("not of mode async")
+        );
         assert!(refused("parameters = 1\nhidden = [1]\nwire_bytes = 3").contains("neither 2 nor 4"));
     }
 }

@@ -200,3 +200,24 @@ proptest! {
         prop_assert!(report.losses > 0 || faults.iter().all(|fault| fault.at > 0.9 * quiet.seconds), "{faults:?}");
     }
 }
+
+/// Resident weights take the all-reduce; streamed ones take the links of workers and servers, and are hidden if the step is longer.
+#[test]
+fn streamed_weights_hide_behind_a_long_step_and_bound_a_short_one() {
+    let large = CLUSTER.replace("hidden = [512, 256]", "hidden = [2048, 2048, 2048]").replace("1024\n", "16384\n");
+    let streamed = |text: &str| text.replace("hidden", "weights = 'streamed'\nhidden");
+    let (resident, hidden) = (run(&large), run(&streamed(&large)));
+    near(hidden.samples_per_second, resident.samples_per_second, 0.1);
+    // A batch of 64 samples moves as many bytes for a 256th of the arithmetic, over a network that is slow.
+    let small =
+        streamed(&large.replace("16384\n", "64\n").replace("network_gbit = 100\nworkers", "network_gbit = 2\nworkers"));
+    let report = run(&small);
+    let traffic = scenario(&small).work.traffic;
+    let others = 7.0 / 8.0;
+    // Two workers share a machine's link of 2 Gbit/s.
+    let seconds =
+        2.0 * (traffic.pushed + others * traffic.pulled).max(traffic.pulled + others * traffic.pushed) / 0.25e9;
+    let step = report.samples_per_second / (8.0 * 64.0);
+    assert!(1.0 / step >= seconds, "{} seconds a step, and {seconds} on the link", 1.0 / step);
+    near(1.0 / step, seconds, 0.35);
+}

@@ -193,7 +193,7 @@ fn stages(record: &Record) -> String {
     )
 }
 
-fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 9] {
+fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 10] {
     let stages = &summary.stages;
     [
         ("parse", "processor time of reading and parsing", stages.parse),
@@ -201,6 +201,7 @@ fn named_stages(summary: &Summary) -> [(&'static str, &'static str, f64); 9] {
         ("lookup", "from request to rows", stages.lookup),
         ("gather", "rows to the network's input", stages.gather),
         ("dense", "forward, backward, optimiser", stages.dense),
+        ("layers", "of dense: waiting for streamed weights", stages.layers),
         ("other workers", "waiting for the other workers and summing gradients with them", stages.reduce),
         ("scatter", "gradients to unique rows", stages.scatter),
         ("push", "from gradients to acknowledgement", stages.push),

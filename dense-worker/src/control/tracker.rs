@@ -329,7 +329,7 @@ impl Tracker {
 
 /// A step as the coordinator hears of it.
 pub(crate) fn progress(report: &StepReport, checkpoint_step: u64, stale: Staleness, stages: &StageSeconds) -> Progress {
-    let &StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce } = stages;
+    let &StageSeconds { parse, dedup, lookup, gather, dense, scatter, push, waiting, reduce, .. } = stages;
     Progress {
         staleness_max: stale.max,
         auc: report.auc_so_far,

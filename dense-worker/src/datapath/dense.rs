@@ -122,7 +122,7 @@ impl Dense {
                 "this processor has no {precision} units, so train.precision = \"{precision}\" is slower than \"f32\""
             );
         }
-        let tiles = TileStore::of(job, metrics.waits.clone());
+        let tiles = TileStore::of(job, metrics.clone());
         let model = match &tiles {
             Some(tiles) => DenseModel::streamed(job, Arc::new(Arc::clone(tiles)))?,
             None => DenseModel::new(job)?,

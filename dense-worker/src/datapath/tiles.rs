@@ -30,12 +30,13 @@ mod transfer;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::info;
 use zagros_collective::{Collective, CollectiveError};
-use zagros_coordinator_client::{Waiting, Waits};
+use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::{EmbeddingClient, PushedBatch};
 use zagros_job::Job;
 use zagros_protocol::control::WaitKind;
@@ -46,6 +47,7 @@ use self::lane::LayerLane;
 use self::layer::{LayerPart, TiledLayer};
 use self::transfer::{Receipt, TransferError};
 use crate::error::WorkerError;
+use crate::metrics::{Metrics, Stage};
 use crate::model::{GradientLimit, LayerStore, LayerValues, ModelError, PendingLayer, Purpose};
 
 /// Layers whose gradients are under way at once: one is sent while the next one is computed.
@@ -65,7 +67,7 @@ pub(crate) struct TileStore {
     pushes: Vec<Mutex<Option<Receipt>>>,
     /// The gradients of the present step.
     sums: Mutex<StepSums>,
-    waits: Waits,
+    metrics: Metrics,
 }
 
 struct TileServers {
@@ -121,8 +123,8 @@ impl std::fmt::Debug for TileServers {
 
 impl TileStore {
     /// The layers of a job; `None` if its weights are not streamed. [`Self::connect`] must follow before the first step.
-    pub(crate) fn of(job: &Job, waits: Waits) -> Option<Arc<Self>> {
-        let layers: Vec<TiledLayer> = job.streamed_layers().iter().map(TiledLayer::of).collect();
+    pub(crate) fn of(job: &Job, metrics: Metrics) -> Option<Arc<Self>> {
+        let layers: Vec<TiledLayer> = job.worker_layers().iter().map(TiledLayer::of).collect();
         let pushes = layers.iter().map(|_| Mutex::default()).collect();
         if layers.is_empty() {
             return None;
@@ -141,7 +143,7 @@ impl TileStore {
             workers: Mutex::default(),
             pushes,
             sums: Mutex::default(),
-            waits,
+            metrics,
         }))
     }
 
@@ -201,8 +203,10 @@ impl TileStore {
         answer: oneshot::Receiver<Result<T, TransferError>>,
     ) -> Result<T, ModelError> {
         let waiting = Waiting::new("dense thread", WaitKind::Servers, "layer").numbered(layer as u64);
-        let _waiting = self.waits.begin(waiting);
+        let _waiting = self.metrics.waits.begin(waiting);
+        let started = Instant::now();
         let answered = answer.blocking_recv().unwrap_or(Err(TransferError::RunEnds));
+        self.metrics.spent(Stage::Layers, started.elapsed());
         answered.map_err(|error| self.failed(layer, what, error))
     }
 
@@ -214,7 +218,7 @@ impl TileStore {
         workers: &LayerWorkers,
         gradient: LayerValues,
     ) -> Result<Option<LayerValues>, TransferError> {
-        let _waiting = self.waits.begin(of_all("the sum of layer", layer));
+        let _waiting = self.metrics.waits.begin(of_all("the sum of layer", layer));
         let bounds = &workers.bounds[layer];
         let summed = gradient.through(bounds, |values, bounds| group.reduce_scatter_sum(values, bounds));
         let mut sum = summed.inspect_err(|error| self.note(SumProblem::Workers(error.clone())))?;
@@ -256,7 +260,7 @@ impl TileStore {
         let (tell, answer) = oneshot::channel();
         workers.lane.call(move |group| {
             let gathered = own.blocking_recv().unwrap_or(Err(TransferError::RunEnds)).and_then(|own| {
-                let _waiting = store.waits.begin(of_all("the gather of layer", layer));
+                let _waiting = store.metrics.waits.begin(of_all("the gather of layer", layer));
                 Ok(own.through(&all.bounds[layer], |values, bounds| group.all_gather_parts(values, bounds))?)
             });
             let _ = tell.send(gathered);

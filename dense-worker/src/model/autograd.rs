@@ -1,10 +1,10 @@
-//! The step with autograd, for networks that have no other, on weights that are here or come layer by layer ([`super::forward_pass`]).
+//! The step with autograd, for networks that have no other, on weights that are here or come layer by layer ([`super::layer_calls`]).
 //!
 //! Autograd starts from the slopes of the loss ([`super::loss`]), so every network has the same losses.
 
 use tch::{Kind, Tensor};
 
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::loss::mean_over;
 use super::{Compute, DenseModel, LossScale, ModelError, Samples, StepOutput, int, to_vec, use_threads};
 
@@ -19,9 +19,9 @@ impl DenseModel {
             Compute::StreamedAutograd(streamed) => Some(streamed),
             _ => None,
         };
-        let mut pass = ForwardPass::training(&mut self.dropout, streamed);
-        let outputs = self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut pass)?;
-        let calls = pass.into_calls();
+        let mut calls = LayerCalls::training(&mut self.dropout, streamed);
+        let outputs = self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut calls)?;
+        let calls = calls.into_calls();
         let mut logits: Vec<f32> = to_vec(&outputs.f_detach()?)?;
         let mut slopes = vec![0.0; logits.len()];
         let labels = (samples.labels, samples.weights);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tch::Tensor;
 
 use super::ModelError;
-use super::forward_pass::LayerNumber;
+use super::layer_calls::LayerNumber;
 
 /// Weight of the batch in the running averages, and what is added to the variance, as in PyTorch's `nn.BatchNorm1d`.
 pub(super) const MOMENTUM: f64 = 0.1;

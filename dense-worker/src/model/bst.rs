@@ -16,8 +16,9 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::forward_pass::{ForwardPass, LayerNumber};
-use super::mlp::{Mlp, Norm, Weights};
+use super::hidden::Norm;
+use super::layer_calls::{LayerCalls, LayerNumber};
+use super::mlp::{Mlp, Weights};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 use super::{ModelError, int};
@@ -86,14 +87,14 @@ impl Bst {
         &'n self,
         numeric: &Tensor,
         input: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let vectors = self.head.vectors(input, pass)?;
+        let vectors = self.head.vectors(input, calls)?;
         let mut transformed = Vec::with_capacity(self.transformers.len());
         for transformer in &self.transformers {
-            transformed.push(transformer.forward(input, pass)?);
+            transformed.push(transformer.forward(input, calls)?);
         }
-        self.head.forward(numeric, vectors, transformed, pass)
+        self.head.forward(numeric, vectors, transformed, calls)
     }
 }
 
@@ -118,8 +119,8 @@ impl Transformer {
     }
 
     /// `[batch, width]` to the outputs of all positions, `[batch, (L + 1)·D]`.
-    fn forward<'n>(&'n self, input: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
-        let mut x = pass.layer(self.positions_layer, [input], |[input]| self.vectors(input))?;
+    fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let mut x = calls.layer(self.positions_layer, [input], |[input]| self.vectors(input))?;
         let real = self.shape.sequence.real(input)?;
         let always = Tensor::f_ones([input.size()[0], 1], (Kind::Bool, input.device()))?;
         let real = Tensor::f_cat(&[real, always], 1)?;
@@ -131,7 +132,7 @@ impl Transformer {
         // Added to the scores. Not −∞: with left padding, a position of a causal transformer may attend to nothing.
         let mask = hidden.f_to_kind(Kind::Float)?.f_mul_scalar(NEVER)?;
         for block in &self.blocks {
-            x = pass.layer(block.layer, [&x, &mask], |[x, mask]| block.forward(x, mask))?;
+            x = calls.layer(block.layer, [&x, &mask], |[x, mask]| block.forward(x, mask))?;
         }
         Ok(x.f_mul(&real.f_to_kind(Kind::Float)?.f_unsqueeze(2)?)?.f_flatten(1, 2)?)
     }

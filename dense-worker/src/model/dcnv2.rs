@@ -9,7 +9,7 @@
 use tch::Tensor;
 use zagros_job::Structure;
 
-use super::forward_pass::{ForwardPass, LayerNumber};
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
@@ -68,21 +68,21 @@ impl Dcnv2 {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let input = pass.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
+        let input = calls.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
         let mut crossed = input.shallow_clone();
         for cross in &self.cross {
-            let affine = cross.forward(&crossed, pass)?;
+            let affine = cross.forward(&crossed, calls)?;
             let product = |[x, first, affine]: [&Tensor; 3]| Ok(x.f_add(&first.f_mul(affine)?)?);
-            crossed = pass.part([&crossed, &input, &affine], product)?;
+            crossed = calls.part([&crossed, &input, &affine], product)?;
         }
         let read = match (&self.deep, self.structure) {
             (None, _) => crossed,
-            (Some(deep), Structure::Stacked) => deep.forward(&crossed, pass)?,
-            (Some(deep), Structure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, pass)?], 1)?,
+            (Some(deep), Structure::Stacked) => deep.forward(&crossed, calls)?,
+            (Some(deep), Structure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, calls)?], 1)?,
         };
-        self.output.forward_keeping(&read, pass)
+        self.output.forward_keeping(&read, calls)
     }
 }
 
@@ -94,12 +94,12 @@ impl Cross {
         Ok(Self::LowRank { down, down_layer, up: weights.linear("cross_up", index, rank, width)? })
     }
 
-    fn forward<'n>(&'n self, x: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+    fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         match self {
-            Self::Full(matrix) => matrix.forward(x, pass),
+            Self::Full(matrix) => matrix.forward(x, calls),
             Self::LowRank { down, down_layer, up } => {
-                let hidden = pass.layer(*down_layer, [x], |[x]| Ok(x.f_linear(down, None::<&Tensor>)?))?;
-                up.forward(&hidden, pass)
+                let hidden = calls.layer(*down_layer, [x], |[x]| Ok(x.f_linear(down, None::<&Tensor>)?))?;
+                up.forward(&hidden, calls)
             }
         }
     }

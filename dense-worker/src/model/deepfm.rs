@@ -8,7 +8,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::forward_pass::{ForwardPass, LayerNumber};
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -44,18 +44,18 @@ impl DeepFm {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let rows = embeddings.f_reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
         let mut first = rows.f_select(2, 0)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?;
         let mut fields = rows.f_narrow(2, 1, int(self.dim - 1))?;
         if let (Some(first_order), Some(factors)) = (&self.first_order, &self.factors) {
-            first = first.f_add(&first_order.forward(numeric, pass)?)?;
+            first = first.f_add(&first_order.forward(numeric, calls)?)?;
             let product = |[numeric]: [&Tensor; 1]| Ok(numeric.f_unsqueeze(2)?.f_mul(factors)?);
-            let columns = pass.layer(self.factors_layer, [numeric], product)?;
+            let columns = calls.layer(self.factors_layer, [numeric], product)?;
             fields = Tensor::f_cat(&[columns, fields], 1)?;
         }
-        let deep = self.deep.forward(&fields.f_flatten(1, 2)?, pass)?;
+        let deep = self.deep.forward(&fields.f_flatten(1, 2)?, calls)?;
         Ok(first.f_add(&second_order(&fields)?)?.f_add(&deep)?)
     }
 }

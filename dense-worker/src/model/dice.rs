@@ -11,7 +11,7 @@ use tch::{Kind, Tensor};
 
 use super::ModelError;
 use super::batch_norm::{LentBuffers, MOMENTUM, RunningStatistics};
-use super::forward_pass::LayerNumber;
+use super::layer_calls::LayerNumber;
 
 /// Added to the variance.
 const EPSILON: f64 = 1e-8;

@@ -16,7 +16,7 @@ use zagros_job::AttentionActivation;
 
 use super::ModelError;
 use super::dice::Dice;
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
@@ -74,14 +74,14 @@ impl Din {
         &'n self,
         numeric: &Tensor,
         input: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let vectors = self.head.vectors(input, pass)?;
+        let vectors = self.head.vectors(input, calls)?;
         let mut sums = Vec::with_capacity(self.units.len());
         for unit in &self.units {
-            sums.push(pass.layer(unit.mlp.first_layer(), [input], |[input]| unit.forward(input))?);
+            sums.push(calls.layer(unit.mlp.first_layer(), [input], |[input]| unit.forward(input))?);
         }
-        self.head.forward(numeric, vectors, sums, pass)
+        self.head.forward(numeric, vectors, sums, calls)
     }
 }
 

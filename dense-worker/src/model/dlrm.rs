@@ -6,7 +6,7 @@
 
 use tch::Tensor;
 
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -46,18 +46,18 @@ impl Dlrm {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let batch = numeric.size()[0];
         let vectors = embeddings.f_reshape([batch, int(self.features), int(self.dim)])?;
         let Some(bottom) = &self.bottom else {
-            let interactions = pass.part([&vectors], |[vectors]| self.interactions(vectors))?;
-            return self.top.forward(&interactions, pass);
+            let interactions = calls.part([&vectors], |[vectors]| self.interactions(vectors))?;
+            return self.top.forward(&interactions, calls);
         };
-        let dense = bottom.forward_keeping(numeric, pass)?;
+        let dense = bottom.forward_keeping(numeric, calls)?;
         let vectors = Tensor::f_cat(&[dense.f_unsqueeze(1)?, vectors], 1)?;
-        let interactions = pass.part([&vectors], |[vectors]| self.interactions(vectors))?;
-        self.top.forward(&Tensor::f_cat(&[dense, interactions], 1)?, pass)
+        let interactions = calls.part([&vectors], |[vectors]| self.interactions(vectors))?;
+        self.top.forward(&Tensor::f_cat(&[dense, interactions], 1)?, calls)
     }
 
     /// `[batch, V, D]` to `[batch, V(V−1)/2]`.

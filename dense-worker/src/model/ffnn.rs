@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
@@ -25,8 +25,8 @@ impl Ffnn {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, pass)
+        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, calls)
     }
 }

@@ -13,7 +13,7 @@
 
 use tch::Tensor;
 
-use super::forward_pass::{ForwardPass, LayerNumber};
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -97,12 +97,12 @@ impl FinalMlp {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let input = pass.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
-        let first = self.first.forward(&input, pass)?;
-        let second = self.second.forward(&input, pass)?;
-        self.fusion.forward(&first, &second, pass)
+        let input = calls.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
+        let first = self.first.forward(&input, calls)?;
+        let second = self.second.forward(&input, calls)?;
+        self.fusion.forward(&first, &second, calls)
     }
 }
 
@@ -122,8 +122,8 @@ impl Stream {
         Ok((Self { gate, layers: Mlp::hidden(name, width, &widths, weights)? }, outputs))
     }
 
-    fn forward<'n>(&'n self, input: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
-        self.layers.forward(&self.gate.scaled(input, pass)?, pass)
+    fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        self.layers.forward(&self.gate.scaled(input, calls)?, calls)
     }
 }
 
@@ -146,14 +146,14 @@ impl Gate {
     }
 
     /// `[batch, width]` to the same shape.
-    fn scaled<'n>(&'n self, input: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+    fn scaled<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         let scaled = |input: &Tensor, logits: &Tensor| Ok(input.f_mul(&logits.f_sigmoid()?)?.f_mul_scalar(2.0)?);
         match self {
             Self::None => Ok(input.shallow_clone()),
-            Self::Learned(logits, layer) => pass.layer(*layer, [input], move |[input]| scaled(input, logits)),
+            Self::Learned(logits, layer) => calls.layer(*layer, [input], move |[input]| scaled(input, logits)),
             Self::OfFeatures { places, mlp } => {
-                let logits = mlp.forward_keeping(&input.f_index_select(1, places)?, pass)?;
-                pass.part([input, &logits], move |[input, logits]| scaled(input, logits))
+                let logits = mlp.forward_keeping(&input.f_index_select(1, places)?, calls)?;
+                calls.part([input, &logits], move |[input, logits]| scaled(input, logits))
             }
         }
     }
@@ -181,12 +181,13 @@ impl Fusion {
         &'n self,
         first: &Tensor,
         second: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let [of_second, products] = self.layers;
-        let interactions = pass.layer(products, [first, second], |[first, second]| self.interactions(first, second))?;
-        let first = self.of_first.forward(first, pass)?;
-        let second = pass.layer(of_second, [second], |[x]| Ok(x.f_linear(&self.of_second, None::<&Tensor>)?))?;
+        let interactions =
+            calls.layer(products, [first, second], |[first, second]| self.interactions(first, second))?;
+        let first = self.of_first.forward(first, calls)?;
+        let second = calls.layer(of_second, [second], |[x]| Ok(x.f_linear(&self.of_second, None::<&Tensor>)?))?;
         Ok(first.f_add(&second)?.f_add(&interactions)?)
     }
 

@@ -11,7 +11,8 @@ use zagros_zip::number_from;
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
 use super::dice::Dice;
-use super::forward_pass::{ForwardPass, LayerNumber};
+use super::hidden::{HiddenActivation, HiddenNorm, Norm};
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::{ModelError, int};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
@@ -140,7 +141,8 @@ impl<'a> Weights<'a> {
             self.streamed[tensor.layer].push(made.shallow_clone());
             return Ok(made);
         }
-        let values = first_values(self.seed, tensor.table, tensor.first, shape.iter().product());
+        let lengths: Vec<u64> = shape.iter().map(|length| *length as u64).collect();
+        let values = first_values(self.seed, tensor.table, tensor.first, &lengths);
         let path = layer.split('.').fold(self.root.clone(), |path, part| &path / part);
         Ok(path.f_var_copy(name, &Tensor::f_from_slice(&values)?.f_reshape(&sizes)?)?)
     }
@@ -217,8 +219,9 @@ pub(super) struct MadeBeside {
 }
 
 /// The first values of a tensor, tile by tile.
-fn first_values(seed: u64, table: u32, first: Initializer, weights: usize) -> Vec<f32> {
-    let DenseTiles { dim, count } = DenseTiles::of(weights);
+fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec<f32> {
+    let DenseTiles { dim, count, .. } = DenseTiles::of(shape);
+    let weights = shape.iter().product::<u64>() as usize;
     let mut values = vec![0.0; dim * count];
     for (id, tile) in number_from(0, values.chunks_exact_mut(dim)) {
         first.fill(RowSeed { seed, table, id }, tile);
@@ -242,79 +245,8 @@ impl Linear {
     }
 
     /// `[batch, inputs]` to `[batch, outputs]`.
-    pub(super) fn forward<'n>(&'n self, x: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
-        pass.layer(self.layer, [x], |[x]| Ok(x.f_linear(&self.weight, Some(&self.bias))?))
-    }
-}
-
-/// Layer norm (Ba et al. 2016): each vector gets mean 0 and variance 1, then a learned scale and shift of each value.
-#[derive(Debug)]
-pub(super) struct Norm {
-    weight: Tensor,
-    bias: Tensor,
-    layer: LayerNumber,
-}
-
-impl Norm {
-    /// Added to the variance, as in PyTorch's `nn.LayerNorm`.
-    const EPSILON: f64 = 1e-5;
-
-    /// `[…, width]` to the same shape.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let (width, weight, bias) = (self.weight.size(), Some(&self.weight), Some(&self.bias));
-        Ok(x.f_layer_norm(width, weight, bias, Self::EPSILON, true)?)
-    }
-}
-
-/// What is between a hidden layer and its activation.
-#[derive(Debug)]
-enum HiddenNorm {
-    None,
-    Layer(Norm),
-    Batch(BatchNorm),
-}
-
-impl HiddenNorm {
-    /// The number of its layer, if it has one.
-    fn layer(&self) -> Option<LayerNumber> {
-        match self {
-            Self::None => None,
-            Self::Layer(norm) => Some(norm.layer),
-            Self::Batch(norm) => Some(norm.layer),
-        }
-    }
-
-    /// `[batch, width]` to the same shape.
-    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        match self {
-            Self::None => Ok(x.shallow_clone()),
-            Self::Layer(norm) => norm.forward(x),
-            Self::Batch(norm) => norm.forward(x),
-        }
-    }
-}
-
-/// The function of the units of a hidden layer.
-#[derive(Debug)]
-enum HiddenActivation {
-    /// Without weights.
-    Plain(Activation),
-    Dice(Dice),
-}
-
-impl HiddenActivation {
-    /// `[batch, width]` to the same shape, of a function without weights. As PyTorch's modules of the same names, with their defaults.
-    fn plain(&self, x: Tensor) -> Result<Tensor, ModelError> {
-        Ok(match self {
-            Self::Dice(_) => x,
-            // Dice has weights, so it is never plain.
-            Self::Plain(Activation::Relu | Activation::Dice) => x.f_relu()?,
-            Self::Plain(Activation::LeakyRelu) => x.f_leaky_relu()?,
-            Self::Plain(Activation::Elu) => x.f_elu()?,
-            Self::Plain(Activation::Gelu) => x.f_gelu("none")?,
-            Self::Plain(Activation::Silu) => x.f_silu()?,
-            Self::Plain(Activation::Tanh) => x.f_tanh()?,
-        })
+    pub(super) fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        calls.layer(self.layer, [x], |[x]| Ok(x.f_linear(&self.weight, Some(&self.bias))?))
     }
 }
 
@@ -393,12 +325,12 @@ impl Mlp {
     }
 
     /// `[batch, inputs]` to `[batch, last width]`. Drops units of hidden layers in training.
-    pub(super) fn forward<'n>(&'n self, input: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+    pub(super) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         let mut x = input.shallow_clone();
         for index in 0..self.layers.len() {
-            x = self.layer(index, &x, pass)?;
+            x = self.layer(index, &x, calls)?;
             if index < self.norms.len() {
-                x = pass.drop_units(x)?;
+                x = calls.drop_units(x)?;
             }
         }
         Ok(x)
@@ -408,28 +340,28 @@ impl Mlp {
     pub(super) fn forward_keeping<'n>(
         &'n self,
         input: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| self.layer(index, &x, pass))
+        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| self.layer(index, &x, calls))
     }
 
     /// A layer, with norm and activation if it is a hidden one.
-    fn layer<'n>(&'n self, index: usize, x: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+    fn layer<'n>(&'n self, index: usize, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         let (layer, hidden) = (&self.layers[index], self.norms.get(index));
         let precision = self.precision_of(hidden.is_some());
         let product = move |x: &Tensor| linear(x, &layer.weight, &layer.bias, precision);
-        let Some(norm) = hidden else { return pass.layer(layer.layer, [x], move |[x]| product(x)) };
+        let Some(norm) = hidden else { return calls.layer(layer.layer, [x], move |[x]| product(x)) };
         let activation = &self.activations[index];
         let activated = match norm.layer() {
-            None => pass.layer(layer.layer, [x], move |[x]| activation.plain(product(x)?))?,
+            None => calls.layer(layer.layer, [x], move |[x]| activation.plain(product(x)?))?,
             Some(place) => {
-                let sums = pass.layer(layer.layer, [x], move |[x]| product(x))?;
-                pass.layer(place, [&sums], move |[sums]| activation.plain(norm.forward(sums)?))?
+                let sums = calls.layer(layer.layer, [x], move |[x]| product(x))?;
+                calls.layer(place, [&sums], move |[sums]| activation.plain(norm.forward(sums)?))?
             }
         };
         match activation {
             HiddenActivation::Plain(_) => Ok(activated),
-            HiddenActivation::Dice(dice) => pass.layer(dice.layer, [&activated], |[x]| dice.forward(x, None)),
+            HiddenActivation::Dice(dice) => calls.layer(dice.layer, [&activated], |[x]| dice.forward(x, None)),
         }
     }
 

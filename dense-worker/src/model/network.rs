@@ -13,7 +13,7 @@ use super::din::{Din, DinForm};
 use super::dlrm::Dlrm;
 use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Held, MadeBeside, Weights};
 use super::numeric_embedding::NumericEmbeddings;
 use super::tasks::{SharedForm, Tasks};
@@ -120,11 +120,11 @@ impl Network {
         numbers: Option<&'n NumericEmbeddings>,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         match numbers {
-            Some(numbers) => self.forward(&numbers.forward(numeric, pass)?, embeddings, pass),
-            None => self.forward(numeric, embeddings, pass),
+            Some(numbers) => self.forward(&numbers.forward(numeric, calls)?, embeddings, calls),
+            None => self.forward(numeric, embeddings, calls),
         }
     }
 
@@ -133,20 +133,20 @@ impl Network {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         match self {
-            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, pass),
-            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, pass),
-            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, pass),
-            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, pass),
-            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, pass),
-            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, pass),
-            Self::FinalMlp(finalmlp) => finalmlp.forward(numeric, embeddings, pass),
-            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, pass),
-            Self::Din(din) => din.forward(numeric, embeddings, pass),
-            Self::Bst(bst) => bst.forward(numeric, embeddings, pass),
-            Self::TorchScript(module) => module.forward(numeric, embeddings, pass.is_training()),
+            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, calls),
+            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, calls),
+            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, calls),
+            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, calls),
+            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, calls),
+            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, calls),
+            Self::FinalMlp(finalmlp) => finalmlp.forward(numeric, embeddings, calls),
+            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, calls),
+            Self::Din(din) => din.forward(numeric, embeddings, calls),
+            Self::Bst(bst) => bst.forward(numeric, embeddings, calls),
+            Self::TorchScript(module) => module.forward(numeric, embeddings, calls.is_training()),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::f64::consts::TAU;
 use tch::Tensor;
 use zagros_job::Features;
 
-use super::forward_pass::{ForwardPass, LayerNumber};
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::Weights;
 use super::{ModelError, int};
 
@@ -77,8 +77,8 @@ impl NumericEmbeddings {
     }
 
     /// `[batch, inputs]` to `[batch, n·d + others]`.
-    pub(super) fn forward<'n>(&'n self, numeric: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
-        pass.layer(self.layer, [numeric], |[numeric]| self.vectors(numeric))
+    pub(super) fn forward<'n>(&'n self, numeric: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        calls.layer(self.layer, [numeric], |[numeric]| self.vectors(numeric))
     }
 
     fn vectors(&self, numeric: &Tensor) -> Result<Tensor, ModelError> {

@@ -13,7 +13,7 @@
 use tch::Tensor;
 
 use super::average::WeightAverage;
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::{Compute, DenseModel, ModelError, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
@@ -55,7 +55,7 @@ impl DenseModel {
             let embeddings = self.rows(&embeddings[start * width..end * width], BLOCK, width)?;
             self.lend_buffers(false)?;
             let numbers = self.numbers.as_ref();
-            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, &mut ForwardPass::scoring());
+            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, &mut LayerCalls::scoring());
             let block: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
             logits.extend_from_slice(&block[..(end - start) * outputs]);
         }

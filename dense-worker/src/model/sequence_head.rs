@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::shape::InputShape;
 use super::{ModelError, int};
@@ -32,8 +32,8 @@ impl SequenceHead {
     }
 
     /// The vectors of a batch's input without the sequences, `[batch, width]` to `[batch, ΣD]`.
-    pub(super) fn vectors<'n>(&'n self, input: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
-        pass.part([input], |[input]| Ok(input.f_narrow(1, 0, int(self.vectors))?))
+    pub(super) fn vectors<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        calls.part([input], |[input]| Ok(input.f_narrow(1, 0, int(self.vectors))?))
     }
 
     /// `[batch, numeric]`, the vectors and `[batch, outputs]` of each sequence to `[batch, 1]`.
@@ -42,10 +42,10 @@ impl SequenceHead {
         numeric: &Tensor,
         vectors: Tensor,
         sequences: Vec<Tensor>,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let mut parts = vec![numeric.shallow_clone(), vectors];
         parts.extend(sequences);
-        self.layers.forward(&Tensor::f_cat(&parts, 1)?, pass)
+        self.layers.forward(&Tensor::f_cat(&parts, 1)?, calls)
     }
 }

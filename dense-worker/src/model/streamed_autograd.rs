@@ -1,6 +1,6 @@
 //! Steps and scores by autograd, of a network whose weights come layer by layer.
 
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::scoring::{BLOCK, batch_of_blocks};
 use super::{Compute, DenseModel, ModelError, Samples, StepOutput, to_vec, use_threads};
 
@@ -57,8 +57,8 @@ impl DenseModel {
         let embeddings = self.rows(embeddings, padded, self.shape.width())?;
         self.lend_buffers(false)?;
         exchange.start_scoring(THREADS);
-        let mut pass = ForwardPass::scoring_blocks(streamed, padded / BLOCK);
-        let forward = || self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut pass);
+        let mut calls = LayerCalls::scoring_blocks(streamed, padded / BLOCK);
+        let forward = || self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut calls);
         to_vec(&tch::no_grad(forward)?)
     }
 

@@ -16,7 +16,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::forward_pass::{ForwardPass, LayerNumber};
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
@@ -91,13 +91,13 @@ impl Tasks {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let x = pass.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
-        let read = self.shared.forward(&x, self.towers.len(), pass)?;
+        let x = calls.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
+        let read = self.shared.forward(&x, self.towers.len(), calls)?;
         let mut outputs = Vec::with_capacity(self.towers.len());
         for (target, tower) in self.towers.iter().enumerate() {
-            outputs.push(tower.forward(&read[target], pass)?);
+            outputs.push(tower.forward(&read[target], calls)?);
         }
         Ok(Tensor::f_cat(&outputs, 1)?)
     }
@@ -151,20 +151,20 @@ impl Shared {
         &'n self,
         x: &Tensor,
         targets: usize,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Vec<Tensor>, ModelError> {
         let the_same = |x: &Tensor| (0..targets).map(|_| x.shallow_clone()).collect();
         match self {
             Self::Bottom(None) => Ok(the_same(x)),
-            Self::Bottom(Some(bottom)) => Ok(the_same(&bottom.forward(x, pass)?)),
+            Self::Bottom(Some(bottom)) => Ok(the_same(&bottom.forward(x, calls)?)),
             Self::Mmoe(experts, gates) => {
-                let experts = stacked(&all(experts, x, pass)?)?;
-                gates.iter().map(|gate| gate.mixed(x, &experts, pass)).collect()
+                let experts = stacked(&all(experts, x, calls)?)?;
+                gates.iter().map(|gate| gate.mixed(x, &experts, calls)).collect()
             }
             Self::Ple(levels) => {
                 let (mut own, mut shared): (Vec<Tensor>, _) = (the_same(x), x.shallow_clone());
                 for level in levels {
-                    (own, shared) = level.forward(&own, &shared, pass)?;
+                    (own, shared) = level.forward(&own, &shared, calls)?;
                 }
                 Ok(own)
             }
@@ -201,19 +201,19 @@ impl Level {
         &'n self,
         inputs: &[Tensor],
         shared_input: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<(Vec<Tensor>, Tensor), ModelError> {
-        let shared = all(&self.shared, shared_input, pass)?;
+        let shared = all(&self.shared, shared_input, calls)?;
         let (mut mixes, mut everything) = (Vec::new(), Vec::new());
         for (target, experts) in self.own.iter().enumerate() {
-            let mut seen = all(experts, &inputs[target], pass)?;
+            let mut seen = all(experts, &inputs[target], calls)?;
             everything.extend(seen.iter().map(Tensor::shallow_clone));
             seen.extend(shared.iter().map(Tensor::shallow_clone));
-            mixes.push(self.gates[target].mixed(&inputs[target], &stacked(&seen)?, pass)?);
+            mixes.push(self.gates[target].mixed(&inputs[target], &stacked(&seen)?, calls)?);
         }
         let Some(gate) = &self.shared_gate else { return Ok((mixes, shared_input.shallow_clone())) };
         everything.extend(shared);
-        Ok((mixes, gate.mixed(shared_input, &stacked(&everything)?, pass)?))
+        Ok((mixes, gate.mixed(shared_input, &stacked(&everything)?, calls)?))
     }
 }
 
@@ -229,8 +229,8 @@ fn mlps(
 }
 
 /// The outputs of experts.
-fn all<'n>(experts: &'n [Mlp], x: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Vec<Tensor>, ModelError> {
-    experts.iter().map(|expert| expert.forward(x, pass)).collect()
+fn all<'n>(experts: &'n [Mlp], x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Vec<Tensor>, ModelError> {
+    experts.iter().map(|expert| expert.forward(x, calls)).collect()
 }
 
 /// `[batch, experts, width]`.
@@ -251,10 +251,10 @@ impl Gate {
     }
 
     /// The experts' outputs `[batch, experts, width]`, mixed as x says: `[batch, width]`.
-    fn mixed<'n>(&'n self, x: &Tensor, experts: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
+    fn mixed<'n>(&'n self, x: &Tensor, experts: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         let softmax = |[x]: [&Tensor; 1]| Ok(x.f_linear(&self.weight, None::<&Tensor>)?.f_softmax(1, Kind::Float)?);
-        let shares = pass.layer(self.layer, [x], softmax)?;
+        let shares = calls.layer(self.layer, [x], softmax)?;
         let mix = |[shares, experts]: [&Tensor; 2]| Ok(shares.f_unsqueeze(1)?.f_bmm(experts)?.f_squeeze_dim(1)?);
-        pass.part([&shares, experts], mix)
+        calls.part([&shares, experts], mix)
     }
 }

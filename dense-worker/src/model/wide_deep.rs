@@ -9,7 +9,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::forward_pass::ForwardPass;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -40,14 +40,14 @@ impl WideDeep {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let vectors = embeddings.f_index_select(1, &self.rest)?;
-        let deep = self.deep.forward(&Tensor::f_cat(&[numeric, &vectors], 1)?, pass)?;
+        let deep = self.deep.forward(&Tensor::f_cat(&[numeric, &vectors], 1)?, calls)?;
         let ids = embeddings.f_index_select(1, &self.first)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?;
         let logit = deep.f_add(&ids)?;
         match &self.wide {
-            Some(wide) => Ok(logit.f_add(&wide.forward(numeric, pass)?)?),
+            Some(wide) => Ok(logit.f_add(&wide.forward(numeric, calls)?)?),
             None => Ok(logit),
         }
     }

@@ -16,8 +16,9 @@
 
 use tch::Tensor;
 
-use super::forward_pass::{ForwardPass, LayerNumber};
-use super::mlp::{Mlp, Norm, Weights, widths};
+use super::hidden::Norm;
+use super::layer_calls::{LayerCalls, LayerNumber};
+use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
 /// Settings of the network.
@@ -81,17 +82,17 @@ impl Wukong {
         &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        pass: &mut ForwardPass<'n>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let mut vectors = embeddings.f_reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
         if let Some(bottom) = &self.bottom {
-            let dense = bottom.forward_keeping(numeric, pass)?.f_unsqueeze(1)?;
+            let dense = bottom.forward_keeping(numeric, calls)?.f_unsqueeze(1)?;
             vectors = Tensor::f_cat(&[dense, vectors], 1)?;
         }
         for layer in &self.layers {
-            vectors = layer.forward(&vectors, pass)?;
+            vectors = layer.forward(&vectors, calls)?;
         }
-        self.top.forward(&vectors.f_flatten(1, 2)?, pass)
+        self.top.forward(&vectors.f_flatten(1, 2)?, calls)
     }
 }
 
@@ -122,15 +123,15 @@ impl InteractionLayer {
     }
 
     /// `[batch, n, D]` to `[batch, fmb + lcb, D]`.
-    fn forward<'n>(&'n self, x: &Tensor, pass: &mut ForwardPass<'n>) -> Result<Tensor, ModelError> {
-        let columns = pass.part([x], |[x]| Ok(x.f_transpose(1, 2)?))?;
-        let products = pass.layer(self.projected, [x, &columns], |[x, columns]| self.products(x, columns))?;
-        let interactions = self.fm_mlp.forward_keeping(&products, pass)?;
+    fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let columns = calls.part([x], |[x]| Ok(x.f_transpose(1, 2)?))?;
+        let products = calls.layer(self.projected, [x, &columns], |[x, columns]| self.products(x, columns))?;
+        let interactions = self.fm_mlp.forward_keeping(&products, calls)?;
         match &self.residual {
-            Some(matrix) => pass.layer(self.compressed, [&interactions, &columns], |[interactions, columns]| {
+            Some(matrix) => calls.layer(self.compressed, [&interactions, &columns], |[interactions, columns]| {
                 self.compress(interactions, columns, |columns| compressed(columns, matrix))
             }),
-            None => pass.layer(self.compressed, [x, &interactions, &columns], |[x, interactions, columns]| {
+            None => calls.layer(self.compressed, [x, &interactions, &columns], |[x, interactions, columns]| {
                 self.compress(interactions, columns, |_| Ok(x.shallow_clone()))
             }),
         }

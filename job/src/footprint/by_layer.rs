@@ -1,4 +1,4 @@
-//! The activations of a worker whose step is autograd's, a layer at a time (`forward_pass` of the dense worker).
+//! The activations of a worker whose step is autograd's, a layer at a time (`layer_calls` of the dense worker).
 //!
 //! The forward keeps the output of each layer. The backward computes one layer again, with all that autograd keeps of it.
 

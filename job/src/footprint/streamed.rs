@@ -29,7 +29,7 @@ const FREED: u64 = 12;
 /// Bytes with streamed weights, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamedFootprint {
-    /// In a worker: the weights of two layers, and their gradients for each thread of a step.
+    /// In a worker: the weights of two layers, or of two slices of layers, and their gradients for each thread of a step.
     pub layers: u64,
     /// In a worker: values of all layers for its batch, and slopes.
     pub activations: u64,
@@ -83,13 +83,15 @@ impl Job {
             return self.streamed_footprint_by_layer(&layout);
         }
         let threads = threads.max(1) as u64;
-        let sizes: Vec<u64> = weights(&layout).map(DenseTensor::len).collect();
+        let shape = |tensor: &DenseTensor| [tensor.outputs.size, tensor.inputs.size];
+        let matrices = self.worker_matrices(threads as usize).unwrap_or_else(|| weights(&layout).map(shape).collect());
+        let sizes: Vec<u64> = matrices.iter().map(|[outputs, inputs]| outputs * inputs).collect();
         let largest_layer = VALUE * largest(sizes.iter().copied());
         let under_way = largest_layer.min(UNDER_WAY);
         let kept = if largest_layer > LARGEST_KEPT { 0 } else { (FREED * largest_layer).min(HEAP) };
         // A first layer has no layer before it.
         let pairs = sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied());
-        let layers = (1 + threads) * largest(pairs) + threads * largest(weights(&layout).map(aligned_values));
+        let layers = (1 + threads) * largest(pairs) + threads * largest(matrices.iter().map(aligned_values));
         let store = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
         let values = self.rows_of_thread(threads) * self.values_of_sample(&layout, outputs);
         Some(StreamedFootprint {
@@ -165,9 +167,8 @@ fn outputs_of_segments(widths: &[u64]) -> u64 {
 }
 
 /// Of a copy of a weight's gradient whose rows start at cache lines.
-fn aligned_values(tensor: &DenseTensor) -> u64 {
-    let inputs = tensor.inputs.size;
-    if inputs > LINE && !inputs.is_multiple_of(LINE) { tensor.outputs.size * inputs.next_multiple_of(LINE) } else { 0 }
+fn aligned_values([outputs, inputs]: &[u64; 2]) -> u64 {
+    if *inputs > LINE && !inputs.is_multiple_of(LINE) { outputs * inputs.next_multiple_of(LINE) } else { 0 }
 }
 
 #[cfg(test)]
@@ -238,7 +239,22 @@ mod tests {
         assert_eq!(one.layers, 4 * (2 * (sizes[0] + sizes[1]) + sizes[0]));
         assert_eq!((one.store, one), (12 * (sizes[0] + sizes[1] + 33), two));
         assert_eq!(one.activations % (4 * 100), 0);
-        assert!(!job(CRITEO, &format!("{FFNN}{text}memory = '1KiB'\n")).recomputes());
+        assert!(!job(CRITEO, &format!("{FFNN}{text}memory = '64KiB'\n")).recomputes());
+    }
+
+    #[test]
+    fn a_worker_that_lacks_memory_for_two_layers_holds_slices() {
+        let wide = |train: &str| {
+            let text =
+                format!("[model]\nkind = 'ffnn'\nhidden = [512, 1024, 1024]\n[train]\nweights = 'streamed'\n{train}");
+            job(CRITEO, &format!("{text}threads = 1\nbatch_size = 256\n"))
+        };
+        let whole = wide("").streamed_footprint().unwrap();
+        assert_eq!(whole.layers, 4 * (2 * (512 * 1024 + 1024 * 1024) + 512 * 432));
+        // A slice of at most 2^18 weights, of which five take half of the memory.
+        let cut = wide(&format!("memory = '{}'\n", 2 * 5 * 4 * (1 << 18))).streamed_footprint().unwrap();
+        assert_eq!(cut.layers, 4 * (2 * 2 * (1 << 18) + 512 * 432));
+        assert_eq!((cut.store, cut.messages), (whole.store, 6 * 4 * (1 << 18)));
     }
 
     #[test]

@@ -12,8 +12,10 @@ use super::{DenseSegment, Job};
 /// The most weights of a tile, 256 KiB: large enough that a row's own costs vanish, and small enough that the tiles of a layer
 /// spread over servers. A row has at most 2¹⁶ weights.
 const TILE: usize = 1 << 16;
-/// Tiles are whole cache lines.
+/// Tiles are whole cache lines, except those of a matrix whose rows are wide and odd.
 const TILE_STEP: usize = 16;
+/// Weights of a matrix, 16 MiB, above which a tile has whole rows.
+const LARGE: usize = 1 << 22;
 
 /// A layer whose weights are streamed.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,16 +42,37 @@ pub struct StreamedTensor {
 pub struct DenseTiles {
     /// Weights of a tile: the dim of the table.
     pub dim: usize,
-    /// Tiles: the rows 0 … count − 1.
+    /// The first of them: 0, except in a slice of a tensor.
+    pub first: usize,
+    /// Tiles: the rows `first` … `first` + `count` − 1.
     pub count: usize,
 }
 
 impl DenseTiles {
-    /// The tiles of so many weights, at least one.
+    /// The tiles of a tensor of this shape, at least one. Those of a matrix of more than 2²² weights are whole rows of it, where a tile
+    /// has room for one: [`Job::worker_layers`] cuts it between them.
     #[must_use]
-    pub fn of(weights: usize) -> Self {
-        let count = weights.div_ceil(TILE).max(1);
-        Self { dim: weights.div_ceil(count).next_multiple_of(TILE_STEP).clamp(TILE_STEP, TILE), count }
+    pub fn of(shape: &[u64]) -> Self {
+        let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
+        let weights = lengths.iter().copied().fold(1, usize::saturating_mul);
+        match lengths[..] {
+            [outputs, inputs] if weights > LARGE && inputs <= TILE => Self::of_rows(outputs, inputs),
+            _ => {
+                let count = weights.div_ceil(TILE).max(1);
+                let dim = weights.div_ceil(count).next_multiple_of(TILE_STEP).clamp(TILE_STEP, TILE);
+                Self { dim, first: 0, count }
+            }
+        }
+    }
+
+    fn of_rows(rows: usize, width: usize) -> Self {
+        // So many rows are whole cache lines.
+        let even = TILE_STEP >> width.trailing_zeros().min(TILE_STEP.ilog2());
+        let most = TILE / width;
+        let count = rows.div_ceil(if most < even { most } else { most - most % even });
+        let each = rows.div_ceil(count);
+        let each = if each.next_multiple_of(even) <= most { each.next_multiple_of(even) } else { each };
+        Self { dim: each * width, first: 0, count: rows.div_ceil(each) }
     }
 }
 
@@ -81,7 +104,7 @@ impl Job {
         let mut layers: Vec<StreamedLayer> = Vec::new();
         for (index, segment) in self.dense_segments()?.into_iter().enumerate() {
             let name = segment.tensor.layer.clone();
-            let (table, tiles) = ((self.tables.len() + index) as u32, DenseTiles::of(segment.range.len()));
+            let (table, tiles) = ((self.tables.len() + index) as u32, DenseTiles::of(&segment.tensor.shape));
             let tensor = StreamedTensor { segment, table, tiles };
             match layers.last_mut().filter(|last| last.name == name) {
                 Some(last) => last.tensors.push(tensor),
@@ -137,9 +160,39 @@ mod tests {
     #[test]
     fn tiles_hold_all_weights_and_little_more() {
         for weights in [1, 15, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 4_194_304 + 2048] {
-            let DenseTiles { dim, count } = DenseTiles::of(weights);
+            let DenseTiles { dim, first, count } = DenseTiles::of(&[weights as u64]);
             let held = dim * count;
             assert!(dim <= TILE && held >= weights && held < weights + 16 * count, "{weights}: {count} of {dim}");
+            assert_eq!(first, 0);
         }
+    }
+
+    #[test]
+    fn tiles_of_a_large_matrix_are_whole_rows() {
+        let shapes = [
+            (8192, 8192),
+            (4096, 4096),
+            (65_536, 5005),
+            (8192, 429 * 32 + 1),
+            (20_000, 429),
+            (100, 65_536),
+            (9_999, 640),
+        ];
+        for (outputs, inputs) in shapes {
+            let DenseTiles { dim, count, .. } = DenseTiles::of(&[outputs, inputs]);
+            let rows = dim / inputs as usize;
+            assert!(rows > 0 && dim == rows * inputs as usize && dim <= TILE, "{outputs} x {inputs}: {dim}");
+            // All rows, and the last tile is not empty.
+            assert!(
+                (count - 1) * rows < outputs as usize && count * rows >= outputs as usize,
+                "{count} of {rows} rows"
+            );
+            assert!(dim % TILE_STEP == 0 || TILE / (inputs as usize) < TILE_STEP, "{outputs} x {inputs}: {dim}");
+        }
+        // As they would be without rows.
+        assert_eq!(DenseTiles::of(&[8192, 8192]), DenseTiles { dim: TILE, first: 0, count: 1024 });
+        assert_eq!(DenseTiles::of(&[401, 416]).count, 3);
+        // A row is longer than a tile.
+        assert_eq!(DenseTiles::of(&[100, 65_537]), DenseTiles { dim: 64_896, first: 0, count: 101 });
     }
 }

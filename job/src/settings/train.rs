@@ -45,7 +45,8 @@ pub struct Train {
     pub weights: WeightStore,
     /// Memory that the dense network of one worker may take for weights, gradients and the optimiser's state: a number with a unit, such
     /// as `"2GiB"`. With `weights = "auto"`, a network that needs more is streamed. With streamed
-    /// weights, two layers and their gradients must not need more. Default: no limit.
+    /// weights, layers that are too large for two of them to be in half of it are cut, and two layers, or slices, and their gradients
+    /// must not need more. Default: no limit.
     #[serde(with = "size")]
     #[schemars(with = "Option<String>", length(min = 1))]
     pub memory: Option<u64>,

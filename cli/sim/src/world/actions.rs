@@ -166,16 +166,23 @@ impl SimWorld {
         worker.attempts += 1;
         let (seconds, work) =
             (times.step * samples * worker.draw_step(variation), SimWork::Step(worker.id, worker.attempts));
+        self.workers[index].step_parts = 1 + self.weight_parts();
         self.compute(machine, seconds, times.step_threads, work);
+        self.start_weights(index);
         Ok(())
     }
 
-    pub(super) fn end_dense_step(&mut self, id: crate::worker::WorkerId, attempt: u64) -> Result<(), SimError> {
+    /// The step is computed, or its streamed weights and gradients have passed: it ends with the last of them.
+    pub(super) fn end_step_part(&mut self, id: crate::worker::WorkerId, attempt: u64) -> Result<(), SimError> {
         if !self.is_current(id) || self.workers[id.index].attempts != attempt {
             return Ok(());
         }
         let now = self.queue.now();
         let worker = &mut self.workers[id.index];
+        worker.step_parts -= 1;
+        if worker.step_parts > 0 {
+            return Ok(());
+        }
         worker.spent.dense += now - worker.since;
         worker.since = now;
         if self.policy.is_group() {

@@ -222,10 +222,13 @@ impl SimWorld {
         }
     }
 
-    /// The part of an all-reduce that the backward pass does not hide. Its bytes pass the links of all machines with workers.
+    /// The part of an all-reduce that the backward pass does not hide. Its bytes pass the links of all machines with workers. Streamed
+    /// gradients are summed elsewhere: only the loss is left.
     fn all_reduce(&mut self) -> f64 {
         let (now, workers) = (self.queue.now(), self.gathering.members.len() as f64);
-        let bytes = 2.0 * (workers - 1.0) / workers * self.scenario.work.dense.parameters * VALUE_BYTES;
+        let work = &self.scenario.work;
+        let summed = if work.traffic.is_streamed { 0.0 } else { work.dense.parameters };
+        let bytes = 2.0 * (workers - 1.0) / workers * summed * VALUE_BYTES;
         let machines: std::collections::BTreeSet<usize> =
             self.gathering.members.iter().map(|index| self.cluster.worker_machines[*index]).collect();
         if self.cluster.machines.len() > 1 {

@@ -214,7 +214,7 @@ impl SimWorld {
             SimWork::Answer(request, tier) => self.answer(request, tier),
             SimWork::Collect(request) => self.collect(request),
             SimWork::Receive(request) => return self.end_request(request),
-            SimWork::Step(id, attempt) => return self.end_dense_step(id, attempt),
+            SimWork::Step(id, attempt) => return self.end_step_part(id, attempt),
             SimWork::Aside => {}
         }
         Ok(())

@@ -14,6 +14,8 @@ use crate::worker::{SimBatch, WorkerId};
 
 /// Bytes of an id on the wire.
 const ID_BYTES: f64 = 8.0;
+/// More parts of streamed weights than that change nothing but the time of a simulation.
+const MOST_PARTS: usize = 8;
 
 /// A request under way.
 #[derive(Debug)]
@@ -29,6 +31,10 @@ pub(super) struct ServerRequest {
 enum RequestKind {
     Lookup {
         number: u64,
+    },
+    /// A part of the streamed weights of a step, and of their gradients.
+    Weights {
+        attempt: u64,
     },
     /// The place in the window is free once the push is acknowledged.
     Push {
@@ -46,6 +52,22 @@ impl SimWorld {
         self.workers[index].unacknowledged += 1;
         let samples = batch.samples;
         self.start_request(index, RequestKind::Push { batch, _permit: permit }, samples);
+    }
+
+    /// Layers come and their gradients go while the step computes. It ends when the last is there.
+    pub(super) fn start_weights(&mut self, index: usize) {
+        let attempt = self.workers[index].attempts;
+        let samples = self.scenario.work.batch.round() as u64;
+        for _ in 0..self.weight_parts() {
+            self.start_request(index, RequestKind::Weights { attempt }, samples);
+        }
+    }
+
+    /// Parts of the streamed weights, which follow each other from stage to stage: one for each layer, and not too many. 0 if weights are
+    /// resident.
+    pub(super) fn weight_parts(&self) -> usize {
+        let work = &self.scenario.work;
+        if work.traffic.is_streamed { work.dense.products.len().clamp(1, MOST_PARTS) } else { 0 }
     }
 
     fn start_request(&mut self, index: usize, kind: RequestKind, samples: u64) {
@@ -84,7 +106,7 @@ impl SimWorld {
             return self.queue.push(self.servers_back, Happening::Message(SimWork::Arrive(number, tier)));
         }
         let Some(request) = &self.requests[number] else { return };
-        let (part, bytes) = (self.cluster.tiers[tier], self.bytes(request).0);
+        let (part, bytes) = (self.cluster.tiers[tier], self.server_bytes(request).0);
         let came = match self.is_one_machine() {
             true => now + bytes / self.loopback(),
             false => self.cluster.machines[part.machine].down.send(now, bytes * part.share),
@@ -96,7 +118,11 @@ impl SimWorld {
     pub(super) fn serve(&mut self, number: usize, tier: usize) {
         let Some(request) = &self.requests[number] else { return };
         let part = self.cluster.tiers[tier];
-        let of_sample = if matches!(request.kind, RequestKind::Lookup { .. }) { part.lookup } else { part.push };
+        let of_sample = match request.kind {
+            RequestKind::Lookup { .. } => part.lookup,
+            RequestKind::Push { .. } => part.push,
+            RequestKind::Weights { .. } => part.stream / self.weight_parts() as f64,
+        };
         let seconds = request.samples * part.share * of_sample;
         self.compute(part.machine, seconds / part.threads, part.threads, SimWork::Served(number, tier));
     }
@@ -104,7 +130,7 @@ impl SimWorld {
     /// The servers have their answer.
     pub(super) fn served(&mut self, number: usize, tier: usize) {
         let Some(request) = &self.requests[number] else { return };
-        let (part, bytes) = (self.cluster.tiers[tier], self.bytes(request).1);
+        let (part, bytes) = (self.cluster.tiers[tier], self.server_bytes(request).1);
         let half_trip = self.cluster.times(request.worker.index).round_trip / 2.0;
         let now = self.queue.now();
         let sent = match self.is_one_machine() {
@@ -147,18 +173,45 @@ impl SimWorld {
     /// Seconds of the worker's cores for a request.
     fn worker_seconds(&self, request: &ServerRequest) -> f64 {
         let times = self.cluster.times(request.worker.index);
-        request.samples * if matches!(request.kind, RequestKind::Lookup { .. }) { times.lookup } else { times.push }
+        let of_sample = match request.kind {
+            RequestKind::Lookup { .. } => times.lookup,
+            RequestKind::Push { .. } => times.push,
+            RequestKind::Weights { .. } => times.stream / self.weight_parts() as f64,
+        };
+        request.samples * of_sample
     }
 
-    /// Bytes to the servers and back.
+    /// Bytes out of a worker and into it.
     fn bytes(&self, request: &ServerRequest) -> (f64, f64) {
         let work = &self.scenario.work;
         let ids = work.distinct() * ID_BYTES;
+        let [pulled, pushed] = self.weight_bytes();
         let (up, down) = match request.kind {
-            RequestKind::Lookup { .. } => (ids, work.bytes_down),
-            RequestKind::Push { .. } => (work.bytes_up - ids, 0.0),
+            RequestKind::Lookup { .. } => (ids, work.bytes_down - pulled / work.batch),
+            RequestKind::Push { .. } => (work.bytes_up - ids - pushed / work.batch, 0.0),
+            // What does not come from the servers comes from the other workers, and they get this worker's part.
+            RequestKind::Weights { .. } => {
+                let (others, parts) = (1.0 - 1.0 / self.workers.len() as f64, self.weight_parts() as f64);
+                return ((pushed + others * pulled) / parts, (pulled + others * pushed) / parts);
+            }
         };
         (up * request.samples, down * request.samples)
+    }
+
+    /// Bytes into all servers and out of them.
+    fn server_bytes(&self, request: &ServerRequest) -> (f64, f64) {
+        let [pulled, pushed] = self.weight_bytes();
+        let each = (self.workers.len() * self.weight_parts().max(1)) as f64;
+        match request.kind {
+            RequestKind::Weights { .. } => (pushed / each, pulled / each),
+            RequestKind::Lookup { .. } | RequestKind::Push { .. } => self.bytes(request),
+        }
+    }
+
+    /// Bytes of streamed weights and of their gradients in a step.
+    fn weight_bytes(&self) -> [f64; 2] {
+        let traffic = &self.scenario.work.traffic;
+        if traffic.is_streamed { [traffic.pulled, traffic.pushed] } else { [0.0; 2] }
     }
 
     fn loopback(&self) -> f64 {
@@ -175,6 +228,7 @@ impl SimWorld {
         let index = request.worker.index;
         match request.kind {
             RequestKind::Lookup { number } => self.looked_up(request.worker, number),
+            RequestKind::Weights { attempt } => self.end_step_part(request.worker, attempt)?,
             RequestKind::Push { batch, _permit: permit } => {
                 drop(permit);
                 self.workers[index].unacknowledged -= 1;

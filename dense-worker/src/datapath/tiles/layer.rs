@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use zagros_embedding_client::{BatchRows, RoutedIds, TableIds, UniqueIds};
-use zagros_job::StreamedLayer;
+use zagros_job::{DenseTiles, StreamedLayer};
 use zagros_protocol::TableId;
 use zagros_zip::ZipEq;
 
@@ -27,6 +27,8 @@ pub(super) struct TiledLayer {
 struct TiledTensor {
     table: u32,
     dim: usize,
+    /// The first tile in the table.
+    tile: usize,
     /// The first weight in the layer.
     first: usize,
     weights: usize,
@@ -53,7 +55,8 @@ impl TiledLayer {
         let (mut tensors, mut first) = (Vec::with_capacity(layer.tensors.len()), 0);
         for tensor in &layer.tensors {
             let weights = tensor.segment.range.len();
-            tensors.push(TiledTensor { table: tensor.table, dim: tensor.tiles.dim, first, weights });
+            let DenseTiles { dim, first: tile, .. } = tensor.tiles;
+            tensors.push(TiledTensor { table: tensor.table, dim, tile, first, weights });
             first += weights;
         }
         let whole = Arc::new(LayerPart::of(&tensors, &(0..first)));
@@ -119,10 +122,10 @@ struct RequestTiles {
 }
 
 impl RequestTiles {
-    /// Adds tiles of a tensor that ends at the weight `end`, each by its number and its first weight.
+    /// Adds tiles of a tensor that ends at the weight `end`, each by its number in the layer and its first weight.
     fn add(&mut self, tensor: &TiledTensor, tiles: &[(usize, usize)], end: usize) {
         let (Some((_, first)), Some((_, last))) = (tiles.first(), tiles.last()) else { return };
-        let ids = tiles.iter().map(|(tile, _)| *tile as u64).collect();
+        let ids = tiles.iter().map(|(tile, _)| (tensor.tile + tile) as u64).collect();
         self.tables.push(TableIds::rows(TableId(tensor.table), tensor.dim as u32, ids));
         self.weights.push(*first..end.min(last + tensor.dim));
         self.tiles += tiles.len();
@@ -191,7 +194,7 @@ mod tests {
     fn layer(tensors: &[(usize, usize)]) -> TiledLayer {
         let (mut made, mut first) = (Vec::new(), 0);
         for (table, (dim, weights)) in tensors.iter().enumerate() {
-            made.push(TiledTensor { table: table as u32, dim: *dim, first, weights: *weights });
+            made.push(TiledTensor { table: table as u32, dim: *dim, tile: table, first, weights: *weights });
             first += weights;
         }
         let whole = Arc::new(LayerPart::of(&made, &(0..first)));

@@ -10,7 +10,7 @@ use super::CHUNK;
 use super::layer_values::LayerValues;
 use super::matrix::Matrix;
 use super::window::{LayerWindow, UseNumber};
-use crate::model::ModelError;
+use crate::model::{ModelError, int};
 
 /// What the parts of a step are built from.
 pub(super) struct Parts<'a> {
@@ -37,6 +37,25 @@ pub(super) struct Variable {
     /// Without autograd.
     pub(super) value: Tensor,
     pub(super) gradient: Tensor,
+}
+
+/// The weight and the bias of a layer of an MLP, in the slices of its outputs that are there one after another. The bias is with the
+/// last slice.
+#[derive(Debug)]
+pub(super) struct SlicedLayer {
+    pub(super) slices: Vec<Slice>,
+    pub(super) bias: Variable,
+}
+
+/// Some outputs of a layer.
+#[derive(Debug)]
+pub(super) struct Slice {
+    pub(super) present: LayerUse,
+    pub(super) weight: Variable,
+    /// `[outputs, inputs]`.
+    pub(super) shape: [i64; 2],
+    /// The first output among those of the layer.
+    pub(super) start: i64,
 }
 
 /// When a layer's variables are there.
@@ -122,6 +141,30 @@ impl<'a> Parts<'a> {
         variables: [&Tensor; N],
     ) -> Result<(LayerUse, [Variable; N]), ModelError> {
         self.layer_as(variables.map(|variable| (variable, variable.size())))
+    }
+
+    /// As [`Self::layer`], of a weight `[outputs, inputs]` and a bias `[outputs]` that may come in slices.
+    pub(super) fn sliced_layer(&mut self, weight: &Tensor, bias: &Tensor) -> Result<SlicedLayer, ModelError> {
+        let (all, inputs) = (weight.size()[0], weight.size()[1]);
+        let (mut slices, mut start) = (Vec::new(), 0);
+        loop {
+            let outputs = self.outputs_of_slice(inputs).unwrap_or(all).min(all - start);
+            let shape = [outputs, inputs];
+            if start + outputs == all {
+                let (present, [weight, bias]) = self.layer_as([(weight, shape.to_vec()), (bias, vec![all])])?;
+                slices.push(Slice { present, weight, shape, start });
+                return Ok(SlicedLayer { slices, bias });
+            }
+            let (present, [weight]) = self.layer_as([(weight, shape.to_vec())])?;
+            slices.push(Slice { present, weight, shape, start });
+            start += outputs;
+        }
+    }
+
+    /// Outputs of the next layer, whose weight has so many inputs; `None` if all weights are here.
+    fn outputs_of_slice(&self, inputs: i64) -> Option<i64> {
+        let PartSource::Streamed(window, _) = &self.source else { return None };
+        window.weights_of_first(self.built).map(|weights| (int(weights) / inputs.max(1)).max(1))
     }
 
     /// As [`Self::layer`], with the variables seen in these shapes.

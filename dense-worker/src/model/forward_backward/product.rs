@@ -153,26 +153,34 @@ impl Products {
         by: Blocks,
     ) -> Result<(), ModelError> {
         match &self.half {
-            None => by.each([slopes, d_input], |[slopes, d_input], _| {
-                let _ = d_input.f_addmm_(slopes, &self.weight)?;
-                Ok(())
-            }),
+            None => {
+                let weight = self.of_last_inputs(&self.weight, d_input)?;
+                by.each([slopes, d_input], |[slopes, d_input], _| {
+                    let _ = d_input.f_addmm_(slopes, &weight)?;
+                    Ok(())
+                })
+            }
             Some(half) => {
                 let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
-                let _ = d_input.shallow_clone().f_add_(&product(&slopes, &half.weight)?)?;
+                let weight = self.of_last_inputs(&half.weight, d_input)?;
+                let _ = d_input.shallow_clone().f_add_(&product(&slopes, &weight)?)?;
                 Ok(())
             }
         }
     }
 
+    /// The columns of a weight for the last inputs, as many as `d_input` has.
+    fn of_last_inputs(&self, weight: &Tensor, d_input: &Tensor) -> Result<Tensor, ModelError> {
+        let wanted = d_input.size()[1];
+        Ok(weight.f_narrow(1, self.shape[1] - wanted, wanted)?)
+    }
+
     /// `d_input` = slopes·W, with the slopes of the last [`Self::weight_gradient`], for the last inputs: as many as
     /// `d_input` has columns.
     pub(super) fn input_gradient(&mut self, slopes: &Tensor, d_input: &Tensor, by: Blocks) -> Result<(), ModelError> {
-        let (inputs, wanted) = (self.shape[1], d_input.size()[1]);
-        let of = |weight: &Tensor| weight.f_narrow(1, inputs - wanted, wanted);
         match &self.half {
             None => {
-                let weight = of(&self.weight)?;
+                let weight = self.of_last_inputs(&self.weight, d_input)?;
                 by.each([slopes, d_input], |[slopes, d_input], _| {
                     let _ = slopes.f_mm_out(d_input, &weight)?;
                     Ok(())
@@ -180,7 +188,8 @@ impl Products {
             }
             Some(half) => {
                 let slopes = half.slopes.f_narrow(0, 0, slopes.size()[0])?;
-                Ok(d_input.shallow_clone().f_copy_(&product(&slopes, &of(&half.weight)?)?)?)
+                let weight = self.of_last_inputs(&half.weight, d_input)?;
+                Ok(d_input.shallow_clone().f_copy_(&product(&slopes, &weight)?)?)
             }
         }
     }

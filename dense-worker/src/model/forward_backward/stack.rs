@@ -6,7 +6,7 @@ use zagros_table::wide::wide;
 use zagros_zip::ZipEq;
 
 use super::blocks::Blocks;
-use super::layer::{LayerUse, Parts};
+use super::layer::{LayerUse, Parts, Slice, SlicedLayer};
 use super::matrix::{Matrix, values, values_mut};
 use super::product::Products;
 use super::{BatchShare, ChunkProgress};
@@ -30,12 +30,11 @@ pub(super) struct Stack {
 struct Layer {
     /// Its number among the layers with dropout.
     number: usize,
-    present: LayerUse,
-    products: Products,
-    /// `[outputs]`, the variable itself without autograd.
+    /// Its weight. All outputs are one slice, unless that is too large for the memory.
+    slices: Vec<WeightSlice>,
+    /// `[outputs]`, the variable itself without autograd. It is there with the last slice.
     bias: Tensor,
-    /// Views of the gradients, with the shapes of weight and bias.
-    d_weight: Tensor,
+    /// View of its gradient.
     d_bias: Tensor,
     /// After ReLU and dropout, if the layer has them.
     output: Matrix,
@@ -44,6 +43,18 @@ struct Layer {
     /// Dropout's factors; empty if nothing was dropped.
     mask: Vec<f32>,
     activate: bool,
+}
+
+/// The weight of some outputs of a layer.
+#[derive(Debug)]
+struct WeightSlice {
+    present: LayerUse,
+    products: Products,
+    /// View of the gradient, with the shape of the weight.
+    d_weight: Tensor,
+    /// Its first output among those of the layer, and their number.
+    start: i64,
+    outputs: i64,
 }
 
 /// The kind of the products' copies in this precision; none in f32.
@@ -72,11 +83,11 @@ impl Stack {
         let inner = || Matrix::dense(parts.rows(), usize::try_from(widest).unwrap_or(1));
         let inner: Vec<Matrix> = (1..segment).map(|_| inner()).collect::<Result<_, _>>()?;
         for (index, (mlp, weight, bias, activate)) in all.into_iter().enumerate() {
-            let shape = [weight.size()[0], weight.size()[1]];
+            let (rows, width) = (parts.rows(), usize::try_from(weight.size()[0]).unwrap_or(0));
             let number = if activate && dropout { parts.next_dropout() } else { 0 };
-            let (present, [weight, bias]) = parts.layer([weight, bias])?;
-            let products = Products::new(weight.value, shape, half(mlp.precision_of(activate)), parts)?;
-            let (rows, width) = (parts.rows(), products.outputs());
+            let SlicedLayer { slices, bias } = parts.sliced_layer(weight, bias)?;
+            let slice = |slice| WeightSlice::new(slice, half(mlp.precision_of(activate)), parts);
+            let slices = slices.into_iter().map(slice).collect::<Result<_, _>>()?;
             let output = match inner.get(index % segment) {
                 Some(memory) if index < last => Matrix::within(memory, rows, width)?,
                 _ => Matrix::dense(rows, width)?,
@@ -85,10 +96,8 @@ impl Stack {
                 if index == last { Matrix::dense(rows, width)? } else { parts.inner_slopes(index, width)? };
             layers.push(Layer {
                 number,
-                present,
-                products,
+                slices,
                 bias: bias.value,
-                d_weight: weight.gradient,
                 d_bias: bias.gradient,
                 output,
                 d_output,
@@ -101,7 +110,8 @@ impl Stack {
 
     /// Reads the changed weights. Call it before each batch.
     pub(super) fn refresh(&mut self) -> Result<(), ModelError> {
-        self.layers.iter_mut().try_for_each(|layer| layer.products.refresh())
+        let mut slices = self.layers.iter_mut().flat_map(|layer| &mut layer.slices);
+        slices.try_for_each(|slice| slice.products.refresh())
     }
 
     /// Forward from `[rows, inputs]`. [`Self::output`] then holds the result.
@@ -232,22 +242,14 @@ impl Stack {
                 self.recompute(input, index, rows, progress.blocks)?;
             }
             let (before, rest) = self.layers.split_at_mut(index);
-            let layer = &mut rest[0];
-            layer.present.backward()?;
-            layer.undo_activation(rows, progress.earlier);
-            let slopes = layer.d_output.rows(rows)?;
             let input = before.last().map_or(Ok(input.shallow_clone()), |before| before.output.rows(rows))?;
-            layer.products.weight_gradient(&slopes, &input, &mut layer.d_weight, progress)?;
-            progress.finished(layer.d_weight.numel() + layer.d_bias.numel());
-            match (before.last(), d_input) {
-                (Some(before), _) => {
-                    layer.products.input_gradient(&slopes, &before.d_output.rows(rows)?, progress.blocks)?;
+            match before.last() {
+                Some(before) => {
+                    let slopes = before.d_output.rows(rows)?;
+                    rest[0].backward(&input, rows, progress, InputSlopes::Written(&slopes))?;
                 }
-                (None, InputSlopes::Unread) => {}
-                (None, InputSlopes::Written(into)) => layer.products.input_gradient(&slopes, into, progress.blocks)?,
-                (None, InputSlopes::Added(to)) => layer.products.add_input_gradient(&slopes, to, progress.blocks)?,
+                None => rest[0].backward(&input, rows, progress, d_input)?,
             }
-            layer.present.backward_done()?;
         }
         Ok(())
     }
@@ -264,15 +266,65 @@ pub(super) enum InputSlopes<'a> {
     Added(&'a Tensor),
 }
 
+impl WeightSlice {
+    fn new(slice: Slice, half: Option<Kind>, parts: &Parts<'_>) -> Result<Self, ModelError> {
+        let Slice { present, weight, shape, start } = slice;
+        let products = Products::new(weight.value, shape, half, parts)?;
+        Ok(Self { present, products, d_weight: weight.gradient, start, outputs: shape[0] })
+    }
+
+    /// Its columns of `[rows, outputs of the layer]`.
+    fn columns(&self, all: &Tensor) -> Result<Tensor, ModelError> {
+        Ok(all.f_narrow(1, self.start, self.outputs)?)
+    }
+}
+
 impl Layer {
     /// Writes its output, without dropout.
     fn forward(&mut self, input: &Tensor, rows: usize, by: Blocks) -> Result<Tensor, ModelError> {
-        let mut output = self.output.rows(rows)?;
-        self.present.forward()?;
-        self.products.forward(input, &mut output, by)?;
-        add_bias(self.output.values_mut(rows), values(&self.bias), self.activate);
-        self.present.forward_done()?;
+        let output = self.output.rows(rows)?;
+        let last = self.slices.len() - 1;
+        for (index, slice) in self.slices.iter_mut().enumerate() {
+            slice.present.forward()?;
+            slice.products.forward(input, &mut slice.columns(&output)?, by)?;
+            if index == last {
+                add_bias(self.output.values_mut(rows), values(&self.bias), self.activate);
+            }
+            slice.present.forward_done()?;
+        }
         Ok(output)
+    }
+
+    /// Call it after [`Self::forward`] on the same input, with d loss / d output in its place.
+    fn backward(
+        &mut self,
+        input: &Tensor,
+        rows: usize,
+        progress: &mut ChunkProgress<'_>,
+        d_input: InputSlopes<'_>,
+    ) -> Result<(), ModelError> {
+        let last = self.slices.len() - 1;
+        for index in (0..=last).rev() {
+            self.slices[index].present.backward()?;
+            if index == last {
+                self.undo_activation(rows, progress.earlier);
+            }
+            let slice = &mut self.slices[index];
+            let slopes = slice.columns(&self.d_output.rows(rows)?)?;
+            slice.products.weight_gradient(&slopes, input, &mut slice.d_weight, progress)?;
+            progress.finished(slice.d_weight.numel() + if index == last { self.d_bias.numel() } else { 0 });
+            match d_input {
+                InputSlopes::Unread => {}
+                InputSlopes::Written(into) if index == last => {
+                    slice.products.input_gradient(&slopes, into, progress.blocks)?;
+                }
+                InputSlopes::Written(to) | InputSlopes::Added(to) => {
+                    slice.products.add_input_gradient(&slopes, to, progress.blocks)?;
+                }
+            }
+            slice.present.backward_done()?;
+        }
+        Ok(())
     }
 
     /// From d loss / d output to d loss / d product. The sum of its columns is the bias's gradient.

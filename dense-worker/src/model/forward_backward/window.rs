@@ -155,7 +155,7 @@ impl LayerWindow {
             gradients: BTreeMap::new(),
             has_failed: false,
         };
-        let (layers, spare) = (job.streamed_layers(), SpareMemory::default());
+        let (layers, spare) = (job.worker_layers(), SpareMemory::default());
         let recomputes = job.recomputes();
         Self { store, layers, recomputes, spare, state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -168,6 +168,11 @@ impl LayerWindow {
     /// Whether a step computes some outputs twice, to keep fewer.
     pub(super) fn recomputes(&self) -> bool {
         self.recomputes
+    }
+
+    /// Weights of the first tensor of a layer.
+    pub(super) fn weights_of_first(&self, layer: usize) -> Option<usize> {
+        Some(self.layers.get(layer)?.tensors.first()?.segment.range.len())
     }
 
     /// The most outputs of a layer.

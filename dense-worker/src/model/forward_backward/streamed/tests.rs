@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use zagros_job::{
-    DenseOptimizer, ExpertLayers, Job, Model, NonFinitePolicy, Parametrization, Schedule, StreamedLayer,
+    DenseOptimizer, DenseTiles, ExpertLayers, Job, Model, NonFinitePolicy, Parametrization, Schedule, StreamedLayer,
     StreamedTensor, Structure, WeightStore,
 };
 use zagros_table::optimizer::dense::Staging;
 use zagros_table::{LookupMode, PushStep, RequestBuffers, Table, TileUpdate};
-use zagros_zip::ZipEq;
+use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 use crate::model::forward_backward::CHUNK;
@@ -44,7 +44,7 @@ impl TileTables {
         let tables = job.server_tables();
         let of_layers = tables.iter().enumerate().skip(job.tables.len());
         let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
-        let (layers, first) = (job.streamed_layers(), job.tables.len() as u32);
+        let (layers, first) = (job.worker_layers(), job.tables.len() as u32);
         let update = if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
         let (limit, squares, log) = (GradientLimit::of(job), Mutex::default(), Mutex::default());
         Arc::new(Self { tables: tables.collect(), layers, first, limit, update, squares, log })
@@ -52,7 +52,9 @@ impl TileTables {
 
     /// A tensor's table and rows.
     fn rows(&self, tensor: &StreamedTensor) -> (&Table, Vec<u64>) {
-        (&self.tables[(tensor.table - self.first) as usize], (0..tensor.tiles.count as u64).collect())
+        let DenseTiles { first, count, .. } = tensor.tiles;
+        let ids = (first..first + count).map(|tile| tile as u64);
+        (&self.tables[(tensor.table - self.first) as usize], ids.collect())
     }
 
     fn read(&self, layer: usize) -> Vec<f32> {
@@ -236,6 +238,90 @@ fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
     let pulls: Vec<&str> = log.iter().filter_map(|entry| entry.strip_prefix("pull ")).collect();
     // Forward 0 to 3, which stays for its backward; backward 2; 0 for its outputs; backward 1 and 0.
     assert_eq!(pulls, ["0", "1", "2", "3", "2", "0", "1", "0"]);
+}
+
+/// The gradients of a tower of 62 layers, of which few keep their outputs. A rate of 10²⁰ makes them seen in the weights of the first
+/// layers, where they are 10²⁰ times smaller than in the last.
+#[test]
+fn a_deep_tower_has_the_gradients_of_resident_weights_in_every_layer() {
+    let mut job = with(3, &[6, 6, 6], Model::Ffnn { hidden: vec![128; 62], dropout: 0.0 }, 4096, 2);
+    job.dense_optimizer = DenseOptimizer::Sgd { lr: 1e20, momentum: 0.0, weight_decay: 0.0 };
+    job.train.memory = Some(1);
+    let tiles = streamed(job.clone());
+    let store = TileTables::of(&tiles);
+    let mut resident = DenseModel::new(&job).unwrap();
+    let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
+    let first: Vec<Vec<f32>> = (0..63).map(|layer| store.read(layer)).collect();
+    let [numeric, embeddings, labels] = samples(&job, 4096, 1);
+    let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
+    assert!(far.step(&numeric, &embeddings, &labels).unwrap() == expected);
+    let mut weights = vec![0.0; resident.weights()];
+    resident.copy_weights(&mut weights).unwrap();
+    assert!(bits(&store.all()) == bits(&weights));
+    for (layer, before) in number_from(0, &first) {
+        assert!(store.read(layer) != *before, "layer {layer} has learned");
+    }
+}
+
+/// A layer of which a worker holds a slice at a time learns what the whole one does, but for the order of sums.
+#[test]
+fn a_layer_in_slices_learns_the_same() {
+    let hidden = || vec![512, 256, 4];
+    let layers = || ExpertLayers { hidden: hidden(), tower: vec![5], dropout: 0.3 };
+    let dcnv2 = |structure| Model::Dcnv2 { cross_layers: 1, rank: None, structure, hidden: hidden(), dropout: 0.3 };
+    let models = [
+        Model::Ffnn { hidden: hidden(), dropout: 0.3 },
+        Model::Dlrm { bottom: vec![512, 256], top: hidden(), dropout: 0.3 },
+        dcnv2(Structure::Parallel),
+        dcnv2(Structure::Stacked),
+        Model::DeepFm { hidden: hidden(), dropout: 0.3 },
+        Model::WideDeep { hidden: hidden(), dropout: 0.3 },
+        Model::FinalMlp { first: hidden(), second: vec![4], heads: 2, gate: None, dropout: 0.3 },
+        Model::SharedBottom { bottom: hidden(), tower: vec![5], dropout: 0.3 },
+        Model::Mmoe { experts: 2, layers: layers() },
+        Model::Ple { levels: 1, shared_experts: 1, task_experts: 1, layers: layers() },
+    ];
+    for (model, threads) in models.into_iter().flat_map(|model| [(model.clone(), 1), (model, 2)]) {
+        let mut job = with(3, &[6, 6, 6], model, 300, threads);
+        job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 };
+        let mut tiles = streamed(job.clone());
+        tiles.train.memory = Some(1);
+        let names: Vec<String> = tiles.worker_layers().into_iter().map(|layer| layer.name).collect();
+        assert!(names.windows(2).any(|pair| pair[0] == pair[1]), "a layer is cut: {names:?}");
+        let store = TileTables::of(&tiles);
+        let mut resident = DenseModel::new(&job).unwrap();
+        let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
+        for seed in 1..4 {
+            let [numeric, embeddings, labels] = samples(&job, 300, seed);
+            let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
+            let found = far.step(&numeric, &embeddings, &labels).unwrap();
+            assert!((found.loss - expected.loss).abs() < 1e-5, "{} and {}", found.loss, expected.loss);
+            assert_close(&found.logits, &expected.logits, &job.model);
+            assert_close(&found.gradients, &expected.gradients, &job.model);
+        }
+        let mut weights = vec![0.0; resident.weights()];
+        resident.copy_weights(&mut weights).unwrap();
+        assert_close(&store.all(), &weights, &job.model);
+    }
+}
+
+fn assert_close(found: &[f32], expected: &[f32], model: &Model) {
+    for (found, expected) in found.iter().zip_eq(expected) {
+        assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{found}, not {expected}, of {model:?}");
+    }
+}
+
+#[test]
+fn a_worker_has_one_slice_after_another() {
+    let mut job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![512, 256], dropout: 0.0 }, 64, 1));
+    job.train.memory = Some(1);
+    let store = TileTables::of(&job);
+    let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
+    let [numeric, embeddings, labels] = samples(&job, 64, 1);
+    model.step(&numeric, &embeddings, &labels).unwrap();
+    let log = store.log.lock().unwrap().join(", ");
+    // Layer 0, then the two slices of layer 1, then layer 2, which stays for its backward.
+    assert_eq!(log, "pull 0, pull 1, pull 2, pull 3, pull 2, pull 1, push 3, pull 0, push 2, push 1, push 0");
 }
 
 #[test]

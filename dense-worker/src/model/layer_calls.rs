@@ -25,15 +25,15 @@ use super::{ModelError, StreamedVariables, int};
 /// The number of a layer among the job's streamed layers. Anything in a network with its own weights.
 pub(super) type LayerNumber = usize;
 
-/// A forward that borrows the network for `'n`.
-pub(super) struct ForwardPass<'n> {
+/// The calls of layers in a forward, which borrows the network for `'n`.
+pub(super) struct LayerCalls<'n> {
     /// `None` when samples are scored.
     dropout: Option<&'n mut Dropout>,
-    weights: PassWeights<'n>,
+    weights: CallWeights<'n>,
 }
 
-/// Where a pass finds the weights, and what it keeps.
-enum PassWeights<'n> {
+/// Where the weights are, and what is kept.
+enum CallWeights<'n> {
     /// In the network.
     Here,
     /// Elsewhere. The calls so far are kept for the backward.
@@ -42,7 +42,7 @@ enum PassWeights<'n> {
     InBlocks(&'n StreamedVariables, i64),
 }
 
-/// The calls of a forward, in their order.
+/// The calls of a forward that are kept for the backward, in their order.
 pub(super) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<Call<'n>>)>);
 
 /// A function of some values that is computed again in the backward.
@@ -55,21 +55,21 @@ struct Call<'n> {
     output: Tensor,
 }
 
-impl<'n> ForwardPass<'n> {
+impl<'n> LayerCalls<'n> {
     /// The forward of a training step.
     pub(super) fn training(dropout: &'n mut Dropout, streamed: Option<&'n StreamedVariables>) -> Self {
-        let weights = streamed.map_or(PassWeights::Here, |streamed| PassWeights::Recorded(streamed, Vec::new()));
+        let weights = streamed.map_or(CallWeights::Here, |streamed| CallWeights::Recorded(streamed, Vec::new()));
         Self { dropout: Some(dropout), weights }
     }
 
     /// A forward without dropout and without slopes.
     pub(super) fn scoring() -> Self {
-        Self { dropout: None, weights: PassWeights::Here }
+        Self { dropout: None, weights: CallWeights::Here }
     }
 
     /// As [`Self::scoring`], of so many blocks of samples, whose weights are elsewhere. The outputs of a block have the same bits as alone.
     pub(super) fn scoring_blocks(streamed: &'n StreamedVariables, blocks: usize) -> Self {
-        Self { dropout: None, weights: PassWeights::InBlocks(streamed, int(blocks)) }
+        Self { dropout: None, weights: CallWeights::InBlocks(streamed, int(blocks)) }
     }
 
     pub(super) fn is_training(&self) -> bool {
@@ -113,12 +113,12 @@ impl<'n> ForwardPass<'n> {
         function: impl Fn([&Tensor; N]) -> Result<Tensor, ModelError> + 'n,
     ) -> Result<Tensor, ModelError> {
         match &mut self.weights {
-            PassWeights::Here => function(inputs),
-            PassWeights::InBlocks(streamed, blocks) => {
+            CallWeights::Here => function(inputs),
+            CallWeights::InBlocks(streamed, blocks) => {
                 let work = || in_blocks(inputs, *blocks, &function);
                 layer.map_or_else(work, |layer| streamed.forward(layer, work))
             }
-            PassWeights::Recorded(streamed, calls) => {
+            CallWeights::Recorded(streamed, calls) => {
                 let is_read = layer.is_some() || inputs.iter().any(|input| input.requires_grad());
                 // Under autograd, whose products the backward repeats. The graph goes at once.
                 let work = || Ok(function(inputs)?.f_detach()?);
@@ -138,8 +138,8 @@ impl<'n> ForwardPass<'n> {
     /// What the backward needs.
     pub(super) fn into_calls(self) -> RecordedCalls<'n> {
         RecordedCalls(match self.weights {
-            PassWeights::Recorded(streamed, calls) => Some((streamed, calls)),
-            PassWeights::Here | PassWeights::InBlocks(..) => None,
+            CallWeights::Recorded(streamed, calls) => Some((streamed, calls)),
+            CallWeights::Here | CallWeights::InBlocks(..) => None,
         })
     }
 }
