@@ -189,13 +189,22 @@ impl SimWorld {
         let (up, down) = match request.kind {
             RequestKind::Lookup { .. } => (ids, work.bytes_down - pulled / work.batch),
             RequestKind::Push { .. } => (work.bytes_up - ids - pushed / work.batch, 0.0),
-            // What does not come from the servers comes from the other workers, and they get this worker's part.
+            // A worker's own part comes from the servers, and the others' from them. Those on its machine use no link.
             RequestKind::Weights { .. } => {
-                let (others, parts) = (1.0 - 1.0 / self.workers.len() as f64, self.weight_parts() as f64);
-                return ((pushed + others * pulled) / parts, (pulled + others * pushed) / parts);
+                let (own, others) = (1.0 / self.workers.len() as f64, self.share_elsewhere(request.worker.index));
+                let parts = self.weight_parts() as f64;
+                let (up, down) = (own * pushed + others * (pushed + pulled), own * pulled + others * (pulled + pushed));
+                return (up / parts, down / parts);
             }
         };
         (up * request.samples, down * request.samples)
+    }
+
+    /// The share of all workers that are on other machines than this one.
+    fn share_elsewhere(&self, index: usize) -> f64 {
+        let machines = &self.cluster.worker_machines;
+        let beside = machines.iter().filter(|machine| **machine == machines[index]).count();
+        1.0 - beside as f64 / machines.len() as f64
     }
 
     /// Bytes into all servers and out of them.
