@@ -45,11 +45,14 @@ enum CallWeights<'n> {
 /// The calls of a forward that are kept for the backward, in their order.
 pub(super) struct RecordedCalls<'n>(Option<(&'n StreamedVariables, Vec<Call<'n>>)>);
 
+/// A function of some values, to one.
+type CallFunction<'n> = dyn Fn(&[Tensor]) -> Result<Tensor, ModelError> + 'n;
+
 /// A function of some values that is computed again in the backward.
 struct Call<'n> {
     /// `None` for a function without weights.
     layer: Option<LayerNumber>,
-    function: Box<dyn Fn(&[Tensor]) -> Result<Tensor, ModelError> + 'n>,
+    function: Box<CallFunction<'n>>,
     inputs: Vec<Tensor>,
     /// A leaf, which gets the slopes.
     output: Tensor,
@@ -178,7 +181,7 @@ impl Call<'_> {
 
 /// The gradients of weights, then of those inputs that have one. None is defined if the slopes are not.
 fn gradients(
-    function: &dyn Fn(&[Tensor]) -> Result<Tensor, ModelError>,
+    function: &CallFunction<'_>,
     inputs: &[Tensor],
     slopes: &Tensor,
     weights: &[&Tensor],

@@ -31,7 +31,7 @@ pub(super) enum Network {
     DeepFm(DeepFm),
     WideDeep(WideDeep),
     Wukong(Wukong),
-    FinalMlp(FinalMlp),
+    FinalMlp(Box<FinalMlp>),
     Tasks(Tasks),
     Din(Din),
     Bst(Bst),
@@ -82,7 +82,8 @@ impl Network {
                     first: job.input_columns(&gate.first),
                     second: job.input_columns(&gate.second),
                 });
-                Self::FinalMlp(FinalMlp::new(shape, FinalMlpForm { first, second, heads: *heads, gates }, weights)?)
+                let form = FinalMlpForm { first, second, heads: *heads, gates };
+                Self::FinalMlp(Box::new(FinalMlp::new(shape, form, weights)?))
             }
             Model::SharedBottom { bottom, tower, .. } => {
                 Self::Tasks(Tasks::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
