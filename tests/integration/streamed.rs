@@ -110,6 +110,42 @@ fn synchronous_workers_that_share_layers_write_the_same_losses_although_one_is_k
     assert_eq!(fixture.summary()["evaluation"], evaluation);
 }
 
+/// A network that has autograd alone: a worker that is killed, and scores of the model.
+#[test]
+fn workers_that_share_the_layers_of_a_wukong_write_the_losses_of_resident_weights() {
+    let fixture = Fixture::new(ROWS);
+    let network =
+        "model={kind='wukong', layers=2, fmb=4, lcb=4, rank=4, fmb_hidden=[64], bottom=[32], top=[64], dropout=0.1}";
+    let of = |weights: &'static str| {
+        let own = SETS
+            .into_iter()
+            .filter(|set| !set.starts_with("model=") && !set.contains("streamed") && !set.contains("epochs"));
+        own.chain([network, weights, "train.epochs=2"]).collect::<Vec<&str>>()
+    };
+    let (resident, streamed) = (of("train.weights=resident"), of("train.weights=streamed"));
+    up_with(&fixture, ("2", "2"), &resident).finish().expect(0);
+    let whole = fixture.losses();
+    assert!(whole.len() > 10, "{}", whole.len());
+    up_with(&fixture, ("2", "2"), &streamed).finish().expect(0);
+    assert_eq!(fixture.losses(), whole);
+    let evaluation = fixture.summary()["evaluation"].clone();
+    let mut run = up_with(&fixture, ("2", "2"), &streamed);
+    run.wait_for_line("checkpoint after step");
+    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    run.wait_for_line("the run goes back to its newest checkpoint");
+    run.finish().expect(0);
+    assert_eq!(fixture.losses(), whole);
+    assert_eq!(fixture.summary()["evaluation"], evaluation);
+    let model = fixture.run_folder().join("model").display().to_string();
+    let scored = fixture.zagros(["eval", &model, "--set", "cluster.servers=3", "--json"]).expect(0);
+    assert!(scored.stdout.contains("auc"), "{}", scored.stdout);
+    fixture.zagros(["predict", &model, "test.txt", "-o", "scores.csv"]).expect(0);
+    let scores = std::fs::read_to_string(fixture.path("scores.csv")).expect("scores");
+    assert!(scores.lines().count() > 100, "{} scores", scores.lines().count());
+    let tables = fixture.zagros(["inspect", &model]).expect(0);
+    assert!(tables.stdout.contains("(dense) fmb_projection.0.weight"), "{}", tables.stdout);
+}
+
 /// Invariants RK-3 and DP-3, in mode `hybrid`.
 #[test]
 fn a_worker_and_a_server_are_killed_while_the_workers_share_layers() {

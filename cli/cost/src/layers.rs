@@ -1,6 +1,6 @@
 //! The matrix products of a network, by the shapes of their weights.
 
-use zagros_job::{DenseLayout, DenseTensor, Job, Mlp, Model, TensorRole};
+use zagros_job::{DenseLayout, DenseTensor, Job, Model, TensorRole};
 
 /// A product with a matrix of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,12 +62,11 @@ impl DenseWork {
             Model::Dcnv2 { cross_layers, .. } => 3.0 * width * *cross_layers as f64,
             _ => 0.0,
         };
-        let has_autograd = matches!(job.model, Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. });
         Some(Self {
             products: weights.map(Product::of).collect(),
             pair_values: layout.products as f64,
             loop_values: own_loops,
-            by_autograd: has_autograd || job.mlp != Mlp::default() || job.features.numeric_embedding.is_some(),
+            by_autograd: job.is_by_autograd(),
             parameters: layout.parameters() as f64,
             flop: layout.flop() as f64,
         })

@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_streamed_has_no_streamed_form() {
-        assert!(with_streamed_weights(&job(&["model={kind='wukong'}"])).is_none());
+        assert!(with_streamed_weights(&job(&["train.ema=0.9"])).is_none());
         let streamed = with_streamed_weights(&job(&[LARGE])).unwrap();
         assert_eq!(streamed.train.weights, WeightStore::Streamed);
         assert_eq!(with_streamed_weights(&streamed), Some(streamed));

@@ -164,7 +164,7 @@ mod tests {
         assert!(batches.check(limit(64 * GIB)).is_ok() && batches.check(None).is_ok());
         let message = refused(&batches, limit(23 * GIB));
         assert!(message.contains("23.00 GiB") && message.contains("lower train.batch_size"), "{message}");
-        let network = need(&["model={kind='wukong', bottom=[40000, 40000]}"]);
+        let network = need(&["model={kind='wukong', bottom=[40000, 40000]}", "train.ema=0.9"]);
         let message = refused(&network, limit(23 * GIB));
         assert!(message.contains("narrower") && !message.contains("streamed"), "{message}");
         let named = network.at_least() - 23 * GIB;

@@ -72,7 +72,7 @@ pub(crate) struct SizeRow {
     pub(crate) resident_bytes: u64,
     /// Whether that fits.
     pub(crate) fits: bool,
-    /// Peak of a dense worker with streamed weights, whose servers are other processes; none for a network that cannot be streamed.
+    /// Peak of a dense worker with streamed weights, whose servers are other processes; none where the job's weights cannot be streamed.
     pub(crate) streamed_worker_bytes: Option<u64>,
     /// Its weights and their optimiser state at the servers.
     pub(crate) streamed_store_bytes: Option<u64>,
@@ -195,9 +195,8 @@ mod tests {
             for row in sizes {
                 // Six for each weight that is multiplied once.
                 assert!(row.flop_per_sample as f64 > 5.0 * row.weights as f64, "{kind} {}", row.size);
-                let is_streamable = !["wukong", "din", "bst"].contains(kind);
-                assert_eq!(row.streamed_store_bytes, is_streamable.then_some(12 * row.weights), "{kind}");
-                assert_eq!(row.streamed_worker_bytes.is_some(), is_streamable, "{kind}");
+                assert_eq!(row.streamed_store_bytes, Some(12 * row.weights), "{kind}");
+                assert!(row.streamed_worker_bytes.is_some(), "{kind}");
             }
         }
         let text = print::text(&table);

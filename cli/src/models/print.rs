@@ -47,7 +47,7 @@ fn write_network(page: &mut String, network: &NetworkRows) {
     }
 }
 
-/// Nothing for a network that cannot be streamed.
+/// Nothing where the job's weights cannot be streamed.
 fn streamed(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string())
 }

@@ -1,11 +1,12 @@
-//! The step with autograd, for networks that have no other.
+//! The step with autograd, for networks that have no other, on weights that are here or come layer by layer ([`super::layer_calls`]).
 //!
 //! Autograd starts from the slopes of the loss ([`super::loss`]), so every network has the same losses.
 
 use tch::{Kind, Tensor};
 
+use super::layer_calls::LayerCalls;
 use super::loss::mean_over;
-use super::{DenseModel, LossScale, ModelError, Samples, StepOutput, int, to_vec, use_threads};
+use super::{Compute, DenseModel, LossScale, ModelError, Samples, StepOutput, int, to_vec, use_threads};
 
 impl DenseModel {
     /// Loss and gradients, by autograd.
@@ -14,8 +15,13 @@ impl DenseModel {
         let (numeric, embeddings) = self.inputs(samples.numeric, samples.embeddings, batch)?;
         self.weights.upload()?;
         let embeddings = embeddings.f_set_requires_grad(true)?;
-        let outputs =
-            self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, Some(&mut self.dropout))?;
+        let streamed = match &self.compute {
+            Compute::StreamedAutograd(streamed) => Some(streamed),
+            _ => None,
+        };
+        let mut calls = LayerCalls::training(&mut self.dropout, streamed);
+        let outputs = self.network.forward_after(self.numbers.as_ref(), &numeric, &embeddings, &mut calls)?;
+        let calls = calls.into_calls();
         let mut logits: Vec<f32> = to_vec(&outputs.f_detach()?)?;
         let mut slopes = vec![0.0; logits.len()];
         let labels = (samples.labels, samples.weights);
@@ -26,6 +32,13 @@ impl DenseModel {
         // The slope of Σ output · slope is the slope.
         let slopes = Tensor::f_from_slice(&slopes)?.f_reshape(outputs.size())?.f_to_device(self.variables.device())?;
         outputs.f_mul(&slopes)?.f_sum(Kind::Float)?.f_mul_scalar(f64::from(scale))?.f_backward()?;
+        if streamed.is_some() {
+            // The layers are computed again, and what they make of the buffers then is of no use.
+            let left = self.lent.take();
+            self.lent.lend(self.buffers.all_copies()?, true);
+            calls.backward()?;
+            self.lent.lend(left, true);
+        }
         self.gradients.download()?;
         let mut gradients = to_vec(&embeddings.f_grad()?)?;
         if self.loss_scale.is_some() {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tch::Tensor;
 
 use super::ModelError;
+use super::layer_calls::LayerNumber;
 
 /// Weight of the batch in the running averages, and what is added to the variance, as in PyTorch's `nn.BatchNorm1d`.
 pub(super) const MOMENTUM: f64 = 0.1;
@@ -58,6 +59,8 @@ impl LentBuffers {
 pub(super) struct BatchNorm {
     pub(super) weight: Tensor,
     pub(super) bias: Tensor,
+    /// The number of its layer.
+    pub(super) layer: LayerNumber,
     /// Position of the running mean among the buffers. The variance follows.
     pub(super) first: usize,
     pub(super) lent: LentBuffers,

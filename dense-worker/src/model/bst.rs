@@ -16,8 +16,9 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::dropout::Dropout;
-use super::mlp::{Mlp, Norm, Weights};
+use super::hidden::Norm;
+use super::layer_calls::{LayerCalls, LayerNumber};
+use super::mlp::{Mlp, Weights};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
 use super::{ModelError, int};
@@ -44,6 +45,8 @@ struct Transformer {
     shape: AttentionShape,
     /// P, `[L + 1, D]`.
     positions: Tensor,
+    /// The number of its layer.
+    positions_layer: LayerNumber,
     blocks: Vec<Block>,
     /// Whether a position attends only to itself and earlier ones.
     causal: bool,
@@ -52,6 +55,8 @@ struct Transformer {
 /// Self-attention and a feed-forward network of each position.
 #[derive(Debug)]
 struct Block {
+    /// The number of the layer of all its tensors.
+    layer: LayerNumber,
     /// `[D, D]` each.
     query: Tensor,
     key: Tensor,
@@ -78,14 +83,18 @@ impl Bst {
     }
 
     /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         input: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let transformed = self.transformers.iter().map(|transformer| transformer.forward(input));
-        self.head.forward(numeric, input, transformed, dropout)
+        let vectors = self.head.vectors(input, calls)?;
+        let mut transformed = Vec::with_capacity(self.transformers.len());
+        for transformer in &self.transformers {
+            transformed.push(transformer.forward(input, calls)?);
+        }
+        self.head.forward(numeric, vectors, transformed, calls)
     }
 }
 
@@ -96,11 +105,12 @@ impl Transformer {
             return Err(ModelError::Shape { what: "the heads of bst do not divide the dim of a sequence" });
         }
         let positions = weights.factors(&format!("positions_{index}"), positions, dim)?;
+        let positions_layer = weights.layer_of(&format!("positions_{index}.weight"));
         let mut blocks = Vec::with_capacity(form.layers);
         for layer in 0..form.layers {
             blocks.push(Block::new(index, layer, dim, form, weights)?);
         }
-        Ok(Self { shape, positions, blocks, causal: form.causal })
+        Ok(Self { shape, positions, positions_layer, blocks, causal: form.causal })
     }
 
     /// Values that [`Self::forward`] gives for each sample.
@@ -109,9 +119,8 @@ impl Transformer {
     }
 
     /// `[batch, width]` to the outputs of all positions, `[batch, (L + 1)·D]`.
-    fn forward(&self, input: &Tensor) -> Result<Tensor, ModelError> {
-        let target = self.shape.target(input)?.f_unsqueeze(1)?;
-        let mut x = Tensor::f_cat(&[self.shape.sequence.vectors(input)?, target], 1)?.f_add(&self.positions)?;
+    fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let mut x = calls.layer(self.positions_layer, [input], |[input]| self.vectors(input))?;
         let real = self.shape.sequence.real(input)?;
         let always = Tensor::f_ones([input.size()[0], 1], (Kind::Bool, input.device()))?;
         let real = Tensor::f_cat(&[real, always], 1)?;
@@ -123,9 +132,15 @@ impl Transformer {
         // Added to the scores. Not −∞: with left padding, a position of a causal transformer may attend to nothing.
         let mask = hidden.f_to_kind(Kind::Float)?.f_mul_scalar(NEVER)?;
         for block in &self.blocks {
-            x = block.forward(&x, &mask)?;
+            x = calls.layer(block.layer, [&x, &mask], |[x, mask]| block.forward(x, mask))?;
         }
         Ok(x.f_mul(&real.f_to_kind(Kind::Float)?.f_unsqueeze(2)?)?.f_flatten(1, 2)?)
+    }
+
+    /// The first X, `[batch, L + 1, D]`.
+    fn vectors(&self, input: &Tensor) -> Result<Tensor, ModelError> {
+        let target = self.shape.target(input)?.f_unsqueeze(1)?;
+        Ok(Tensor::f_cat(&[self.shape.sequence.vectors(input)?, target], 1)?.f_add(&self.positions)?)
     }
 }
 
@@ -142,8 +157,10 @@ impl Block {
         form: BstForm<'_>,
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
+        let place = weights.layer_of(&format!("query_{index}.{layer}.weight"));
         let mut matrix = |name: &str| weights.matrix(&format!("{name}_{index}"), layer, dim, dim);
         Ok(Self {
+            layer: place,
             query: matrix("query")?,
             key: matrix("key")?,
             value: matrix("value")?,

@@ -33,6 +33,11 @@ impl ModuleBuffers {
         self.named().map(|(name, live)| Ok((name, copy_of(live)?)))
     }
 
+    /// Copies for the next forward, in their order.
+    pub(super) fn all_copies(&self) -> Result<Vec<Tensor>, ModelError> {
+        self.copies().map(|copy| Ok(copy?.1)).collect()
+    }
+
     /// Keeps the values that forward left in training. They count once the step is made.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 use tch::Tensor;
 use zagros_job::Structure;
 
-use super::dropout::Dropout;
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
@@ -38,6 +38,8 @@ pub(super) enum Cross {
     /// U·(Vᵀ·x) + b.
     LowRank {
         down: Tensor,
+        /// The number of its layer.
+        down_layer: LayerNumber,
         up: Linear,
     },
 }
@@ -62,23 +64,25 @@ impl Dcnv2 {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let input = Tensor::f_cat(&[numeric, embeddings], 1)?;
+        let input = calls.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
         let mut crossed = input.shallow_clone();
         for cross in &self.cross {
-            crossed = crossed.f_add(&input.f_mul(&cross.forward(&crossed)?)?)?;
+            let affine = cross.forward(&crossed, calls)?;
+            let product = |[x, first, affine]: [&Tensor; 3]| Ok(x.f_add(&first.f_mul(affine)?)?);
+            crossed = calls.part([&crossed, &input, &affine], product)?;
         }
         let read = match (&self.deep, self.structure) {
             (None, _) => crossed,
-            (Some(deep), Structure::Stacked) => deep.forward(&crossed, dropout)?,
-            (Some(deep), Structure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, dropout)?], 1)?,
+            (Some(deep), Structure::Stacked) => deep.forward(&crossed, calls)?,
+            (Some(deep), Structure::Parallel) => Tensor::f_cat(&[&crossed, &deep.forward(&input, calls)?], 1)?,
         };
-        self.output.forward(&read, None)
+        self.output.forward_keeping(&read, calls)
     }
 }
 
@@ -86,13 +90,17 @@ impl Cross {
     fn new(index: usize, width: usize, rank: Option<usize>, weights: &mut Weights) -> Result<Self, ModelError> {
         let Some(rank) = rank else { return Ok(Self::Full(weights.linear("cross", index, width, width)?)) };
         let down = weights.matrix("cross_down", index, width, rank)?;
-        Ok(Self::LowRank { down, up: weights.linear("cross_up", index, rank, width)? })
+        let down_layer = weights.layer_of(&format!("cross_down.{index}.weight"));
+        Ok(Self::LowRank { down, down_layer, up: weights.linear("cross_up", index, rank, width)? })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
+    fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
         match self {
-            Self::Full(matrix) => matrix.forward(x),
-            Self::LowRank { down, up } => up.forward(&x.f_linear(down, None::<&Tensor>)?),
+            Self::Full(matrix) => matrix.forward(x, calls),
+            Self::LowRank { down, down_layer, up } => {
+                let hidden = calls.layer(*down_layer, [x], |[x]| Ok(x.f_linear(down, None::<&Tensor>)?))?;
+                up.forward(&hidden, calls)
+            }
         }
     }
 }

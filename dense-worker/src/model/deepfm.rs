@@ -8,7 +8,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::dropout::Dropout;
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -18,6 +18,8 @@ pub(super) struct DeepFm {
     pub(super) first_order: Option<Linear>,
     /// `[numeric, K]`: the columns' v_i.
     pub(super) factors: Option<Tensor>,
+    /// The number of their layer.
+    factors_layer: LayerNumber,
     pub(super) deep: Mlp,
     pub(super) features: usize,
     pub(super) dim: usize,
@@ -33,25 +35,27 @@ impl DeepFm {
         let first_order = columns.map(|columns| weights.linear("first_order", 0, columns, 1)).transpose()?;
         let factors = columns.map(|columns| weights.factors("factors", columns, dim - 1)).transpose()?;
         let deep = Mlp::logit("deep", (shape.numeric + features) * (dim - 1), &widths(hidden)?, weights)?;
-        Ok(Self { first_order, factors, deep, features, dim })
+        let factors_layer = weights.layer_of("factors.weight");
+        Ok(Self { first_order, factors, factors_layer, deep, features, dim })
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let rows = embeddings.f_reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
         let mut first = rows.f_select(2, 0)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?;
         let mut fields = rows.f_narrow(2, 1, int(self.dim - 1))?;
         if let (Some(first_order), Some(factors)) = (&self.first_order, &self.factors) {
-            first = first.f_add(&first_order.forward(numeric)?)?;
-            let columns = numeric.f_unsqueeze(2)?.f_mul(factors)?;
+            first = first.f_add(&first_order.forward(numeric, calls)?)?;
+            let product = |[numeric]: [&Tensor; 1]| Ok(numeric.f_unsqueeze(2)?.f_mul(factors)?);
+            let columns = calls.layer(self.factors_layer, [numeric], product)?;
             fields = Tensor::f_cat(&[columns, fields], 1)?;
         }
-        let deep = self.deep.forward(&fields.f_flatten(1, 2)?, dropout)?;
+        let deep = self.deep.forward(&fields.f_flatten(1, 2)?, calls)?;
         Ok(first.f_add(&second_order(&fields)?)?.f_add(&deep)?)
     }
 }

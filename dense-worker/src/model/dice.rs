@@ -11,6 +11,7 @@ use tch::{Kind, Tensor};
 
 use super::ModelError;
 use super::batch_norm::{LentBuffers, MOMENTUM, RunningStatistics};
+use super::layer_calls::LayerNumber;
 
 /// Added to the variance.
 const EPSILON: f64 = 1e-8;
@@ -19,6 +20,8 @@ const EPSILON: f64 = 1e-8;
 pub(super) struct Dice {
     /// α, `[width]`.
     pub(super) slopes: Tensor,
+    /// The number of its layer.
+    pub(super) layer: LayerNumber,
     /// Position of the running mean among the buffers. The variance follows.
     pub(super) first: usize,
     pub(super) lent: LentBuffers,

@@ -16,7 +16,7 @@ use zagros_job::AttentionActivation;
 
 use super::ModelError;
 use super::dice::Dice;
-use super::dropout::Dropout;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::sequence_head::{NEVER, SequenceHead};
 use super::shape::{AttentionShape, InputShape};
@@ -70,13 +70,18 @@ impl Din {
     }
 
     /// `[batch, numeric]` and `[batch, width]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         input: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        self.head.forward(numeric, input, self.units.iter().map(|unit| unit.forward(input)), dropout)
+        let vectors = self.head.vectors(input, calls)?;
+        let mut sums = Vec::with_capacity(self.units.len());
+        for unit in &self.units {
+            sums.push(calls.layer(unit.mlp.first_layer(), [input], |[input]| unit.forward(input))?);
+        }
+        self.head.forward(numeric, vectors, sums, calls)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use tch::Tensor;
 
-use super::dropout::Dropout;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -42,21 +42,22 @@ impl Dlrm {
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let batch = numeric.size()[0];
         let vectors = embeddings.f_reshape([batch, int(self.features), int(self.dim)])?;
         let Some(bottom) = &self.bottom else {
-            return self.top.forward(&self.interactions(&vectors)?, dropout);
+            let interactions = calls.part([&vectors], |[vectors]| self.interactions(vectors))?;
+            return self.top.forward(&interactions, calls);
         };
-        let dense = bottom.forward(numeric, None)?;
+        let dense = bottom.forward_keeping(numeric, calls)?;
         let vectors = Tensor::f_cat(&[dense.f_unsqueeze(1)?, vectors], 1)?;
-        let input = Tensor::f_cat(&[dense, self.interactions(&vectors)?], 1)?;
-        self.top.forward(&input, dropout)
+        let interactions = calls.part([&vectors], |[vectors]| self.interactions(vectors))?;
+        self.top.forward(&Tensor::f_cat(&[dense, interactions], 1)?, calls)
     }
 
     /// `[batch, V, D]` to `[batch, V(V−1)/2]`.

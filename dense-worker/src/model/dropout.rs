@@ -15,7 +15,7 @@ pub(super) struct Dropout {
     step: u64,
     /// By number of a layer, once it has drawn in this step.
     layers: Vec<Option<Pcg64Mcg>>,
-    /// Layers that [`Self::apply`] has dropped units of in this step.
+    /// Layers that [`Self::factors`] has drawn for in this step.
     applied: usize,
 }
 
@@ -40,16 +40,15 @@ impl Dropout {
         self.share
     }
 
-    /// Drops units of a layer's output.
-    pub(super) fn apply(&mut self, x: &Tensor) -> Result<Tensor, ModelError> {
+    /// The factors of the units of the next layer, whose output is `x`; `None` if no unit is ever dropped.
+    pub(super) fn factors(&mut self, x: &Tensor) -> Result<Option<Tensor>, ModelError> {
         if self.share <= 0.0 {
-            return Ok(x.shallow_clone());
+            return Ok(None);
         }
         let mut mask = Vec::new();
         self.draw(self.applied, x.numel(), &mut mask);
         self.applied += 1;
-        let mask = Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?;
-        Ok(x.f_mul(&mask)?)
+        Ok(Some(Tensor::f_from_slice(&mask)?.f_reshape(x.size())?.f_to_device(x.device())?))
     }
 
     /// Appends the factors of the next `count` units of a layer, which are numbered in the order of the forward; nothing if no unit is
@@ -82,8 +81,9 @@ mod tests {
     #[test]
     fn dropout_keeps_the_expectation() {
         let mut dropout = Dropout::new(0.25, 7, 0);
-        let dropped = dropout.apply(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap();
-        let values: Vec<f32> = dropped.reshape([-1]).try_into().unwrap();
+        let factors =
+            dropout.factors(&Tensor::ones([400, 100], (tch::Kind::Float, tch::Device::Cpu))).unwrap().unwrap();
+        let values: Vec<f32> = factors.reshape([-1]).try_into().unwrap();
         let zeros = values.iter().filter(|value| **value == 0.0).count() as f64 / values.len() as f64;
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         // Binomial: 5 standard deviations of 40,000 draws.
@@ -95,6 +95,6 @@ mod tests {
     #[test]
     fn no_dropout_changes_nothing() {
         let x = Tensor::from_slice(&[1.0_f32, -2.0]);
-        assert_eq!(Dropout::new(0.0, 7, 0).apply(&x).unwrap(), x);
+        assert_eq!(Dropout::new(0.0, 7, 0).factors(&x).unwrap(), None);
     }
 }

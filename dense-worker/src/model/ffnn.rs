@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::dropout::Dropout;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
@@ -21,12 +21,12 @@ impl Ffnn {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, dropout)
+        self.layers.forward(&Tensor::f_cat(&[numeric, embeddings], 1)?, calls)
     }
 }

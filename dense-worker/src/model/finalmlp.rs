@@ -13,7 +13,7 @@
 
 use tch::Tensor;
 
-use super::dropout::Dropout;
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -52,8 +52,8 @@ pub(super) struct Stream {
 #[derive(Debug)]
 pub(super) enum Gate {
     None,
-    /// `[1, width]`.
-    Learned(Tensor),
+    /// `[1, width]`, and the number of its layer.
+    Learned(Tensor, LayerNumber),
     /// An MLP over some places of the input.
     OfFeatures {
         places: Tensor,
@@ -70,6 +70,8 @@ pub(super) struct Fusion {
     pub(super) of_second: Tensor,
     /// W, `[outputs, heads·(a/heads)·(b/heads)]` for streams with a and b outputs.
     pub(super) products: Tensor,
+    /// The numbers of the layers of w₂ and of W.
+    layers: [LayerNumber; 2],
     pub(super) heads: usize,
     pub(super) outputs: usize,
 }
@@ -91,16 +93,16 @@ impl FinalMlp {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        mut dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let input = Tensor::f_cat(&[numeric, embeddings], 1)?;
-        let first = self.first.forward(&input, dropout.as_deref_mut())?;
-        let second = self.second.forward(&input, dropout)?;
-        self.fusion.forward(&first, &second)
+        let input = calls.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
+        let first = self.first.forward(&input, calls)?;
+        let second = self.second.forward(&input, calls)?;
+        self.fusion.forward(&first, &second, calls)
     }
 }
 
@@ -120,14 +122,8 @@ impl Stream {
         Ok((Self { gate, layers: Mlp::hidden(name, width, &widths, weights)? }, outputs))
     }
 
-    fn forward(&self, input: &Tensor, dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
-        match self.gate.logits(input)? {
-            Some(logits) => {
-                let scaled = input.f_mul(&logits.f_sigmoid()?)?.f_mul_scalar(2.0)?;
-                self.layers.forward(&scaled, dropout)
-            }
-            None => self.layers.forward(input, dropout),
-        }
+    fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        self.layers.forward(&self.gate.scaled(input, calls)?, calls)
     }
 }
 
@@ -140,7 +136,8 @@ impl Gate {
     ) -> Result<Self, ModelError> {
         let Some((hidden, places)) = form else { return Ok(Self::None) };
         if places.is_empty() {
-            return Ok(Self::Learned(weights.factors(name, 1, width)?));
+            let logits = weights.factors(name, 1, width)?;
+            return Ok(Self::Learned(logits, weights.layer_of(&format!("{name}.weight"))));
         }
         let widths = [widths(hidden)?, vec![width]].concat();
         let mlp = weights.plain(|weights| Mlp::linear_last(name, places.len(), &widths, weights))?;
@@ -148,13 +145,17 @@ impl Gate {
         Ok(Self::OfFeatures { places: weights.columns(&places)?, mlp })
     }
 
-    /// `[batch, width]` to the same shape, or one row for all samples.
-    fn logits(&self, input: &Tensor) -> Result<Option<Tensor>, ModelError> {
-        Ok(match self {
-            Self::None => None,
-            Self::Learned(logits) => Some(logits.shallow_clone()),
-            Self::OfFeatures { places, mlp } => Some(mlp.forward(&input.f_index_select(1, places)?, None)?),
-        })
+    /// `[batch, width]` to the same shape.
+    fn scaled<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let scaled = |input: &Tensor, logits: &Tensor| Ok(input.f_mul(&logits.f_sigmoid()?)?.f_mul_scalar(2.0)?);
+        match self {
+            Self::None => Ok(input.shallow_clone()),
+            Self::Learned(logits, layer) => calls.layer(*layer, [input], move |[input]| scaled(input, logits)),
+            Self::OfFeatures { places, mlp } => {
+                let logits = mlp.forward_keeping(&input.f_index_select(1, places)?, calls)?;
+                calls.part([input, &logits], move |[input, logits]| scaled(input, logits))
+            }
+        }
     }
 }
 
@@ -169,13 +170,29 @@ impl Fusion {
             of_first: weights.linear("fusion_first", 0, a, outputs)?,
             of_second: weights.matrix("fusion_second", 0, b, outputs)?,
             products: weights.matrix("fusion", 0, a * b / heads, outputs)?,
+            layers: ["fusion_second.0.weight", "fusion.0.weight"].map(|tensor| weights.layer_of(tensor)),
             heads,
             outputs,
         })
     }
 
     /// `[batch, a]` and `[batch, b]` to `[batch, outputs]`.
-    fn forward(&self, first: &Tensor, second: &Tensor) -> Result<Tensor, ModelError> {
+    fn forward<'n>(
+        &'n self,
+        first: &Tensor,
+        second: &Tensor,
+        calls: &mut LayerCalls<'n>,
+    ) -> Result<Tensor, ModelError> {
+        let [of_second, products] = self.layers;
+        let interactions =
+            calls.layer(products, [first, second], |[first, second]| self.interactions(first, second))?;
+        let first = self.of_first.forward(first, calls)?;
+        let second = calls.layer(of_second, [second], |[x]| Ok(x.f_linear(&self.of_second, None::<&Tensor>)?))?;
+        Ok(first.f_add(&second)?.f_add(&interactions)?)
+    }
+
+    /// Σ_h o₁ʰ·W_h·o₂ʰ.
+    fn interactions(&self, first: &Tensor, second: &Tensor) -> Result<Tensor, ModelError> {
         let (batch, heads, outputs) = (first.size()[0], int(self.heads), int(self.outputs));
         let (a, b) = (first.size()[1] / heads, second.size()[1] / heads);
         // [heads, a/heads, outputs·b/heads].
@@ -184,8 +201,6 @@ impl Fusion {
         let parts = first.f_reshape([batch, heads, a])?.f_transpose(0, 1)?;
         let left = parts.f_bmm(&products)?.f_reshape([heads, batch, outputs, b])?;
         let right = second.f_reshape([batch, heads, 1, b])?.f_transpose(0, 1)?;
-        let interactions = left.f_mul(&right)?.f_sum_dim_intlist([0_i64, 3].as_slice(), false, tch::Kind::Float)?;
-        let linear = self.of_first.forward(first)?.f_add(&second.f_linear(&self.of_second, None::<&Tensor>)?)?;
-        Ok(linear.f_add(&interactions)?)
+        Ok(left.f_mul(&right)?.f_sum_dim_intlist([0_i64, 3].as_slice(), false, tch::Kind::Float)?)
     }
 }

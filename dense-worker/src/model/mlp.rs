@@ -4,14 +4,15 @@ use std::collections::HashMap;
 
 use tch::nn::Path;
 use tch::{Device, Kind, Tensor};
-use zagros_job::{Activation, DenseTiles, Initializer, Job, MlpNorm, Precision};
+use zagros_job::{Activation, DenseTiles, Initializer, Job, MlpNorm, Precision, StreamedTensor};
 use zagros_table::init::RowSeed;
 use zagros_zip::number_from;
 
 use super::batch_norm::{BatchNorm, LentBuffers};
 use super::device::has_units;
 use super::dice::Dice;
-use super::dropout::Dropout;
+use super::hidden::{HiddenActivation, HiddenNorm, Norm};
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::{ModelError, int};
 
 /// Makes the variables of a network with their first values. Those of a tensor are a function of the seed, its number and its
@@ -19,9 +20,11 @@ use super::{ModelError, int};
 pub(super) struct Weights<'a> {
     root: Path<'a>,
     seed: u64,
-    /// By name of a tensor: the number of its table at the servers, and how its first values are drawn.
-    tensors: HashMap<String, (u32, Initializer)>,
+    /// By name.
+    tensors: HashMap<String, ListedTensor>,
     held: Held,
+    /// By layer: the variables that have no values here.
+    streamed: Vec<Vec<Tensor>>,
     precision: Precision,
     layers: zagros_job::Mlp,
     /// Values that the network gives for a sample.
@@ -29,6 +32,16 @@ pub(super) struct Weights<'a> {
     /// The buffers of the layers so far, by name, and where their forward finds them.
     buffers: Vec<(String, Tensor)>,
     lent: LentBuffers,
+}
+
+/// A tensor in the job's list.
+struct ListedTensor {
+    /// The number of its table at the servers.
+    table: u32,
+    /// How its first values are drawn.
+    first: Initializer,
+    /// The number of its layer.
+    layer: LayerNumber,
 }
 
 /// Where the values of variables are.
@@ -43,15 +56,21 @@ pub(super) enum Held {
 impl<'a> Weights<'a> {
     /// Those of a job's network.
     pub(super) fn of(job: &Job, root: Path<'a>, held: Held) -> Self {
-        let first = job.tables.len() as u32;
-        let segments = number_from(first, job.dense_segments().unwrap_or_default());
+        let layers = job.dense_layers().unwrap_or_default();
+        let streamed = layers.iter().map(|_| Vec::new()).collect();
+        let mut tensors = HashMap::new();
+        for (layer, tensors_of) in layers.into_iter().enumerate() {
+            for StreamedTensor { segment, table, .. } in tensors_of.tensors {
+                let first = segment.initializer();
+                tensors.insert(segment.tensor.name, ListedTensor { table, first, layer });
+            }
+        }
         Self {
             root,
             seed: job.train.seed,
-            tensors: segments
-                .map(|(table, segment)| (segment.tensor.name.clone(), (table, segment.initializer())))
-                .collect(),
+            tensors,
             held,
+            streamed,
             precision: job.train.precision,
             layers: job.mlp,
             outputs: job.features.outputs(),
@@ -73,9 +92,14 @@ impl<'a> Weights<'a> {
         made
     }
 
-    /// The buffers of all layers, and where their forward finds them.
-    pub(super) fn into_buffers(self) -> (Vec<(String, Tensor)>, LentBuffers) {
-        (self.buffers, self.lent)
+    /// What was made besides the variables that have their values.
+    pub(super) fn finish(self) -> MadeBeside {
+        MadeBeside { buffers: self.buffers, lent: self.lent, streamed: self.streamed }
+    }
+
+    /// The number of the layer of a tensor that was made.
+    pub(super) fn layer_of(&self, tensor: &str) -> LayerNumber {
+        self.tensors.get(tensor).map_or(0, |tensor| tensor.layer)
     }
 
     /// `stack.index.weight` of `[outputs, inputs]` and `stack.index.bias` of `[outputs]`, as PyTorch's `nn.Linear` has them.
@@ -86,8 +110,9 @@ impl<'a> Weights<'a> {
         inputs: usize,
         outputs: usize,
     ) -> Result<Linear, ModelError> {
-        let weight = self.matrix(stack, index, inputs, outputs)?;
-        Ok(Linear { weight, bias: self.variable(&format!("{stack}.{index}"), "bias", &[outputs])? })
+        let (weight, place) = (self.matrix(stack, index, inputs, outputs)?, format!("{stack}.{index}"));
+        let bias = self.variable(&place, "bias", &[outputs])?;
+        Ok(Linear { weight, bias, layer: self.layer_of(&format!("{place}.weight")) })
     }
 
     /// Only `stack.index.weight`, as in [`Self::linear`].
@@ -109,13 +134,15 @@ impl<'a> Weights<'a> {
     /// `layer.name` of this shape. The job's list of tensors says what its first values are.
     pub(super) fn variable(&mut self, layer: &str, name: &str, shape: &[usize]) -> Result<Tensor, ModelError> {
         let sizes: Vec<i64> = shape.iter().map(|size| int(*size)).collect();
-        if self.held == Held::AtServers {
-            return Ok(Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?);
-        }
         let tensor = self.tensors.get(&format!("{layer}.{name}"));
-        let (table, first) = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
+        let tensor = tensor.ok_or(ModelError::Shape { what: "a tensor of the network is not in its list" })?;
+        if self.held == Held::AtServers {
+            let made = Tensor::f_zeros([1], (Kind::Float, Device::Cpu))?.f_expand(&sizes, false)?;
+            self.streamed[tensor.layer].push(made.shallow_clone());
+            return Ok(made);
+        }
         let lengths: Vec<u64> = shape.iter().map(|length| *length as u64).collect();
-        let values = first_values(self.seed, *table, *first, &lengths);
+        let values = first_values(self.seed, tensor.table, tensor.first, &lengths);
         let path = layer.split('.').fold(self.root.clone(), |path, part| &path / part);
         Ok(path.f_var_copy(name, &Tensor::f_from_slice(&values)?.f_reshape(&sizes)?)?)
     }
@@ -123,20 +150,21 @@ impl<'a> Weights<'a> {
     /// `stack.index.weight` of ones and `stack.index.bias` of zeros, `[width]` each.
     pub(super) fn norm(&mut self, stack: &str, index: usize, width: usize) -> Result<Norm, ModelError> {
         let layer = format!("{stack}.{index}");
-        let weight = self.variable(&layer, "weight", &[width])?;
-        Ok(Norm { weight, bias: self.variable(&layer, "bias", &[width])? })
+        let (weight, bias) = (self.variable(&layer, "weight", &[width])?, self.variable(&layer, "bias", &[width])?);
+        Ok(Norm { weight, bias, layer: self.layer_of(&format!("{layer}.weight")) })
     }
 
     /// As [`Self::norm`], with the buffers `stack.index.running_mean` of zeros and `stack.index.running_var` of ones.
     fn batch_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<BatchNorm, ModelError> {
-        let Norm { weight, bias } = self.norm(stack, index, width)?;
-        Ok(BatchNorm { weight, bias, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+        let Norm { weight, bias, layer } = self.norm(stack, index, width)?;
+        Ok(BatchNorm { weight, bias, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
     }
 
     /// `stack.index.weight` of zeros, `[width]`, with buffers as those of a batch norm.
     pub(super) fn dice(&mut self, stack: &str, index: usize, width: usize) -> Result<Dice, ModelError> {
         let slopes = self.slopes(stack, index, width)?;
-        Ok(Dice { slopes, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
+        let layer = self.layer_of(&format!("{stack}.{index}.weight"));
+        Ok(Dice { slopes, layer, first: self.statistics(stack, index, width)?, lent: self.lent.clone() })
     }
 
     /// The buffers `stack.index.running_mean` and `.running_var`. Returns the position of the first.
@@ -180,6 +208,16 @@ impl<'a> Weights<'a> {
     }
 }
 
+/// What a network is made of besides variables that have their values.
+pub(super) struct MadeBeside {
+    /// The buffers of all layers, by name.
+    pub(super) buffers: Vec<(String, Tensor)>,
+    /// Where their forward finds them.
+    pub(super) lent: LentBuffers,
+    /// By layer: the variables that have no values here.
+    pub(super) streamed: Vec<Vec<Tensor>>,
+}
+
 /// The first values of a tensor, tile by tile.
 fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec<f32> {
     let DenseTiles { dim, count, .. } = DenseTiles::of(shape);
@@ -197,6 +235,7 @@ fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec
 pub(super) struct Linear {
     weight: Tensor,
     bias: Tensor,
+    layer: LayerNumber,
 }
 
 impl Linear {
@@ -206,69 +245,8 @@ impl Linear {
     }
 
     /// `[batch, inputs]` to `[batch, outputs]`.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        Ok(x.f_linear(&self.weight, Some(&self.bias))?)
-    }
-}
-
-/// Layer norm (Ba et al. 2016): each vector gets mean 0 and variance 1, then a learned scale and shift of each value.
-#[derive(Debug)]
-pub(super) struct Norm {
-    weight: Tensor,
-    bias: Tensor,
-}
-
-impl Norm {
-    /// Added to the variance, as in PyTorch's `nn.LayerNorm`.
-    const EPSILON: f64 = 1e-5;
-
-    /// `[…, width]` to the same shape.
-    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let (width, weight, bias) = (self.weight.size(), Some(&self.weight), Some(&self.bias));
-        Ok(x.f_layer_norm(width, weight, bias, Self::EPSILON, true)?)
-    }
-}
-
-/// What is between a hidden layer and its activation.
-#[derive(Debug)]
-enum HiddenNorm {
-    None,
-    Layer(Norm),
-    Batch(BatchNorm),
-}
-
-impl HiddenNorm {
-    /// `[batch, width]` to the same shape.
-    fn forward(&self, x: Tensor) -> Result<Tensor, ModelError> {
-        match self {
-            Self::None => Ok(x),
-            Self::Layer(norm) => norm.forward(&x),
-            Self::Batch(norm) => norm.forward(&x),
-        }
-    }
-}
-
-/// The function of the units of a hidden layer.
-#[derive(Debug)]
-enum HiddenActivation {
-    /// Without weights.
-    Plain(Activation),
-    Dice(Dice),
-}
-
-impl HiddenActivation {
-    /// `[batch, width]` to the same shape. As PyTorch's modules of the same names, with their defaults.
-    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        Ok(match self {
-            Self::Dice(dice) => dice.forward(x, None)?,
-            // Dice has weights, so it is never plain.
-            Self::Plain(Activation::Relu | Activation::Dice) => x.f_relu()?,
-            Self::Plain(Activation::LeakyRelu) => x.f_leaky_relu()?,
-            Self::Plain(Activation::Elu) => x.f_elu()?,
-            Self::Plain(Activation::Gelu) => x.f_gelu("none")?,
-            Self::Plain(Activation::Silu) => x.f_silu()?,
-            Self::Plain(Activation::Tanh) => x.f_tanh()?,
-        })
+    pub(super) fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        calls.layer(self.layer, [x], |[x]| Ok(x.f_linear(&self.weight, Some(&self.bias))?))
     }
 }
 
@@ -346,15 +324,54 @@ impl Mlp {
         self.layers.iter().enumerate().map(move |(index, layer)| (&layer.weight, &layer.bias, index < hidden))
     }
 
-    /// `[batch, inputs]` to `[batch, last width]`.
-    pub(super) fn forward(&self, input: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Tensor, ModelError> {
-        self.forward_by(input, |index, x| {
-            let x = self.activations[index].forward(&self.norms[index].forward(x)?)?;
-            dropout.as_deref_mut().map_or_else(|| Ok(x.shallow_clone()), |dropout| dropout.apply(&x))
-        })
+    /// `[batch, inputs]` to `[batch, last width]`. Drops units of hidden layers in training.
+    pub(super) fn forward<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let mut x = input.shallow_clone();
+        for index in 0..self.layers.len() {
+            x = self.layer(index, &x, calls)?;
+            if index < self.norms.len() {
+                x = calls.drop_units(x)?;
+            }
+        }
+        Ok(x)
     }
 
-    /// As [`Self::forward`], with a function of the number of a layer and its sums in place of norm, activation and dropout.
+    /// As [`Self::forward`], but keeps all units.
+    pub(super) fn forward_keeping<'n>(
+        &'n self,
+        input: &Tensor,
+        calls: &mut LayerCalls<'n>,
+    ) -> Result<Tensor, ModelError> {
+        (0..self.layers.len()).try_fold(input.shallow_clone(), |x, index| self.layer(index, &x, calls))
+    }
+
+    /// A layer, with norm and activation if it is a hidden one.
+    fn layer<'n>(&'n self, index: usize, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let (layer, hidden) = (&self.layers[index], self.norms.get(index));
+        let precision = self.precision_of(hidden.is_some());
+        let product = move |x: &Tensor| linear(x, &layer.weight, &layer.bias, precision);
+        let Some(norm) = hidden else { return calls.layer(layer.layer, [x], move |[x]| product(x)) };
+        let activation = &self.activations[index];
+        let activated = match norm.layer() {
+            None => calls.layer(layer.layer, [x], move |[x]| activation.plain(product(x)?))?,
+            Some(place) => {
+                let sums = calls.layer(layer.layer, [x], move |[x]| product(x))?;
+                calls.layer(place, [&sums], move |[sums]| activation.plain(norm.forward(sums)?))?
+            }
+        };
+        match activation {
+            HiddenActivation::Plain(_) => Ok(activated),
+            HiddenActivation::Dice(dice) => calls.layer(dice.layer, [&activated], |[x]| dice.forward(x, None)),
+        }
+    }
+
+    /// The number of the first layer.
+    pub(super) fn first_layer(&self) -> LayerNumber {
+        self.layers.first().map_or(0, |layer| layer.layer)
+    }
+
+    /// As [`Self::forward_keeping`], with a function of the number of a layer and its sums in place of norm and activation. All layers'
+    /// weights are there.
     pub(super) fn forward_by(
         &self,
         input: &Tensor,

@@ -20,7 +20,9 @@ mod finalmlp;
 mod flat;
 mod flat_weights;
 mod forward_backward;
+mod hidden;
 mod inputs;
+mod layer_calls;
 mod loss;
 mod loss_scale;
 mod mlp;
@@ -34,6 +36,7 @@ mod sequence_head;
 mod shape;
 mod shared;
 mod state;
+mod streamed_autograd;
 mod tasks;
 mod torchscript;
 mod weights;
@@ -56,7 +59,7 @@ pub(crate) use device::without_units;
 use dropout::Dropout;
 pub use error::ModelError;
 use flat::FlatParameters;
-use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedThreads};
+use forward_backward::{BatchShare, ComputeThreads, LayerWindow, StreamedExchange, StreamedThreads, StreamedVariables};
 pub use forward_backward::{GradientLimit, LayerStore, LayerValues, PendingLayer, Purpose};
 pub use inputs::SameInputs;
 use loss::Losses;
@@ -92,6 +95,8 @@ enum Compute {
     Threads(ComputeThreads),
     /// Without autograd, on weights that are elsewhere. Scoring uses the memory of a step.
     Streamed(Box<RefCell<StreamedThreads>>),
+    /// By libtorch's autograd, a layer at a time, on weights that are elsewhere.
+    StreamedAutograd(StreamedVariables),
 }
 
 /// A network, its weights and its optimiser. Streamed weights are elsewhere, and so is their optimiser's state: all vectors of
@@ -110,6 +115,8 @@ pub struct DenseModel {
     /// Where batch norms find the buffers.
     lent: LentBuffers,
     compute: Compute,
+    /// If the weights are elsewhere.
+    exchange: Option<StreamedExchange>,
     updater: Updater,
     /// Updates so far, including skipped ones.
     steps: u64,
@@ -124,6 +131,8 @@ pub struct DenseModel {
     /// The scale for products in f16.
     loss_scale: Option<LossScale>,
     threads: usize,
+    /// The most samples of a training step (`train.batch_size`).
+    batch: usize,
 }
 
 impl DenseModel {
@@ -140,7 +149,7 @@ impl DenseModel {
     /// optimiser stay here.
     ///
     /// # Errors
-    /// As [`Self::new`], and for a network whose layers cannot be streamed.
+    /// As [`Self::new`], and for a module of the user's.
     pub fn streamed(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
         Self::new_at(job, DevicePlacement::of(job)?, Some(store))
     }
@@ -150,7 +159,7 @@ impl DenseModel {
         let shape = InputShape::of(job);
         let variables = VarStore::new(place.device);
         let held = if store.is_some() { Held::AtServers } else { Held::Here };
-        let BuiltNetwork { numbers, network, buffers, lent } = Network::build(job, &variables, held)?;
+        let BuiltNetwork { numbers, network, buffers, lent, streamed } = Network::build(job, &variables, held)?;
         // Must run before other code looks at the variables' memory.
         let weights = FlatParameters::weights(&variables, place.mirrored)?;
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
@@ -162,19 +171,24 @@ impl DenseModel {
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
         let (regularisation, losses) = (Regularisation::of(job, &shape), Losses::of(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
-        let compute = match (store, by_autograd) {
-            (Some(store), _) => {
-                let window = Arc::new(LayerWindow::of(job, store));
-                let size = (job.train.threads, job.train.batch_size);
-                let threads = StreamedThreads::of(&network, &shape, &window, size, &losses, dropout)?;
-                let what = "the layers of this network cannot be streamed";
-                Compute::Streamed(Box::new(RefCell::new(threads.ok_or(ModelError::Shape { what })?)))
+        let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::of(job, store))));
+        let compute = match (&exchange, by_autograd) {
+            (Some(exchange), _) => {
+                let (window, size) = (exchange.window(), (job.train.threads, job.train.batch_size));
+                let threads = match by_autograd {
+                    true => None,
+                    false => StreamedThreads::of(&network, &shape, window, size, &losses, dropout)?,
+                };
+                match threads {
+                    Some(threads) => Compute::Streamed(Box::new(RefCell::new(threads))),
+                    None => Compute::StreamedAutograd(StreamedVariables::new(Arc::clone(window), streamed)?),
+                }
             }
             (None, true) => Compute::Autograd,
             (None, false) => ComputeThreads::of(&network, &shape, &gradients, job.train.threads, dropout)?
                 .map_or(Compute::Autograd, Compute::Threads),
         };
-        Ok(Self {
+        let mut made = Self {
             shape,
             variables,
             numbers,
@@ -185,6 +199,7 @@ impl DenseModel {
             buffers,
             lent,
             compute,
+            exchange,
             updater,
             steps: 0,
             dropout: dropout(0),
@@ -193,7 +208,10 @@ impl DenseModel {
             non_finite: job.train.updates.non_finite,
             loss_scale: (job.train.precision == Precision::F16).then(LossScale::default),
             threads: job.train.threads,
-        })
+            batch: job.train.batch_size,
+        };
+        made.learn_order()?;
+        Ok(made)
     }
 
     /// The network's input for one sample.
@@ -225,9 +243,8 @@ impl DenseModel {
 
     /// One optimiser step with the present gradients, which are finite.
     fn update(&mut self) -> Result<(), ModelError> {
-        if let Compute::Streamed(threads) = &self.compute {
-            let threads = threads.borrow();
-            threads.commit(self.steps, self.updater.norm_factor(threads.squares())?)?;
+        if let Some(exchange) = &self.exchange {
+            exchange.commit(self.steps, self.updater.norm_factor(exchange.squares())?)?;
         }
         self.updater.apply(self.steps, self.weights.values_mut(), self.gradients.values_mut())?;
         if let Some(average) = &mut self.average {
@@ -308,13 +325,16 @@ impl DenseModel {
                     logits: logits_out,
                     gradients: gradients_out,
                 };
-                let loss = match &mut self.compute {
-                    Compute::Threads(threads) => threads.run(share, &self.losses, &mut self.gradients, ready)?,
-                    Compute::Streamed(threads) => threads.get_mut().train(share, &self.losses, self.steps)?,
-                    Compute::Autograd => 0.0,
+                let loss = match (&mut self.compute, &mut self.exchange) {
+                    (Compute::Threads(threads), _) => threads.run(share, &self.losses, &mut self.gradients, ready)?,
+                    (Compute::Streamed(threads), Some(exchange)) => {
+                        threads.get_mut().train(share, &self.losses, (exchange, self.steps))?
+                    }
+                    _ => 0.0,
                 };
                 Ok(StepOutput { loss, logits, gradients })
             }
+            Compute::StreamedAutograd(_) => self.streamed_autograd(samples, batch),
             Compute::Autograd => {
                 self.buffers.skipped();
                 self.lend_buffers(true)?;
@@ -335,7 +355,7 @@ impl DenseModel {
         match &mut self.compute {
             Compute::Threads(threads) => threads.draw_for(step),
             Compute::Streamed(threads) => threads.get_mut().draw_for(step),
-            Compute::Autograd => {}
+            Compute::Autograd | Compute::StreamedAutograd(_) => {}
         }
         if let Network::TorchScript(module) = &mut self.network {
             module.draw_for(step);
@@ -347,8 +367,7 @@ impl DenseModel {
         if let Network::TorchScript(module) = &self.network {
             return module.lend(&self.buffers);
         }
-        let copies = self.buffers.copies().map(|copy| Ok(copy?.1)).collect::<Result<_, ModelError>>()?;
-        self.lent.lend(copies, is_training);
+        self.lent.lend(self.buffers.all_copies()?, is_training);
         Ok(())
     }
 

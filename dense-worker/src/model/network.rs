@@ -11,10 +11,10 @@ use super::dcnv2::{Dcnv2, Form};
 use super::deepfm::DeepFm;
 use super::din::{Din, DinForm};
 use super::dlrm::Dlrm;
-use super::dropout::Dropout;
 use super::ffnn::Ffnn;
 use super::finalmlp::{FinalMlp, FinalMlpForm, GatesForm};
-use super::mlp::{Held, Weights};
+use super::layer_calls::LayerCalls;
+use super::mlp::{Held, MadeBeside, Weights};
 use super::numeric_embedding::NumericEmbeddings;
 use super::tasks::{SharedForm, Tasks};
 use super::torchscript::TorchScript;
@@ -31,7 +31,7 @@ pub(super) enum Network {
     DeepFm(DeepFm),
     WideDeep(WideDeep),
     Wukong(Wukong),
-    FinalMlp(FinalMlp),
+    FinalMlp(Box<FinalMlp>),
     Tasks(Tasks),
     Din(Din),
     Bst(Bst),
@@ -46,6 +46,8 @@ pub(super) struct BuiltNetwork {
     pub(super) buffers: ModuleBuffers,
     /// Where batch norms find the buffers.
     pub(super) lent: LentBuffers,
+    /// By layer: the variables whose values are elsewhere.
+    pub(super) streamed: Vec<Vec<Tensor>>,
 }
 
 impl Network {
@@ -80,7 +82,8 @@ impl Network {
                     first: job.input_columns(&gate.first),
                     second: job.input_columns(&gate.second),
                 });
-                Self::FinalMlp(FinalMlp::new(shape, FinalMlpForm { first, second, heads: *heads, gates }, weights)?)
+                let form = FinalMlpForm { first, second, heads: *heads, gates };
+                Self::FinalMlp(Box::new(FinalMlp::new(shape, form, weights)?))
             }
             Model::SharedBottom { bottom, tower, .. } => {
                 Self::Tasks(Tasks::new(shape, SharedForm::Bottom { hidden: bottom }, tower, &each, weights)?)
@@ -105,46 +108,46 @@ impl Network {
             Model::TorchScript { file, sha256, .. } => {
                 let (module, buffers) = TorchScript::load(file, sha256, job.train.seed, (variables, outputs))?;
                 let (network, lent) = (Self::TorchScript(module), LentBuffers::default());
-                return Ok(BuiltNetwork { numbers: None, network, buffers, lent });
+                return Ok(BuiltNetwork { numbers: None, network, buffers, lent, streamed: Vec::new() });
             }
         };
-        let (buffers, lent) = made.into_buffers();
-        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent })
+        let MadeBeside { buffers, lent, streamed } = made.finish();
+        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent, streamed })
     }
 
     /// `[batch, outputs]` of `[batch, inputs]` of numbers, which become vectors first where there are `numbers`, and of `[batch, ΣD]`.
-    pub(super) fn forward_after(
-        &self,
-        numbers: Option<&NumericEmbeddings>,
+    pub(super) fn forward_after<'n>(
+        &'n self,
+        numbers: Option<&'n NumericEmbeddings>,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         match numbers {
-            Some(numbers) => self.forward(&numbers.forward(numeric)?, embeddings, dropout),
-            None => self.forward(numeric, embeddings, dropout),
+            Some(numbers) => self.forward(&numbers.forward(numeric, calls)?, embeddings, calls),
+            None => self.forward(numeric, embeddings, calls),
         }
     }
 
     /// `[batch, outputs]`.
-    fn forward(
-        &self,
+    fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         match self {
-            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, dropout),
-            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, dropout),
-            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, dropout),
-            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, dropout),
-            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, dropout),
-            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, dropout),
-            Self::FinalMlp(finalmlp) => finalmlp.forward(numeric, embeddings, dropout),
-            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, dropout),
-            Self::Din(din) => din.forward(numeric, embeddings, dropout),
-            Self::Bst(bst) => bst.forward(numeric, embeddings, dropout),
-            Self::TorchScript(module) => module.forward(numeric, embeddings, dropout.is_some()),
+            Self::Dlrm(dlrm) => dlrm.forward(numeric, embeddings, calls),
+            Self::Ffnn(ffnn) => ffnn.forward(numeric, embeddings, calls),
+            Self::Dcnv2(dcnv2) => dcnv2.forward(numeric, embeddings, calls),
+            Self::DeepFm(deepfm) => deepfm.forward(numeric, embeddings, calls),
+            Self::WideDeep(wide_deep) => wide_deep.forward(numeric, embeddings, calls),
+            Self::Wukong(wukong) => wukong.forward(numeric, embeddings, calls),
+            Self::FinalMlp(finalmlp) => finalmlp.forward(numeric, embeddings, calls),
+            Self::Tasks(tasks) => tasks.forward(numeric, embeddings, calls),
+            Self::Din(din) => din.forward(numeric, embeddings, calls),
+            Self::Bst(bst) => bst.forward(numeric, embeddings, calls),
+            Self::TorchScript(module) => module.forward(numeric, embeddings, calls.is_training()),
         }
     }
 }

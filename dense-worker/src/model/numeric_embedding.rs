@@ -13,6 +13,7 @@ use std::f64::consts::TAU;
 use tch::Tensor;
 use zagros_job::Features;
 
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::Weights;
 use super::{ModelError, int};
 
@@ -31,6 +32,8 @@ pub(super) struct NumericEmbeddings {
     weight: Tensor,
     /// `[n, d]`.
     bias: Tensor,
+    /// The number of the layer of all three.
+    layer: LayerNumber,
 }
 
 /// The inputs that are not embedded.
@@ -69,11 +72,16 @@ impl NumericEmbeddings {
             frequencies: weights.variable(NAME, "frequencies", &[count, frequencies])?,
             weight: weights.variable(NAME, "weight", &[count, 2 * frequencies, dim])?,
             bias: weights.variable(NAME, "bias", &[count, dim])?,
+            layer: weights.layer_of(&format!("{NAME}.weight")),
         }))
     }
 
     /// `[batch, inputs]` to `[batch, n·d + others]`.
-    pub(super) fn forward(&self, numeric: &Tensor) -> Result<Tensor, ModelError> {
+    pub(super) fn forward<'n>(&'n self, numeric: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        calls.layer(self.layer, [numeric], |[numeric]| self.vectors(numeric))
+    }
+
+    fn vectors(&self, numeric: &Tensor) -> Result<Tensor, ModelError> {
         // [n, batch, 1]
         let numbers = numeric.f_index_select(1, &self.embedded)?.f_transpose(0, 1)?.f_unsqueeze(2)?;
         let phases = numbers.f_mul(&self.frequencies.f_unsqueeze(1)?)?.f_mul_scalar(TAU)?;

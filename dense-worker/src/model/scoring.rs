@@ -13,6 +13,7 @@
 use tch::Tensor;
 
 use super::average::WeightAverage;
+use super::layer_calls::LayerCalls;
 use super::{Compute, DenseModel, ModelError, int, to_vec, use_threads};
 
 /// Samples of a block. With fewer, the weights are read more often; with more, a short batch is filled up with more zeros.
@@ -31,9 +32,13 @@ impl DenseModel {
     /// When lengths disagree or libtorch fails.
     pub fn predict(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {
         self.check_lengths(numeric, embeddings, batch)?;
-        if let Compute::Streamed(threads) = &self.compute {
-            let (columns, width) = (self.shape.numeric, self.shape.width());
-            return threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses);
+        match &self.compute {
+            Compute::Streamed(threads) => {
+                let (columns, width) = (self.shape.numeric, self.shape.width());
+                return threads.borrow_mut().score((numeric, columns), (embeddings, width), batch, &self.losses);
+            }
+            Compute::StreamedAutograd(_) => return self.streamed_scores(numeric, embeddings, batch),
+            Compute::Threads(_) | Compute::Autograd => {}
         }
         use_threads(self.threads);
         let average = self.average.as_ref().map(WeightAverage::values);
@@ -46,11 +51,11 @@ impl DenseModel {
         let mut logits = Vec::with_capacity(batch * outputs);
         for start in (0..batch).step_by(BLOCK) {
             let end = batch.min(start + BLOCK);
-            let numeric = self.block(&numeric[start * columns..end * columns], columns)?;
-            let embeddings = self.block(&embeddings[start * width..end * width], width)?;
+            let numeric = self.rows(&numeric[start * columns..end * columns], BLOCK, columns)?;
+            let embeddings = self.rows(&embeddings[start * width..end * width], BLOCK, width)?;
             self.lend_buffers(false)?;
             let numbers = self.numbers.as_ref();
-            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, None);
+            let forward = || self.network.forward_after(numbers, &numeric, &embeddings, &mut LayerCalls::scoring());
             let block: Vec<f32> = to_vec(&tch::no_grad(forward)?)?;
             logits.extend_from_slice(&block[..(end - start) * outputs]);
         }
@@ -58,11 +63,11 @@ impl DenseModel {
         Ok(logits)
     }
 
-    /// `[BLOCK, columns]`: the given rows, and zeros.
-    fn block(&self, values: &[f32], columns: usize) -> Result<Tensor, ModelError> {
-        let shape = [int(BLOCK), int(columns)];
+    /// `[count, columns]`: the given rows, and zeros.
+    pub(super) fn rows(&self, values: &[f32], count: usize, columns: usize) -> Result<Tensor, ModelError> {
+        let shape = [int(count), int(columns)];
         let rows = Tensor::f_from_slice::<f32>(values)?;
-        let missing = BLOCK * columns - values.len();
+        let missing = count * columns - values.len();
         let rows = if missing > 0 { rows.f_constant_pad_nd([0, int(missing)])? } else { rows };
         Ok(rows.f_reshape(shape)?.f_to_device(self.variables.device())?)
     }

@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::dropout::Dropout;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Mlp, Weights, widths};
 use super::shape::InputShape;
 use super::{ModelError, int};
@@ -31,18 +31,21 @@ impl SequenceHead {
         Ok(Self { layers, vectors: shape.vectors() })
     }
 
-    /// `[batch, numeric]`, `[batch, width]` and `[batch, outputs]` of each sequence to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    /// The vectors of a batch's input without the sequences, `[batch, width]` to `[batch, ΣD]`.
+    pub(super) fn vectors<'n>(&'n self, input: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        calls.part([input], |[input]| Ok(input.f_narrow(1, 0, int(self.vectors))?))
+    }
+
+    /// `[batch, numeric]`, the vectors and `[batch, outputs]` of each sequence to `[batch, 1]`.
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
-        input: &Tensor,
-        sequences: impl Iterator<Item = Result<Tensor, ModelError>>,
-        dropout: Option<&mut Dropout>,
+        vectors: Tensor,
+        sequences: Vec<Tensor>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let mut parts = vec![numeric.shallow_clone(), input.f_narrow(1, 0, int(self.vectors))?];
-        for sequence in sequences {
-            parts.push(sequence?);
-        }
-        self.layers.forward(&Tensor::f_cat(&parts, 1)?, dropout)
+        let mut parts = vec![numeric.shallow_clone(), vectors];
+        parts.extend(sequences);
+        self.layers.forward(&Tensor::f_cat(&parts, 1)?, calls)
     }
 }

@@ -2,7 +2,7 @@
 //! its weights. That order is the same on every worker.
 
 use super::dropout::Dropout;
-use super::{Compute, DenseModel, ModelError, Network, Samples};
+use super::{Compute, DenseModel, ModelError, Network, Samples, StreamedExchange};
 
 /// Called during backward with a weight and the gradients from that weight on, which are final. The calls come at any time and
 /// in any sizes. The other gradients are final when backward ends.
@@ -21,34 +21,34 @@ impl DenseModel {
     /// # Errors
     /// When libtorch fails, or another worker does not take part.
     pub fn clear_gradients(&mut self) -> Result<(), ModelError> {
-        self.buffers.skipped();
-        if let Compute::Streamed(_) = self.compute {
+        if self.exchange.is_some() {
             self.weigh(0.0);
             let sample =
                 [self.shape.numeric, self.shape.width(), self.losses.targets()].map(|values| vec![0.0; values]);
             let [numeric, embeddings, labels] = &sample;
             self.backward_of(Samples::plain(numeric, embeddings, labels), 1, &mut |_, _| ())?;
         }
+        self.buffers.skipped();
         self.gradients.zero()
     }
 
     /// The sum of the squares of the gradients that this worker pushed for a commit; 0 if its weights are not streamed.
     pub fn squares(&self) -> f64 {
-        if let Compute::Streamed(threads) = &self.compute { threads.borrow().squares() } else { 0.0 }
+        self.exchange.as_ref().map_or(0.0, StreamedExchange::squares)
     }
 
     /// Replaces that sum by the one of all workers.
     pub fn replace_squares(&mut self, squares: f64) {
-        if let Compute::Streamed(threads) = &mut self.compute {
-            threads.get_mut().replace_squares(squares);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.replace_squares(squares);
         }
     }
 
     /// Sets the share that this worker's samples have in the steps from now on. Of resident weights the caller weighs the
     /// gradients.
     pub fn weigh(&mut self, share: f32) {
-        if let Compute::Streamed(threads) = &mut self.compute {
-            threads.get_mut().weigh(share);
+        if let Some(exchange) = &mut self.exchange {
+            exchange.weigh(share);
         }
     }
 
@@ -111,10 +111,7 @@ impl DenseModel {
     /// # Errors
     /// When they do not arrive: the error names layer and server.
     pub fn settle(&self) -> Result<(), ModelError> {
-        match &self.compute {
-            Compute::Streamed(threads) => threads.borrow().settle(),
-            Compute::Threads(_) | Compute::Autograd => Ok(()),
-        }
+        self.exchange.as_ref().map_or(Ok(()), StreamedExchange::settle)
     }
 
     /// Seeds dropout from now on, so that another worker drops other units.
@@ -124,7 +121,7 @@ impl DenseModel {
         match &mut self.compute {
             Compute::Threads(threads) => threads.drop_by(dropout),
             Compute::Streamed(threads) => threads.get_mut().drop_by(dropout),
-            Compute::Autograd => {}
+            Compute::Autograd | Compute::StreamedAutograd(_) => {}
         }
         self.dropout = dropout(0);
         if let Some(regularisation) = &mut self.regularisation {

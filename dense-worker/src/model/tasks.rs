@@ -16,7 +16,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::dropout::Dropout;
+use super::layer_calls::{LayerCalls, LayerNumber};
 use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError};
 
@@ -40,8 +40,8 @@ pub(super) struct Tasks {
 pub(super) enum Shared {
     /// `None` without layers.
     Bottom(Option<Mlp>),
-    /// The experts, and the weights of each target's gate.
-    Mmoe(Vec<Mlp>, Vec<Tensor>),
+    /// The experts, and each target's gate.
+    Mmoe(Vec<Mlp>, Vec<Gate>),
     Ple(Vec<Level>),
 }
 
@@ -51,10 +51,18 @@ pub(super) struct Level {
     pub(super) shared: Vec<Mlp>,
     /// The experts of each target.
     pub(super) own: Vec<Vec<Mlp>>,
-    /// The weights of each target's gate: over its own experts, then the shared ones.
-    pub(super) gates: Vec<Tensor>,
+    /// Each target's gate: over its own experts, then the shared ones.
+    pub(super) gates: Vec<Gate>,
     /// Over the experts of all targets in order, then the shared ones; `None` in the last level.
-    pub(super) shared_gate: Option<Tensor>,
+    pub(super) shared_gate: Option<Gate>,
+}
+
+/// What mixes the outputs of experts.
+#[derive(Debug)]
+pub(super) struct Gate {
+    /// `[experts, inputs]`.
+    pub(super) weight: Tensor,
+    layer: LayerNumber,
 }
 
 impl Tasks {
@@ -79,17 +87,17 @@ impl Tasks {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, outputs of all targets]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        mut dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
-        let x = Tensor::f_cat(&[numeric, embeddings], 1)?;
-        let read = self.shared.forward(&x, self.towers.len(), dropout.as_deref_mut())?;
+        let x = calls.part([numeric, embeddings], |both| Ok(Tensor::f_cat(&both, 1)?))?;
+        let read = self.shared.forward(&x, self.towers.len(), calls)?;
         let mut outputs = Vec::with_capacity(self.towers.len());
         for (target, tower) in self.towers.iter().enumerate() {
-            outputs.push(tower.forward(&read[target], dropout.as_deref_mut())?);
+            outputs.push(tower.forward(&read[target], calls)?);
         }
         Ok(Tensor::f_cat(&outputs, 1)?)
     }
@@ -123,7 +131,7 @@ impl Shared {
             SharedForm::Mmoe { experts, hidden } => {
                 let hidden = widths(hidden)?;
                 let made = mlps("expert", experts, inputs, &hidden, weights)?;
-                let gates = (0..targets).map(|target| weights.matrix("gate", target, inputs, experts));
+                let gates = (0..targets).map(|target| Gate::new("gate", target, inputs, experts, weights));
                 Ok((Self::Mmoe(made, gates.collect::<Result<_, _>>()?), hidden.last().copied().unwrap_or(inputs)))
             }
             SharedForm::Ple { levels, shared_experts, task_experts, hidden } => {
@@ -139,24 +147,24 @@ impl Shared {
     }
 
     /// What the tower of each target reads.
-    fn forward(
-        &self,
+    fn forward<'n>(
+        &'n self,
         x: &Tensor,
         targets: usize,
-        mut dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Vec<Tensor>, ModelError> {
         let the_same = |x: &Tensor| (0..targets).map(|_| x.shallow_clone()).collect();
         match self {
             Self::Bottom(None) => Ok(the_same(x)),
-            Self::Bottom(Some(bottom)) => Ok(the_same(&bottom.forward(x, dropout)?)),
+            Self::Bottom(Some(bottom)) => Ok(the_same(&bottom.forward(x, calls)?)),
             Self::Mmoe(experts, gates) => {
-                let experts = stacked(&all(experts, x, dropout)?)?;
-                gates.iter().map(|gate| mixed(x, gate, &experts)).collect()
+                let experts = stacked(&all(experts, x, calls)?)?;
+                gates.iter().map(|gate| gate.mixed(x, &experts, calls)).collect()
             }
             Self::Ple(levels) => {
                 let (mut own, mut shared): (Vec<Tensor>, _) = (the_same(x), x.shallow_clone());
                 for level in levels {
-                    (own, shared) = level.forward(&own, &shared, dropout.as_deref_mut())?;
+                    (own, shared) = level.forward(&own, &shared, calls)?;
                 }
                 Ok(own)
             }
@@ -181,31 +189,31 @@ impl Level {
         let own = |target| mlps(&format!("level_{level}_target_{target}"), task_experts, inputs, hidden, weights);
         let own = (0..targets).map(own).collect::<Result<_, _>>()?;
         let seen = task_experts + shared_experts;
-        let gate = |target| weights.matrix(&format!("level_{level}_gate"), target, inputs, seen);
+        let gate = |target| Gate::new(&format!("level_{level}_gate"), target, inputs, seen, weights);
         let gates = (0..targets).map(gate).collect::<Result<_, _>>()?;
         let all = targets * task_experts + shared_experts;
-        let shared_gate = || weights.matrix(&format!("level_{level}_shared_gate"), 0, inputs, all);
+        let shared_gate = || Gate::new(&format!("level_{level}_shared_gate"), 0, inputs, all, weights);
         Ok(Self { shared, own, gates, shared_gate: (!is_last).then(shared_gate).transpose()? })
     }
 
     /// The mix of each target, and that of all.
-    fn forward(
-        &self,
+    fn forward<'n>(
+        &'n self,
         inputs: &[Tensor],
         shared_input: &Tensor,
-        mut dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<(Vec<Tensor>, Tensor), ModelError> {
-        let shared = all(&self.shared, shared_input, dropout.as_deref_mut())?;
+        let shared = all(&self.shared, shared_input, calls)?;
         let (mut mixes, mut everything) = (Vec::new(), Vec::new());
         for (target, experts) in self.own.iter().enumerate() {
-            let mut seen = all(experts, &inputs[target], dropout.as_deref_mut())?;
+            let mut seen = all(experts, &inputs[target], calls)?;
             everything.extend(seen.iter().map(Tensor::shallow_clone));
             seen.extend(shared.iter().map(Tensor::shallow_clone));
-            mixes.push(mixed(&inputs[target], &self.gates[target], &stacked(&seen)?)?);
+            mixes.push(self.gates[target].mixed(&inputs[target], &stacked(&seen)?, calls)?);
         }
         let Some(gate) = &self.shared_gate else { return Ok((mixes, shared_input.shallow_clone())) };
         everything.extend(shared);
-        Ok((mixes, mixed(shared_input, gate, &stacked(&everything)?)?))
+        Ok((mixes, gate.mixed(shared_input, &stacked(&everything)?, calls)?))
     }
 }
 
@@ -221,8 +229,8 @@ fn mlps(
 }
 
 /// The outputs of experts.
-fn all(experts: &[Mlp], x: &Tensor, mut dropout: Option<&mut Dropout>) -> Result<Vec<Tensor>, ModelError> {
-    experts.iter().map(|expert| expert.forward(x, dropout.as_deref_mut())).collect()
+fn all<'n>(experts: &'n [Mlp], x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Vec<Tensor>, ModelError> {
+    experts.iter().map(|expert| expert.forward(x, calls)).collect()
 }
 
 /// `[batch, experts, width]`.
@@ -230,8 +238,23 @@ fn stacked(outputs: &[Tensor]) -> Result<Tensor, ModelError> {
     Ok(Tensor::f_stack(outputs, 1)?)
 }
 
-/// The experts' outputs `[batch, experts, width]`, mixed by a gate over x: `[batch, width]`.
-fn mixed(x: &Tensor, gate: &Tensor, experts: &Tensor) -> Result<Tensor, ModelError> {
-    let shares = x.f_linear(gate, None::<&Tensor>)?.f_softmax(1, Kind::Float)?;
-    Ok(shares.f_unsqueeze(1)?.f_bmm(experts)?.f_squeeze_dim(1)?)
+impl Gate {
+    fn new(
+        stack: &str,
+        index: usize,
+        inputs: usize,
+        experts: usize,
+        weights: &mut Weights,
+    ) -> Result<Self, ModelError> {
+        let weight = weights.matrix(stack, index, inputs, experts)?;
+        Ok(Self { weight, layer: weights.layer_of(&format!("{stack}.{index}.weight")) })
+    }
+
+    /// The experts' outputs `[batch, experts, width]`, mixed as x says: `[batch, width]`.
+    fn mixed<'n>(&'n self, x: &Tensor, experts: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let softmax = |[x]: [&Tensor; 1]| Ok(x.f_linear(&self.weight, None::<&Tensor>)?.f_softmax(1, Kind::Float)?);
+        let shares = calls.layer(self.layer, [x], softmax)?;
+        let mix = |[shares, experts]: [&Tensor; 2]| Ok(shares.f_unsqueeze(1)?.f_bmm(experts)?.f_squeeze_dim(1)?);
+        calls.part([&shares, experts], mix)
+    }
 }

@@ -9,7 +9,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::dropout::Dropout;
+use super::layer_calls::LayerCalls;
 use super::mlp::{Linear, Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
@@ -36,18 +36,18 @@ impl WideDeep {
     }
 
     /// `[batch, numeric]` and `[batch, ΣD]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let vectors = embeddings.f_index_select(1, &self.rest)?;
-        let deep = self.deep.forward(&Tensor::f_cat(&[numeric, &vectors], 1)?, dropout)?;
+        let deep = self.deep.forward(&Tensor::f_cat(&[numeric, &vectors], 1)?, calls)?;
         let ids = embeddings.f_index_select(1, &self.first)?.f_sum_dim_intlist(1_i64, true, Kind::Float)?;
         let logit = deep.f_add(&ids)?;
         match &self.wide {
-            Some(wide) => Ok(logit.f_add(&wide.forward(numeric)?)?),
+            Some(wide) => Ok(logit.f_add(&wide.forward(numeric, calls)?)?),
             None => Ok(logit),
         }
     }

@@ -16,8 +16,9 @@
 
 use tch::Tensor;
 
-use super::dropout::Dropout;
-use super::mlp::{Mlp, Norm, Weights, widths};
+use super::hidden::Norm;
+use super::layer_calls::{LayerCalls, LayerNumber};
+use super::mlp::{Mlp, Weights, widths};
 use super::{InputShape, ModelError, int};
 
 /// Settings of the network.
@@ -44,6 +45,9 @@ pub(super) struct Wukong {
 /// One layer of the interaction stack.
 #[derive(Debug)]
 struct InteractionLayer {
+    /// The numbers of two layers: Y and the first norm, and all that follows the MLP.
+    projected: LayerNumber,
+    compressed: LayerNumber,
     /// Yᵀ, `[rank, n]`.
     projection: Tensor,
     fm_norm: Norm,
@@ -74,21 +78,21 @@ impl Wukong {
     }
 
     /// `[batch, numeric]` and `[batch, F·D]` to `[batch, 1]`.
-    pub(super) fn forward(
-        &self,
+    pub(super) fn forward<'n>(
+        &'n self,
         numeric: &Tensor,
         embeddings: &Tensor,
-        dropout: Option<&mut Dropout>,
+        calls: &mut LayerCalls<'n>,
     ) -> Result<Tensor, ModelError> {
         let mut vectors = embeddings.f_reshape([numeric.size()[0], int(self.features), int(self.dim)])?;
         if let Some(bottom) = &self.bottom {
-            let dense = bottom.forward(numeric, None)?.f_unsqueeze(1)?;
+            let dense = bottom.forward_keeping(numeric, calls)?.f_unsqueeze(1)?;
             vectors = Tensor::f_cat(&[dense, vectors], 1)?;
         }
         for layer in &self.layers {
-            vectors = layer.forward(&vectors)?;
+            vectors = layer.forward(&vectors, calls)?;
         }
-        self.top.forward(&vectors.f_flatten(1, 2)?, dropout)
+        self.top.forward(&vectors.f_flatten(1, 2)?, calls)
     }
 }
 
@@ -103,7 +107,10 @@ impl InteractionLayer {
     ) -> Result<Self, ModelError> {
         let (given, products) = (form.fmb + form.lcb, vectors * form.rank);
         let fm_widths = [widths(form.fmb_hidden)?, vec![form.fmb * dim]].concat();
+        let layer = |weights: &Weights, stack: &str| weights.layer_of(&format!("{stack}.{index}.weight"));
         Ok(Self {
+            projected: layer(weights, "fmb_projection"),
+            compressed: layer(weights, "lcb"),
             projection: weights.matrix("fmb_projection", index, vectors, form.rank)?,
             fm_norm: weights.norm("fmb_norm", index, products)?,
             fm_mlp: Mlp::linear_last(&format!("fmb_{index}"), products, &fm_widths, weights)?,
@@ -116,19 +123,41 @@ impl InteractionLayer {
     }
 
     /// `[batch, n, D]` to `[batch, fmb + lcb, D]`.
-    fn forward(&self, x: &Tensor) -> Result<Tensor, ModelError> {
-        let columns = x.f_transpose(1, 2)?;
-        // (W·X)ᵀ = Xᵀ·Wᵀ.
-        let compressed = |matrix: &Tensor| columns.f_linear(matrix, None::<&Tensor>)?.f_transpose(1, 2);
+    fn forward<'n>(&'n self, x: &Tensor, calls: &mut LayerCalls<'n>) -> Result<Tensor, ModelError> {
+        let columns = calls.part([x], |[x]| Ok(x.f_transpose(1, 2)?))?;
+        let products = calls.layer(self.projected, [x, &columns], |[x, columns]| self.products(x, columns))?;
+        let interactions = self.fm_mlp.forward_keeping(&products, calls)?;
+        match &self.residual {
+            Some(matrix) => calls.layer(self.compressed, [&interactions, &columns], |[interactions, columns]| {
+                self.compress(interactions, columns, |columns| compressed(columns, matrix))
+            }),
+            None => calls.layer(self.compressed, [x, &interactions, &columns], |[x, interactions, columns]| {
+                self.compress(interactions, columns, |_| Ok(x.shallow_clone()))
+            }),
+        }
+    }
+
+    /// The normalised X·Xᵀ·Y, from X and Xᵀ: `[batch, n·rank]`.
+    fn products(&self, x: &Tensor, columns: &Tensor) -> Result<Tensor, ModelError> {
         // X·(Xᵀ·Y): never the n × n products.
         let products = x.f_bmm(&columns.f_linear(&self.projection, None::<&Tensor>)?)?.f_flatten(1, 2)?;
-        let interactions = self.fm_mlp.forward(&self.fm_norm.forward(&products)?, None)?;
-        let interactions = interactions.f_reshape([x.size()[0], int(self.fmb), int(self.dim)])?;
-        let both = Tensor::f_cat(&[interactions, compressed(&self.compress)?], 1)?;
-        let residual = match &self.residual {
-            Some(matrix) => compressed(matrix)?,
-            None => x.shallow_clone(),
-        };
-        self.norm.forward(&both.f_add(&residual)?)
+        self.fm_norm.forward(&products)
     }
+
+    /// The vectors of both blocks with what is added to them, normalised.
+    fn compress(
+        &self,
+        interactions: &Tensor,
+        columns: &Tensor,
+        residual: impl FnOnce(&Tensor) -> Result<Tensor, ModelError>,
+    ) -> Result<Tensor, ModelError> {
+        let interactions = interactions.f_reshape([-1, int(self.fmb), int(self.dim)])?;
+        let both = Tensor::f_cat(&[interactions, compressed(columns, &self.compress)?], 1)?;
+        self.norm.forward(&both.f_add(&residual(columns)?)?)
+    }
+}
+
+/// W·X from Xᵀ: (W·X)ᵀ = Xᵀ·Wᵀ.
+fn compressed(columns: &Tensor, matrix: &Tensor) -> Result<Tensor, ModelError> {
+    Ok(columns.f_linear(matrix, None::<&Tensor>)?.f_transpose(1, 2)?)
 }

@@ -17,6 +17,7 @@ mod resume;
 mod sorted;
 mod start_model;
 mod streamed;
+mod streamed_autograd;
 mod tally;
 mod watched;
 mod workers;

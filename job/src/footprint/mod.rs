@@ -2,6 +2,7 @@
 //!
 //! The sums follow what the dense worker allocates. `scripts/memory_peaks.py` compares them with the peak of real runs.
 
+mod by_layer;
 mod rows;
 mod streamed;
 
@@ -90,12 +91,17 @@ impl Job {
     }
 
     /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.
-    fn is_by_autograd(&self) -> bool {
+    #[must_use]
+    pub fn is_by_autograd(&self) -> bool {
         let has_other_layers = self.mlp != Mlp::default() || self.features.numeric_embedding.is_some();
-        let is_other_network = matches!(
-            self.model,
-            Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::FinalMlp { gate: Some(_), .. }
-        );
+        let is_other_network = match &self.model {
+            Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::FinalMlp { gate: Some(_), .. } => {
+                true
+            }
+            // Experts without layers.
+            Model::Mmoe { layers, .. } | Model::Ple { layers, .. } => layers.hidden.is_empty(),
+            _ => false,
+        };
         let is_other_place = self.train.device == Device::Cuda || self.train.precision == Precision::F16;
         has_other_layers || is_other_network || is_other_place
     }
@@ -130,7 +136,12 @@ fn weights(layout: &DenseLayout) -> impl Iterator<Item = &DenseTensor> {
 
 /// Of each layer, for one sample.
 fn outputs(layout: &DenseLayout) -> impl Iterator<Item = u64> {
-    weights(layout).map(|tensor| tensor.outputs.size * tensor.uses)
+    weights(layout).map(outputs_of)
+}
+
+/// Of a layer, for one sample.
+fn outputs_of(weight: &DenseTensor) -> u64 {
+    weight.outputs.size * weight.uses
 }
 
 fn largest(of: impl Iterator<Item = u64>) -> u64 {

@@ -74,11 +74,15 @@ impl Job {
 
     fn recomputes_with(&self, threads: usize) -> bool {
         let needed = || self.streamed_footprint_keeping(threads, KeptOutputs::All).map_or(0, |all| all.worker());
-        self.train.memory.is_some_and(|memory| needed() > memory)
+        !self.is_by_autograd() && self.train.memory.is_some_and(|memory| needed() > memory)
     }
 
     fn streamed_footprint_keeping(&self, threads: usize, outputs: KeptOutputs) -> Option<StreamedFootprint> {
-        let (layout, threads) = (self.dense_layout()?, threads.max(1) as u64);
+        let layout = self.dense_layout()?;
+        if self.is_by_autograd() {
+            return self.streamed_footprint_by_layer(&layout);
+        }
+        let threads = threads.max(1) as u64;
         let shape = |tensor: &DenseTensor| [tensor.outputs.size, tensor.inputs.size];
         let matrices = self.worker_matrices(threads as usize).unwrap_or_else(|| weights(&layout).map(shape).collect());
         let sizes: Vec<u64> = matrices.iter().map(|[outputs, inputs]| outputs * inputs).collect();
@@ -96,6 +100,22 @@ impl Job {
             messages: WORKER_COPIES * under_way,
             kept: (threads - 1) * kept,
             server_messages: SERVER_COPIES * under_way,
+            store: VALUE * store * layout.parameters(),
+        })
+    }
+
+    /// Where autograd makes the step, on all threads together. It makes the gradient of a layer before that is copied for its push.
+    fn streamed_footprint_by_layer(&self, layout: &DenseLayout) -> Option<StreamedFootprint> {
+        let sizes: Vec<u64> = self.dense_layers()?.iter().map(|layer| layer.weights() as u64).collect();
+        let largest_layer = VALUE * largest(sizes.iter().copied());
+        let pairs = sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied());
+        let store = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
+        Some(StreamedFootprint {
+            layers: 2 * VALUE * largest(pairs) + largest_layer,
+            activations: VALUE * self.train.batch_size as u64 * self.values_by_layer(layout),
+            messages: WORKER_COPIES * largest_layer.min(UNDER_WAY),
+            kept: 0,
+            server_messages: SERVER_COPIES * largest_layer.min(UNDER_WAY),
             store: VALUE * store * layout.parameters(),
         })
     }
@@ -208,6 +228,18 @@ mod tests {
         // Of nine outputs the third, the sixth and the last, and memory for two.
         assert_eq!(kept.activations - fewer.activations, 4 * ROWS * (8 * 64 + 1 - (2 * 64 + 1 + 2 * 64)));
         assert_eq!((fewer.layers, fewer.store), (kept.layers, kept.store));
+    }
+
+    /// Autograd's step has one share of the batch, and keeps all outputs.
+    #[test]
+    fn a_step_by_autograd_holds_two_layers_and_a_gradient() {
+        let text = "[mlp]\nactivation = 'gelu'\n[train]\nweights = 'streamed'\nbatch_size = 100\n";
+        let [one, two] = [1, 2].map(|threads| of(&format!("{text}threads = {threads}\n")));
+        let sizes = [429 * 64 + 64, 64 * 32 + 32];
+        assert_eq!(one.layers, 4 * (2 * (sizes[0] + sizes[1]) + sizes[0]));
+        assert_eq!((one.store, one), (12 * (sizes[0] + sizes[1] + 33), two));
+        assert_eq!(one.activations % (4 * 100), 0);
+        assert!(!job(CRITEO, &format!("{FFNN}{text}memory = '64KiB'\n")).recomputes());
     }
 
     #[test]

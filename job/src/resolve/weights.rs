@@ -52,7 +52,7 @@ impl Resolver<'_> {
                 "the parts of layers are exchanged between processors",
             ),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),
-            ("model", job.dense_layers().is_none(), "the layers of this network cannot be streamed one by one"),
+            ("model", job.dense_layers().is_none(), "nobody knows the layers of a module of your own"),
         ];
         for (key, _, message) in reasons.into_iter().filter(|(_, is_so, _)| *is_so) {
             let help = "set train.weights = \"resident\", or change this key; docs/how-to/stream-weights.md says which networks stream";
@@ -91,14 +91,23 @@ mod tests {
 
     #[test]
     fn what_cannot_be_streamed_is_refused_by_its_key() {
+        let module =
+            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true", "ab".repeat(32));
         for (text, expected) in [
             ("mode = 'async'", "mode \"async\" keeps the weights in another form"),
             ("precision = 'bf16'", "layers with streamed weights compute in f32"),
             ("ema = 0.9", "the servers keep no average of streamed weights"),
-            ("[mlp]\nnorm = 'layer'", "the layers of this network cannot be streamed one by one"),
-            ("[model]\nkind = 'wukong'", "the layers of this network cannot be streamed one by one"),
+            (&module, "nobody knows the layers of a module of your own"),
         ] {
             assert_eq!(problems(CRITEO, &format!("[train]\nweights = 'streamed'\n{text}\n")), [expected], "{text}");
+        }
+    }
+
+    #[test]
+    fn every_network_of_ours_can_be_streamed() {
+        for text in ["[mlp]\nnorm = 'batch'\n", "[model]\nkind = 'wukong'\n", "[features]\nnumeric_embedding = {}\n"] {
+            let streamed = job(CRITEO, &format!("[train]\nweights = 'streamed'\n{text}"));
+            assert_eq!(streamed.train.weights, WeightStore::Streamed, "{text}");
         }
     }
 

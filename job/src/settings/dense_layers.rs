@@ -1,12 +1,13 @@
 //! The layers of a dense network whose weights are streamed, from the job alone: what a server must know to hold them.
 //!
-//! A layer is a matrix with its bias, or a matrix alone: the tensors whose names differ in the last part. They are used together.
+//! A layer is a matrix with its bias, or a matrix alone: the tensors whose names differ in the last part. Small tensors that are only
+//! used together are one layer as well, such as those of an activation unit. A step has the tensors of one layer at a time.
 //! A tensor is divided into tiles, contiguous blocks of its values, each a row of the tensor's table.
 
 use zagros_table::Initializer;
 
 use super::layout::FirstValues;
-use super::{DenseSegment, Job, Mlp, Model};
+use super::{DenseSegment, Job};
 
 /// The most weights of a tile, 256 KiB: large enough that a row's own costs vanish, and small enough that the tiles of a layer
 /// spread over servers. A row has at most 2¹⁶ weights.
@@ -97,17 +98,12 @@ impl DenseSegment {
 
 impl Job {
     /// The layers of the dense network in the order of its weights, with the tables that they have where weights are streamed;
-    /// `None` for a network whose layers cannot be: it has sequences, norms, embedded numbers or gates, or is a user's module.
+    /// `None` for a user's module, whose layers nobody knows.
     #[must_use]
     pub fn dense_layers(&self) -> Option<Vec<StreamedLayer>> {
-        let has_plain_layers = self.mlp == Mlp::default() && self.features.numeric_embedding.is_none();
-        let has_sequences = self.features.categorical.iter().any(|feature| feature.values.sequence().is_some());
-        if !has_plain_layers || has_sequences || !self.model.has_separate_layers() {
-            return None;
-        }
         let mut layers: Vec<StreamedLayer> = Vec::new();
         for (index, segment) in self.dense_segments()?.into_iter().enumerate() {
-            let name = segment.tensor.name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
+            let name = segment.tensor.layer.clone();
             let (table, tiles) = ((self.tables.len() + index) as u32, DenseTiles::of(&segment.tensor.shape));
             let tensor = StreamedTensor { segment, table, tiles };
             match layers.last_mut().filter(|last| last.name == name) {
@@ -119,36 +115,10 @@ impl Job {
     }
 }
 
-impl Model {
-    /// Whether the dense worker makes a step of it layer by layer.
-    fn has_separate_layers(&self) -> bool {
-        match self {
-            Self::Dlrm { .. }
-            | Self::Ffnn { .. }
-            | Self::Dcnv2 { .. }
-            | Self::DeepFm { .. }
-            | Self::WideDeep { .. }
-            | Self::FinalMlp { gate: None, .. }
-            | Self::SharedBottom { .. }
-            | Self::Mmoe { .. }
-            | Self::Ple { .. } => true,
-            Self::FinalMlp { gate: Some(_), .. }
-            | Self::Wukong { .. }
-            | Self::Din { .. }
-            | Self::Bst { .. }
-            | Self::TorchScript { .. } => false,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, job};
-
-    fn layers(text: &str) -> Option<Vec<StreamedLayer>> {
-        job(CRITEO, text).dense_layers()
-    }
 
     #[test]
     fn a_layer_has_its_tensors_and_each_a_table_behind_those_of_the_features() {
@@ -166,15 +136,25 @@ mod tests {
     }
 
     #[test]
-    fn networks_whose_layers_are_not_used_one_by_one_have_no_list() {
-        for text in [
-            "[model]\nkind = 'wukong'\n",
-            "[mlp]\nnorm = 'layer'\n",
-            "[model]\nkind = 'finalmlp'\ngate = {}\n",
-            "[features]\nnumeric_embedding = { dim = 4 }\n",
-        ] {
-            assert_eq!(layers(text), None, "{text}");
-        }
+    fn small_tensors_that_are_used_together_are_one_layer() {
+        let names = |text: &str| {
+            let layers = job(CRITEO, text).dense_layers().unwrap();
+            layers.into_iter().map(|layer| layer.name).collect::<Vec<_>>()
+        };
+        let wukong = "[model]\nkind = 'wukong'\nlayers = 1\nfmb_hidden = [8]\nbottom = []\ntop = []\n";
+        let expected = ["bottom.0", "fmb_projection.0", "fmb_0.0", "fmb_0.1", "lcb.0", "top.0"];
+        assert_eq!(names(wukong), expected);
+        let norms = "[model]\nkind = 'ffnn'\nhidden = [8, 4]\n[mlp]\nnorm = 'layer'\n";
+        assert_eq!(names(norms), ["layers.0", "layers.1", "layers.2", "layers_norm.0", "layers_norm.1"]);
+        let embedded = "[model]\nkind = 'ffnn'\nhidden = []\n[features]\nnumeric_embedding = { dim = 4 }\n";
+        assert_eq!(names(embedded), ["numeric_embedding", "layers.0"]);
+    }
+
+    #[test]
+    fn a_module_of_the_users_has_no_layers() {
+        let module =
+            format!("[model]\nkind = 'torchscript'\nfile = 'net.pt'\nsha256 = '{}'\ntrust = true\n", "ab".repeat(32));
+        assert_eq!(job(CRITEO, &module).dense_layers(), None);
     }
 
     #[test]

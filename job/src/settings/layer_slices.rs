@@ -8,7 +8,7 @@
 //! A slice is a layer of its own for the worker, which holds two slices at a time. At the servers nothing changes: slices end between
 //! tiles.
 
-use super::{DenseTiles, Job, Mlp, Model, StreamedLayer, StreamedTensor};
+use super::{DenseTiles, Job, StreamedLayer, StreamedTensor};
 
 /// Bytes of a weight.
 const VALUE: u64 = size_of::<f32>() as u64;
@@ -17,7 +17,7 @@ const VALUE: u64 = size_of::<f32>() as u64;
 const UNCUT: [&str; 5] = ["cross", "cross_up", "first_order", "wide", "fusion_first"];
 
 impl Job {
-    /// [`Self::streamed_layers`], of which each that is too large for `train.memory` is cut. The last slice of a layer has its bias. All
+    /// [`Self::streamed_layers`], of which each that is too large for `train.memory` is cut, unless autograd makes the step. The last slice of a layer has its bias. All
     /// slices have the layer's name.
     #[must_use]
     pub fn worker_layers(&self) -> Vec<StreamedLayer> {
@@ -36,7 +36,7 @@ impl Job {
     }
 
     fn cut(&self, layers: Vec<StreamedLayer>, threads: usize) -> Vec<StreamedLayer> {
-        let most = self.most_of_slice(threads).filter(|_| self.mlp_layers_are_cut());
+        let most = self.most_of_slice(threads).filter(|_| !self.is_by_autograd());
         let Some(most) = most else { return layers };
         layers.into_iter().flat_map(|layer| layer.slices(most)).collect()
     }
@@ -46,17 +46,6 @@ impl Job {
     fn most_of_slice(&self, threads: usize) -> Option<u64> {
         let held = 2 + 3 * threads.max(1) as u64;
         self.train.memory.map(|memory| memory / (2 * held * VALUE))
-    }
-
-    /// Whether the worker's own step uses the layers of MLPs, and can use slices of them.
-    fn mlp_layers_are_cut(&self) -> bool {
-        let has_plain_layers = self.mlp == Mlp::default() && self.features.numeric_embedding.is_none();
-        let has_gates = matches!(self.model, Model::FinalMlp { gate: Some(_), .. });
-        let has_own_step = !matches!(
-            self.model,
-            Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::TorchScript { .. }
-        );
-        has_plain_layers && has_own_step && !has_gates
     }
 }
 

@@ -71,6 +71,8 @@ pub struct DenseTensor {
     pub first: FirstValues,
     /// How many vectors of a sample are multiplied with it.
     pub uses: u64,
+    /// The name of its layer, whose tensors are used together: its own name without the last part, or that of a group of layers.
+    pub layer: String,
 }
 
 impl DenseTensor {
@@ -120,12 +122,14 @@ pub(super) struct LayoutBuilder {
     layout: DenseLayout,
     mlp: Mlp,
     uses: u64,
+    /// The name of the layer, where the next tensors are one.
+    layer: Option<String>,
 }
 
 impl LayoutBuilder {
     /// `mlp` is what follows hidden layers.
     pub(super) fn new(mlp: Mlp) -> Self {
-        Self { layout: DenseLayout::default(), mlp, uses: 1 }
+        Self { layout: DenseLayout::default(), mlp, uses: 1, layer: None }
     }
 
     pub(super) fn finish(self) -> DenseLayout {
@@ -145,6 +149,14 @@ impl LayoutBuilder {
         let before = std::mem::replace(&mut self.uses, uses);
         let made = make(self);
         self.uses = before;
+        made
+    }
+
+    /// Tensors that are used together, as a layer of this name.
+    pub(super) fn one_layer<T>(&mut self, name: String, make: impl FnOnce(&mut Self) -> T) -> T {
+        self.layer = Some(name);
+        let made = make(self);
+        self.layer = None;
         made
     }
 
@@ -207,7 +219,9 @@ impl LayoutBuilder {
 
     fn tensor(&mut self, name: String, shape: Vec<u64>, role: TensorRole, of: (Extent, Extent), first: FirstValues) {
         let (inputs, outputs) = of;
-        self.layout.tensors.push(DenseTensor { name, shape, role, inputs, outputs, first, uses: self.uses });
+        let own = || name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
+        let layer = self.layer.clone().unwrap_or_else(own);
+        self.layout.tensors.push(DenseTensor { name, shape, role, inputs, outputs, first, uses: self.uses, layer });
     }
 }
 
@@ -242,6 +256,18 @@ mod tests {
         let layout = builder.finish();
         assert_eq!(layout.parameters(), (4 * 8 + 8) + (8 + 1) + 2 * 8 + 8 + (4 * 2 + 2));
         assert_eq!(layout.tensors[5].first, FirstValues::Constant(0.0));
+    }
+
+    #[test]
+    fn tensors_that_are_used_together_are_one_layer() {
+        let mut builder = LayoutBuilder::new(Mlp::default());
+        builder.one_layer("unit".to_owned(), |builder| {
+            builder.mlp("unit", Extent::fixed(4), &[Extent::fixed(2)], None);
+            builder.slopes("slopes", 0, Extent::fixed(2), 0.25);
+        });
+        builder.linear("top", 0, Extent::fixed(4), Extent::fixed(1));
+        let layers: Vec<String> = builder.finish().tensors.into_iter().map(|tensor| tensor.layer).collect();
+        assert_eq!(layers, ["unit", "unit", "unit", "top.0", "top.0"]);
     }
 
     #[test]

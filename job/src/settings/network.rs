@@ -241,17 +241,21 @@ fn wukong(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
     let mut vectors = Extent::fixed(shape.dims.len() as u64 + u64::from(shape.numeric > 0));
     for index in 0..*layers {
         let products = vectors.times(rank);
-        layout.each_of(dim, |layout| layout.matrix("fmb_projection", index, vectors, Extent::fixed(rank)));
-        layout.products(products.size * dim);
-        layout.norm("fmb_norm", index, products);
-        layout.mlp(&format!("fmb_{index}"), products, &wide(fmb_hidden), Some(machine.times(dim)));
-        layout.each_of(dim, |layout| {
-            layout.matrix("lcb", index, vectors, compressed);
-            if given.size != vectors.size {
-                layout.matrix("residual", index, vectors, given);
-            }
+        layout.one_layer(format!("fmb_projection.{index}"), |layout| {
+            layout.each_of(dim, |layout| layout.matrix("fmb_projection", index, vectors, Extent::fixed(rank)));
+            layout.norm("fmb_norm", index, products);
         });
-        layout.norm("norm", index, Extent::fixed(dim));
+        layout.products(products.size * dim);
+        layout.mlp(&format!("fmb_{index}"), products, &wide(fmb_hidden), Some(machine.times(dim)));
+        layout.one_layer(format!("lcb.{index}"), |layout| {
+            layout.each_of(dim, |layout| {
+                layout.matrix("lcb", index, vectors, compressed);
+                if given.size != vectors.size {
+                    layout.matrix("residual", index, vectors, given);
+                }
+            });
+            layout.norm("norm", index, Extent::fixed(dim));
+        });
         vectors = given;
     }
     logit(layout, "top", vectors.times(dim), top, shape);
@@ -319,23 +323,25 @@ fn ple(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
 /// The activation units of a DIN.
 fn activation_units(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
     let Model::Din { attention_hidden, activation, .. } = model else { return };
+    let slopes = match activation {
+        AttentionActivation::Prelu => Some(("slopes", 0.25)),
+        AttentionActivation::Dice => Some(("dice", 0.0)),
+        AttentionActivation::Sigmoid | AttentionActivation::Relu => None,
+    };
     for (index, pair) in shape.sequences.iter().enumerate() {
         let (name, widths) = (format!("attention_{index}"), fixed(attention_hidden));
         let unit = |layout: &mut LayoutBuilder| {
             layout.mlp(&name, Extent::fixed(4 * pair.dim), &widths, Some(Extent::fixed(1)));
         };
-        layout.each_of(pair.length, |layout| layout.plain(unit));
-        layout.products(2 * pair.length * pair.dim);
-        let slopes = match activation {
-            AttentionActivation::Prelu => Some(("slopes", 0.25)),
-            AttentionActivation::Dice => Some(("dice", 0.0)),
-            AttentionActivation::Sigmoid | AttentionActivation::Relu => None,
-        };
-        if let Some((stack, first)) = slopes {
+        layout.one_layer(name.clone(), |layout| {
+            layout.each_of(pair.length, |layout| layout.plain(unit));
             for (layer, width) in widths.iter().enumerate() {
-                layout.slopes(&format!("{stack}_{index}"), layer, *width, first);
+                if let Some((stack, first)) = slopes {
+                    layout.slopes(&format!("{stack}_{index}"), layer, *width, first);
+                }
             }
-        }
+        });
+        layout.products(2 * pair.length * pair.dim);
     }
 }
 
@@ -348,7 +354,7 @@ fn transformers(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
         let first = FirstValues::Uniform(0.01);
         layout.fixed(&format!("positions_{index}.weight"), &[positions, pair.dim], TensorRole::Scale, first);
         for layer in 0..*layers {
-            layout.each_of(positions, |layout| {
+            let block = |layout: &mut LayoutBuilder| {
                 for name in ["query", "key", "value", "mix"] {
                     layout.matrix(&format!("{name}_{index}"), layer, dim, dim);
                 }
@@ -356,7 +362,8 @@ fn transformers(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
                 let hidden = [Extent::fixed(*ffn as u64)];
                 layout.plain(|layout| layout.mlp(&format!("ffn_{index}_{layer}"), dim, &hidden, Some(dim)));
                 layout.norm(&format!("ffn_norm_{index}"), layer, dim);
-            });
+            };
+            layout.one_layer(format!("query_{index}.{layer}"), |layout| layout.each_of(positions, block));
             // Queries with keys, and their shares with values.
             layout.products(2 * positions * positions * pair.dim);
         }

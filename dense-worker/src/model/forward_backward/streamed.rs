@@ -10,6 +10,7 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::blocks::Blocks;
 use super::layer::Parts;
+use super::streamed_exchange::StreamedExchange;
 use super::threads::{most_samples, share_sizes};
 use super::window::LayerWindow;
 use super::{BatchShare, ChunkProgress, ForwardBackward, Purpose};
@@ -25,10 +26,6 @@ pub(in crate::model) struct StreamedThreads {
     threads: Vec<StreamedThread>,
     /// The most samples of a thread, a multiple of [`BLOCK`].
     rows: usize,
-    /// Factor of this worker's gradients in the sum of all workers.
-    share: f32,
-    /// The sum of the squares of the last step's gradients, where they wait for a commit.
-    squares: f64,
 }
 
 #[derive(Debug)]
@@ -64,7 +61,7 @@ impl StreamedThreads {
             let Some(step) = ForwardBackward::of(network, shape, &mut parts)? else { return Ok(None) };
             made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: Dropout::new(0.0, 0, 0) });
         }
-        let mut all = Self { window: Arc::clone(window), threads: made, rows, share: 1.0, squares: 0.0 };
+        let mut all = Self { window: Arc::clone(window), threads: made, rows };
         window.learn(|| all.traverse_one(shape, losses))?;
         Ok(Some(all))
     }
@@ -93,11 +90,6 @@ impl StreamedThreads {
         Ok(())
     }
 
-    /// Sets the share that this worker's samples have in the steps from now on.
-    pub(in crate::model) fn weigh(&mut self, share: f32) {
-        self.share = share;
-    }
-
     /// Drops other units from now on. `dropout` makes each thread's.
     pub(in crate::model) fn drop_by(&mut self, dropout: impl Fn(u64) -> Dropout) {
         for (index, thread) in number_from(0, &mut self.threads) {
@@ -115,15 +107,15 @@ impl StreamedThreads {
         &mut self,
         mut batch: BatchShare<'_>,
         losses: &Losses,
-        step: u64,
+        (exchange, step): (&mut StreamedExchange, u64),
     ) -> Result<f32, ModelError> {
         let (weight, factor) = mean_over(batch.weights, batch.samples);
         let sizes = share_sizes(batch.samples, self.threads.len());
         let shares: Vec<BatchShare<'_>> = sizes.map(|size| batch.split_off(size)).collect();
-        self.window.start(Purpose::Training, (step, self.share), shares.len());
+        exchange.start_step(step, shares.len());
         let mean = MeanLoss { losses, factor };
         let sum = self.run(Traversal { purpose: Purpose::Training, blocks: Blocks::TRAINING, mean }, shares)?;
-        self.squares = self.window.store().summed()?;
+        exchange.end_step()?;
         Ok((sum / weight.max(f64::MIN_POSITIVE)) as f32)
     }
 
@@ -198,26 +190,6 @@ impl StreamedThreads {
             }
         }
         failed.map_or(Ok(sum), Err)
-    }
-
-    /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.
-    pub(in crate::model) fn squares(&self) -> f64 {
-        self.squares
-    }
-
-    /// Replaces that sum, by the one of all workers.
-    pub(in crate::model) fn replace_squares(&mut self, squares: f64) {
-        self.squares = squares;
-    }
-
-    /// Applies the gradients of a step, times the factor, where they wait for it.
-    pub(in crate::model) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
-        self.window.store().commit(step, factor)
-    }
-
-    /// Waits until all gradients have arrived where the weights are.
-    pub(in crate::model) fn settle(&self) -> Result<(), ModelError> {
-        self.window.store().settle()
     }
 }
 

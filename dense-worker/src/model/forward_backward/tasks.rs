@@ -11,7 +11,7 @@ use super::stack::{InputSlopes, Stack};
 use super::{BatchShare, ChunkProgress, ChunkStep};
 use crate::model::dropout::Dropout;
 use crate::model::mlp::Mlp;
-use crate::model::tasks::{self, Tasks};
+use crate::model::tasks::{self, Gate, Tasks};
 use crate::model::{InputShape, ModelError};
 
 #[derive(Debug)]
@@ -202,8 +202,8 @@ impl TargetInputs {
 impl ExpertLevel {
     fn new(
         (shared, own): (&[Mlp], &[Vec<Mlp>]),
-        gates: &[Tensor],
-        shared_gate: Option<&Tensor>,
+        gates: &[Gate],
+        shared_gate: Option<&Gate>,
         parts: &mut Parts<'_>,
     ) -> Result<Self, ModelError> {
         let mut stacks = |experts: &[Mlp]| {
@@ -212,8 +212,8 @@ impl ExpertLevel {
         let shared = stacks(shared)?;
         let own: Vec<Vec<Stack>> = own.iter().map(|experts| stacks(experts)).collect::<Result<_, _>>()?;
         let width = shared.iter().chain(own.iter().flatten()).next().map_or(0, Stack::width);
-        let gates = gates.iter().map(|gate| Mixture::new(gate, width, parts)).collect::<Result<_, _>>()?;
-        let shared_gate = shared_gate.map(|gate| Mixture::new(gate, width, parts)).transpose()?;
+        let gates = gates.iter().map(|gate| Mixture::new(&gate.weight, width, parts)).collect::<Result<_, _>>()?;
+        let shared_gate = shared_gate.map(|gate| Mixture::new(&gate.weight, width, parts)).transpose()?;
         Ok(Self { shared, own, gates, shared_gate })
     }
 

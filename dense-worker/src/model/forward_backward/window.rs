@@ -195,7 +195,7 @@ impl LayerWindow {
     }
 
     /// Notes the order of the uses in the traversals that `work` makes on one thread. They get weights that are anything.
-    pub(super) fn learn<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(in crate::model) fn learn<T>(&self, work: impl FnOnce() -> T) -> T {
         self.lock().is_learning = true;
         let done = work();
         self.lock().is_learning = false;

@@ -12,8 +12,10 @@ use zagros_zip::{ZipEq, number_from};
 
 use super::*;
 use crate::model::forward_backward::CHUNK;
-use crate::model::{DenseModel, GradientLimit, LayerStore, LayerValues, PendingLayer};
+use crate::model::{DenseModel, GradientLimit, LayerStore, LayerValues, PendingLayer, SequenceShape, StepOutput};
 use crate::testing::job;
+
+mod autograd;
 
 /// The tables of a server, called directly.
 #[derive(Debug)]
@@ -124,7 +126,14 @@ fn streamed(mut job: Job) -> Job {
 }
 
 fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
-    super::super::tests::samples(job, batch, seed)
+    let [numeric, mut embeddings, labels] = super::super::tests::samples(job, batch, seed);
+    let shape = InputShape::of(job);
+    for (index, sample) in embeddings.chunks_exact_mut(shape.width().max(1)).enumerate() {
+        for SequenceShape { offset, dim, sequence } in &shape.sequences {
+            sample[offset + dim * sequence.length] = (index % (sequence.length + 1)) as f32;
+        }
+    }
+    [numeric, embeddings, labels]
 }
 
 /// Steps of both, and that all they give and learn has the same bits.
@@ -140,7 +149,7 @@ fn check(job: Job, batch: usize) {
         assert!(bits(&store.all()) == bits(&weights), "before step {seed} of {:?}", job.model);
         let expected = resident.step(&numeric, &embeddings, &labels).unwrap();
         let found = far.step(&numeric, &embeddings, &labels).unwrap();
-        assert!(found == expected, "step {seed} of {:?}", job.model);
+        assert!(found == expected, "step {seed} of {:?}: {}", job.model, difference(&found, &expected));
         let scores = |model: &mut DenseModel| model.predict(&numeric, &embeddings, size).unwrap();
         for (found, expected) in scores(&mut far).iter().zip_eq(&scores(&mut resident)) {
             assert!((found - expected).abs() < 1e-5 * expected.abs().max(1.0), "{found}, not {expected}");
@@ -149,6 +158,17 @@ fn check(job: Job, batch: usize) {
     resident.copy_weights(&mut weights).unwrap();
     assert!(bits(&store.all()) == bits(&weights), "{:?}", job.model);
     assert_eq!(far.weights(), 0);
+}
+
+/// Where two steps differ.
+fn difference(found: &StepOutput, expected: &StepOutput) -> String {
+    let largest = |found: &[f32], expected: &[f32]| {
+        found.iter().zip_eq(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max)
+    };
+    let losses = (found.loss - expected.loss).abs();
+    let (logits, gradients) =
+        (largest(&found.logits, &expected.logits), largest(&found.gradients, &expected.gradients));
+    format!("loss {losses}, logits {logits}, gradients {gradients}")
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

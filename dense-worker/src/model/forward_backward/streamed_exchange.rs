@@ -1,0 +1,69 @@
+//! What a worker tells the servers of a step besides the gradients of layers, where weights are streamed.
+
+use std::sync::Arc;
+
+use super::Purpose;
+use super::window::LayerWindow;
+use crate::model::ModelError;
+
+/// A worker's part in the steps of all workers.
+#[derive(Debug)]
+pub(in crate::model) struct StreamedExchange {
+    window: Arc<LayerWindow>,
+    /// Factor of this worker's gradients in the sum of all workers.
+    share: f32,
+    /// The sum of the squares of the last step's gradients, where they wait for a commit.
+    squares: f64,
+}
+
+impl StreamedExchange {
+    pub(in crate::model) fn new(window: Arc<LayerWindow>) -> Self {
+        Self { window, share: 1.0, squares: 0.0 }
+    }
+
+    /// The layers that are here.
+    pub(in crate::model) fn window(&self) -> &Arc<LayerWindow> {
+        &self.window
+    }
+
+    /// Sets the share that this worker's samples have in the steps from now on.
+    pub(in crate::model) fn weigh(&mut self, share: f32) {
+        self.share = share;
+    }
+
+    /// Before a forward and a backward at a step, by so many threads.
+    pub(in crate::model) fn start_step(&self, step: u64, threads: usize) {
+        self.window.start(Purpose::Training, (step, self.share), threads);
+    }
+
+    /// After them: waits for the sums of all workers.
+    pub(in crate::model) fn end_step(&mut self) -> Result<(), ModelError> {
+        self.squares = self.window.store().summed()?;
+        Ok(())
+    }
+
+    /// Before a forward that scores, by so many threads.
+    pub(in crate::model) fn start_scoring(&self, threads: usize) {
+        self.window.start(Purpose::Scoring, (0, 0.0), threads);
+    }
+
+    /// The sum of the squares of the last step's gradients that this worker pushed, where they wait for a commit.
+    pub(in crate::model) fn squares(&self) -> f64 {
+        self.squares
+    }
+
+    /// Replaces that sum, by the one of all workers.
+    pub(in crate::model) fn replace_squares(&mut self, squares: f64) {
+        self.squares = squares;
+    }
+
+    /// Applies the gradients of a step, times the factor, where they wait for it.
+    pub(in crate::model) fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError> {
+        self.window.store().commit(step, factor)
+    }
+
+    /// Waits until all gradients have arrived where the weights are.
+    pub(in crate::model) fn settle(&self) -> Result<(), ModelError> {
+        self.window.store().settle()
+    }
+}
