@@ -3,24 +3,32 @@
 //! The forward keeps the output of each layer. The backward computes one layer again, with all that autograd keeps of it.
 
 use super::{largest, outputs_of};
-use crate::settings::{DenseLayout, Job, MlpNorm, TensorRole};
+use crate::settings::{DenseLayout, DenseTensor, Job, MlpNorm, Model, TensorRole};
 
-/// Copies of a layer's values while it is computed again: its outputs and their slopes, their product, and a function after the layer
-/// with its slopes.
-const OF_ONE: u64 = 5;
+/// Copies of a layer's values while it is computed again: what its functions give, their slopes, and copies in another order.
+const OF_ONE: u64 = 10;
 
 impl Job {
     /// Values that such a step has for a sample at its peak.
     pub(super) fn values_by_layer(&self, layout: &DenseLayout) -> u64 {
         let weights: Vec<_> = layout.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight).collect();
-        let layers = || weights.chunk_by(|before, after| before.layer == after.layer);
-        let kept: u64 = layers().filter_map(|layer| layer.last()).map(|last| outputs_of(last)).sum();
-        let of_one = largest(layers().map(|layer| layer.iter().map(|tensor| outputs_of(tensor)).sum()));
-        let inputs = largest(weights.iter().map(|tensor| tensor.inputs.size * tensor.uses));
+        let calls = weights.chunk_by(|before, after| before.layer == after.layer).filter_map(|layer| layer.last());
+        let given: Vec<u64> = calls.map(|last| outputs_of(last)).chain(self.values_of_interactions()).collect();
+        // Of a product of two values, which is never there, a network reads the values.
+        let is_read = |tensor: &&&DenseTensor| tensor.inputs.power < 2;
+        let inputs = largest(weights.iter().filter(is_read).map(|tensor| tensor.inputs.size * tensor.uses));
         // A norm keeps what it reads. Dropout keeps its factors and its outputs.
         let norms = u64::from(self.mlp.norm != MlpNorm::None);
         let dropped = 2 * u64::from(self.model.dropout() > 0.0);
-        (1 + norms + dropped) * kept + OF_ONE * of_one + 2 * inputs
+        let kept: u64 = given.iter().sum();
+        (1 + norms + dropped) * kept + OF_ONE * largest(given.into_iter()) + 2 * inputs
+    }
+
+    /// Of each layer of a Wukong: the vectors that it gives, and the products of its vectors, which no weight gives.
+    fn values_of_interactions(&self) -> Vec<u64> {
+        let Model::Wukong { layers, fmb, lcb, rank, .. } = &self.model else { return Vec::new() };
+        let (vectors, dim) = ((fmb + lcb) as u64, self.tables.first().map_or(0, |table| table.dim as u64));
+        (0..*layers).flat_map(|_| [vectors * dim, vectors * *rank as u64]).collect()
     }
 }
 
@@ -34,8 +42,32 @@ mod tests {
             let job = job(CRITEO, &format!("[model]\nkind = 'ffnn'\nhidden = [64, 32]\ndropout = {text}\n"));
             job.values_by_layer(&job.dense_layout().unwrap())
         };
-        assert_eq!(of("0.0"), (64 + 32 + 1) + 5 * 64 + 2 * 429);
-        assert_eq!(of("0.5"), 3 * (64 + 32 + 1) + 5 * 64 + 2 * 429);
-        assert_eq!(of("0.0\n[mlp]\nnorm = 'layer'"), 2 * (64 + 32 + 1) + 5 * 64 + 2 * 429);
+        assert_eq!(of("0.0"), (64 + 32 + 1) + 10 * 64 + 2 * 429);
+        assert_eq!(of("0.5"), 3 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
+        assert_eq!(of("0.0\n[mlp]\nnorm = 'layer'"), 2 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
+    }
+    #[test]
+    fn a_wukong_keeps_its_vectors_and_their_products() {
+        let of = |layers: u64| {
+            let sizes = "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n";
+            let job = job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"));
+            job.values_by_layer(&job.dense_layout().unwrap())
+        };
+        // 27 vectors of 16 values; of the weights the projection, the layer of the FMB and the LCB.
+        assert_eq!(of(3) - of(2), 27 * 16 + 27 * 16 + (16 * 16 + 20 * 16 + 7 * 16));
+    }
+
+    /// Each output of one stream is multiplied with each of the other, and the products are not kept.
+    #[test]
+    fn products_of_two_streams_are_not_there() {
+        let of = |gate: &str| {
+            let text =
+                format!("[model]\nkind = 'finalmlp'\nfirst = [512]\nsecond = [512]\n{gate}[train]\nthreads = 1\n");
+            let job = job(CRITEO, &format!("{text}weights = 'streamed'\nbatch_size = 256\n"));
+            job.streamed_footprint().unwrap().activations
+        };
+        for gate in ["", "gate = {}\n"] {
+            assert!(of(gate) < 4 * 256 * 20_000, "{}", of(gate));
+        }
     }
 }

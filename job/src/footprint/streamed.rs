@@ -23,6 +23,8 @@ const SERVER_COPIES: u64 = 18;
 /// `LARGEST_KEPT` go back to the system.
 const HEAP: u64 = 64 << 20;
 const LARGEST_KEPT: u64 = 32 << 20;
+/// What libtorch's autograd and its library of products keep, whatever the network.
+const AUTOGRAD: u64 = 40 << 20;
 /// Pieces as large as the largest layer that a thread frees.
 const FREED: u64 = 12;
 
@@ -114,7 +116,7 @@ impl Job {
             layers: 2 * VALUE * largest(pairs) + largest_layer,
             activations: VALUE * self.train.batch_size as u64 * self.values_by_layer(layout),
             messages: WORKER_COPIES * largest_layer.min(UNDER_WAY),
-            kept: 0,
+            kept: AUTOGRAD,
             server_messages: SERVER_COPIES * largest_layer.min(UNDER_WAY),
             store: VALUE * store * layout.parameters(),
         })
@@ -129,7 +131,9 @@ impl Job {
     /// Values that a step keeps for a sample: outputs of each layer, slopes of the last layer of each stack and of two more, and the
     /// widest input that is no layer's output, with its slopes.
     fn values_of_sample(&self, layout: &DenseLayout, kept: KeptOutputs) -> u64 {
-        let shapes: Vec<[u64; 2]> = weights(layout).map(|tensor| [tensor.inputs.size, tensor.outputs.size]).collect();
+        // The products of two streams are never there.
+        let read = weights(layout).filter(|tensor| tensor.inputs.power < 2);
+        let shapes: Vec<[u64; 2]> = read.map(|tensor| [tensor.inputs.size, tensor.outputs.size]).collect();
         let ends = || shapes.windows(2).filter(|pair| pair[1][0] != pair[0][1]);
         let inputs = shapes.first().map(|first| first[0]).into_iter().chain(ends().map(|pair| pair[1][0]));
         let last = ends().map(|pair| pair[0][1]).chain(shapes.last().map(|last| last[1]));
