@@ -211,11 +211,16 @@ mod tests {
 
     #[test]
     fn two_layers_beyond_the_memory_of_a_worker_are_refused() {
-        let with = |memory: &str| need(&[LARGE, "train.threads=1", "train.weights=streamed", memory]);
-        assert!(with("train.memory=1GiB").check(None).is_ok());
-        // Two layers of 64 MiB with their gradients, and the first one's gradient in another form.
-        let message = refused(&with("train.memory=200MiB"), None);
-        assert!(message.contains("train.memory is 200.00 MiB: 62.75 MiB too little"), "{message}");
+        let of = |memory: &str, more: &[&str]| {
+            need(&[&[LARGE, "train.threads=1", "train.weights=streamed", memory], more].concat())
+        };
+        let by_autograd = |memory: &str| of(memory, &["mlp={activation='gelu'}"]);
+        assert!(by_autograd("train.memory=1GiB").check(None).is_ok());
+        // Two layers of 64 MiB with their gradients, and one gradient more.
+        let message = refused(&by_autograd("train.memory=200MiB"), None);
+        assert!(message.contains("train.memory is 200.00 MiB: 120.08 MiB too little"), "{message}");
+        // Other layers are cut.
+        assert!(of("train.memory=200MiB", &[]).check(None).is_ok());
     }
 
     /// 26 tables, each with 2 × 2.72 / error × ln(1 / failure) bytes per server.
