@@ -135,9 +135,13 @@ EMBEDDING = [
           *quantiles("zagros_embedding_cold_call_seconds", "call", HERE, "{{call}}", [0.99])),
     lines("Rows read and written", "rowsps", "Rows asked from and written to the cold tier.",
           (f"sum by (call) (rate(zagros_embedding_cold_rows_total{{{HERE}}}{RATE}))", "{{call}}")),
-    lines("Blocks found in its cache", "percentunit", "Of the blocks that reads needed, those that were not read from files.",
-          (f'sum by (server) (zagros_embedding_cold_blocks_total{{{HERE}, found="cache"}})'
-           f" / sum by (server) (zagros_embedding_cold_blocks_total{{{HERE}}})", "server {{server}}"), top=1),
+    lines("Reads of its files a second", "iops", "Pieces of files; one piece may have several rows.",
+          (f"sum by (server) (rate(zagros_embedding_cold_reads_total{{{HERE}}}{RATE}))", "server {{server}}")),
+    lines("Write amplification", "short", "Bytes appended and moved for each byte of rows that left memory.",
+          (f'sum by (server) (rate(zagros_embedding_cold_written_bytes_total{{{HERE}, what!="row"}}{RATE}))'
+           f' / sum by (server) (rate(zagros_embedding_cold_written_bytes_total{{{HERE}, what="row"}}{RATE}))', "server {{server}}")),
+    lines("Bytes of its index", "bytes", "In memory, a part of `cluster.memory`.",
+          (f"zagros_embedding_cold_index_bytes{{{HERE}}}", "server {{server}}")),
     lines("Rows", "short", "Rows in the cold tier, about; void copies are among them.",
           (f"zagros_embedding_cold_rows{{{HERE}}}", "server {{server}}")),
     lines("Bytes", "bytes", "Size of the cold tier's files.", (f"zagros_embedding_cold_bytes{{{HERE}}}", "server {{server}}")),

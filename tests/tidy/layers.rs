@@ -177,13 +177,13 @@ fn tests_ask_no_more_features_of_a_crate_than_programs_do() {
 }
 
 #[test]
-fn rocksdb_is_named_by_the_cold_tier_and_the_journal_alone() {
+fn rocksdb_is_named_by_the_journal_alone() {
     let named: Vec<String> = members()
         .into_iter()
         .filter(|member| member.dependencies.contains("rocksdb"))
         .map(|member| member.folder)
         .collect();
-    assert_eq!(named, ["embedding-server/cold", "coordinator/journal"]);
+    assert_eq!(named, ["coordinator/journal"]);
 }
 
 #[test]

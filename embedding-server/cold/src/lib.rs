@@ -1,14 +1,12 @@
-//! Rows beyond memory: the table's cold tier on RocksDB.
+//! Rows beyond memory: the table's cold tier, a log of rows on disk.
 //!
-//! The cold tier is scratch space. It holds the rows that do not fit into one server's memory, and it is emptied when
-//! it is opened. It writes no log, because snapshots and checkpoints make rows durable. A write therefore costs one
-//! pass through a buffer in memory. Threads of RocksDB write the files in large pieces.
+//! The rows of each table are records in segment files, which are only appended to. An index in memory says where the row of
+//! each key is, so a key without a row costs no read, and one with a row costs one. The rows of a request are read together,
+//! many at a time. A thread in the background copies the rows of segments that are mostly overwritten, and deletes these.
+//!
+//! Most stores are scratch space, because snapshots and checkpoints make rows durable. Where a server has a log, the rows of
+//! its cold tier stay with it: see [`StoreContent`].
 
-mod database;
-mod keys;
-mod options;
-mod store;
-mod view;
+mod log_store;
 
-pub use options::{Compression, RocksOptions};
-pub use store::{ReadCounts, RocksStore, StoreContent};
+pub use log_store::{LogCounts, LogOptions, LogStore, ReadMethod, StoreContent};

@@ -7,10 +7,11 @@ use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Registry};
-use zagros_cold::RocksStore;
+use zagros_cold::LogStore;
 use zagros_plumbing::metrics::{register, watch_disk};
 use zagros_protocol::ServerIndex;
 use zagros_table::ColdStore;
+use zagros_zip::ZipEq;
 
 use super::ServerLabel;
 use crate::tier::{StoreCalls, WatchedStore};
@@ -33,8 +34,8 @@ impl<'a> ColdMetrics<'a> {
         (calls("read"), calls("write"))
     }
 
-    /// Registers the store's size, the hits of its cache, and the free space on the disk of its folder.
-    pub(crate) fn register(&self, store: &Arc<WatchedStore<RocksStore>>, folder: &Path) {
+    /// Registers the store's size, what it reads and writes, and the free space on the disk of its folder.
+    pub(crate) fn register(&self, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
         watch_disk(self.of.registry, &self.of.options("cold_disk", "the cold tier"), folder);
         register(self.of.registry, ColdCollector::new(&self.of, store));
     }
@@ -44,31 +45,41 @@ impl<'a> ColdMetrics<'a> {
 #[derive(Clone)]
 struct ColdCollector {
     /// Weak, so that a registry that outlives the server does not keep the store alive.
-    store: Weak<WatchedStore<RocksStore>>,
+    store: Weak<WatchedStore<LogStore>>,
     rows: IntGauge,
     bytes: IntGauge,
-    blocks: IntCounterVec,
-    /// Blocks found in the cache, and blocks read from files. Locked while the counters are updated.
-    found: Arc<Mutex<[IntCounter; 2]>>,
+    index: IntGauge,
+    reads: IntCounter,
+    written: IntCounterVec,
+    /// Bytes by kind, in the order of [`WRITTEN`]. Locked while the counters are updated.
+    kinds: Arc<Mutex<[IntCounter; 3]>>,
 }
 
+/// Kinds of bytes that are written.
+const WRITTEN: [&str; 3] = ["row", "appended", "moved"];
+
 impl ColdCollector {
-    fn new(of: &ServerLabel<'_>, store: &Arc<WatchedStore<RocksStore>>) -> prometheus::Result<Self> {
-        let rows = "Approximate number of rows in the cold tier, with void copies of rows that are in memory.";
-        let blocks = "Blocks of the cold tier that reads needed, by where they were found.";
-        let blocks = IntCounterVec::new(of.options("cold_blocks_total", blocks), &["found"])?;
-        let found = ["cache", "file"].map(|found| blocks.with_label_values(&[found]));
+    fn new(of: &ServerLabel<'_>, store: &Arc<WatchedStore<LogStore>>) -> prometheus::Result<Self> {
+        let rows = "Number of rows in the cold tier, with void copies of rows that are in memory.";
+        let index = "Bytes in memory of the cold tier's index, a part of `cluster.memory`.";
+        let reads = "Pieces of the cold tier's files that were read. One piece may have several rows.";
+        let written = "Bytes of rows written to the cold tier, of records appended for them, and of records that compaction moved. \
+                       Appended and moved bytes for each byte of rows are the write amplification.";
+        let written = IntCounterVec::new(of.options("cold_written_bytes_total", written), &["what"])?;
+        let kinds = WRITTEN.map(|what| written.with_label_values(&[what]));
         Ok(Self {
             store: Arc::downgrade(store),
             rows: IntGauge::with_opts(of.options("cold_rows", rows))?,
             bytes: IntGauge::with_opts(of.options("cold_bytes", "Bytes of the cold tier's files."))?,
-            blocks,
-            found: Arc::new(Mutex::new(found)),
+            index: IntGauge::with_opts(of.options("cold_index_bytes", index))?,
+            reads: IntCounter::with_opts(of.options("cold_reads_total", reads))?,
+            written,
+            kinds: Arc::new(Mutex::new(kinds)),
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 3] {
-        [&self.rows, &self.bytes, &self.blocks]
+    fn all(&self) -> [&dyn Collector; 5] {
+        [&self.rows, &self.bytes, &self.index, &self.reads, &self.written]
     }
 }
 
@@ -79,12 +90,17 @@ impl Collector for ColdCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(store) = self.store.upgrade() else { return Vec::new() };
-        let (size, reads) = (store.size(), store.store().reads());
+        let (size, counts) = (store.size(), store.store().counts());
         self.rows.set(size.rows as i64);
         self.bytes.set(size.bytes as i64);
-        let [cache, file] = &*self.found.lock();
-        cache.inc_by(reads.hits.saturating_sub(cache.get()));
-        file.inc_by(reads.misses.saturating_sub(file.get()));
+        self.index.set(store.store().memory() as i64);
+        let kinds = self.kinds.lock();
+        let raise = |counter: &IntCounter, to: u64| counter.inc_by(to.saturating_sub(counter.get()));
+        raise(&self.reads, counts.reads);
+        for (counter, to) in kinds.iter().zip_eq([counts.row_bytes, counts.appended_bytes, counts.moved_bytes]) {
+            raise(counter, to);
+        }
+        drop(kinds);
         self.all().into_iter().flat_map(Collector::collect).collect()
     }
 }

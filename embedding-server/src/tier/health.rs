@@ -6,6 +6,10 @@ use tracing::{error, info};
 use zagros_plumbing::metrics::{Histogram, IntCounter};
 use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 
+/// So many bytes of the store's index are beside `cluster.memory`, like the memory of the program itself. Otherwise a small limit
+/// would leave no room for rows.
+pub(crate) const INDEX_BESIDE: usize = 4 << 20;
+
 /// A cold store with a record of its last calls.
 #[derive(Debug)]
 pub(crate) struct WatchedStore<S> {
@@ -102,6 +106,10 @@ impl<S: ColdStore> ColdStore for WatchedStore<S> {
 
     fn size(&self) -> ColdSize {
         self.store.size()
+    }
+
+    fn memory(&self) -> usize {
+        self.store.memory().saturating_sub(INDEX_BESIDE)
     }
 }
 

@@ -4,21 +4,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use zagros_cold::{RocksOptions, RocksStore, StoreContent};
+use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_job::Job;
 use zagros_protocol::ServerIndex;
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::TableConfig;
 
-use super::health::WatchedStore;
+use super::health::{INDEX_BESIDE, WatchedStore};
 use crate::ServerError;
 use crate::metrics::ColdMetrics;
 
 /// The cold store of a server's tables.
-pub(crate) type ColdTier = Arc<WatchedStore<RocksStore>>;
+pub(crate) type ColdTier = Arc<WatchedStore<LogStore>>;
 
-/// Bytes of the store's buffers and cache: an eighth of the server's memory, within this range.
-const BUFFERS: std::ops::RangeInclusive<usize> = 4 << 20..=512 << 20;
+/// The smallest size of a whole segment of the store: a part of the server's memory, within this range.
+const SEGMENT: std::ops::RangeInclusive<usize> = 64 << 10..=4 << 20;
 
 /// Smallest number of bytes of rows that a save sorts and writes together.
 const LEAST_RUN: usize = 1 << 20;
@@ -26,22 +26,21 @@ const LEAST_RUN: usize = 1 << 20;
 /// The parts of a server's memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryBudget {
-    /// Bytes for rows and indexes.
+    /// Bytes for rows and indexes. The index of the rows on disk counts, too.
     pub(crate) rows: usize,
-    /// Bytes for the store's buffers and cache.
-    pub(crate) store: usize,
+    /// The most bytes of the index of the rows on disk: the first ones are beside the limit, then it takes them from the rows.
+    pub(crate) index: usize,
     /// Bytes of buffers that are kept for the next request.
     pub(crate) kept: usize,
 }
 
 impl MemoryBudget {
-    /// The memory budget of a job. The minimum of the store's buffers is added to the limit, like the memory of the
-    /// program itself. Otherwise a small limit would leave no room for rows.
+    /// The memory budget of a job. The store's buffers are beside it, like the memory of the program itself.
     pub(crate) fn of(job: &Job) -> Option<Self> {
         let all = usize::try_from(job.cluster.memory?).unwrap_or(usize::MAX);
-        let store = (all / 8).clamp(*BUFFERS.start(), *BUFFERS.end());
         let kept = all / 32;
-        Some(Self { rows: all - (store - BUFFERS.start()) - kept, store, kept })
+        let rows = all - kept;
+        Some(Self { rows, index: rows / 4 * 3 + INDEX_BESIDE, kept })
     }
 
     /// Bytes of rows that a save sorts and writes together: as much as is kept for requests. With fewer bytes, a block
@@ -64,8 +63,9 @@ pub(crate) fn open(
 ) -> Result<Option<ColdTier>, ServerError> {
     let Some(memory) = MemoryBudget::of(job).filter(|_| is_needed(job, configs)) else { return Ok(None) };
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
-    let options = RocksOptions { memory: memory.store, ..RocksOptions::default() };
-    let store = RocksStore::open_as(content, &folder(job, index), &widths, &options);
+    let segment = (memory.rows / 64).clamp(*SEGMENT.start(), *SEGMENT.end());
+    let options = LogOptions { index: memory.index, segment, ..LogOptions::default() };
+    let store = LogStore::open(content, &folder(job, index), &widths, &options);
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
     let metrics = ColdMetrics::new(registry, index);
     let (reads, writes) = metrics.calls();
@@ -93,12 +93,12 @@ mod tests {
     use crate::testing::job_with;
 
     #[test]
-    fn all_parts_are_within_the_budget_but_for_the_least_that_a_store_needs() {
+    fn all_parts_are_within_the_budget() {
         let of = |memory: &str| MemoryBudget::of(&job_with(1, &format!("memory = \"{memory}\""))).unwrap();
         for (memory, bytes) in [("64KiB", 64 << 10), ("8MiB", 8 << 20), ("1GiB", 1 << 30), ("64GiB", 64 << 30)] {
-            let MemoryBudget { rows, store, kept } = of(memory);
-            assert_eq!(rows + store + kept, bytes + (4 << 20), "{memory}");
-            assert!(rows >= bytes / 32 * 27, "{memory}: {rows} for rows");
+            let MemoryBudget { rows, index, kept } = of(memory);
+            assert_eq!(rows + kept, bytes, "{memory}");
+            assert!(rows >= bytes / 32 * 31 && index < rows + INDEX_BESIDE, "{memory}: {rows} for rows");
         }
         assert_eq!(MemoryBudget::of(&job_with(1, "")), None);
     }

@@ -21,7 +21,7 @@ fn its_rows_have_a_folder_for_as_long_as_it_lives() {
     let folder = tempfile::tempdir().unwrap();
     let rows = folder.path().join("server-0");
     let service = limited(folder.path(), &Registry::new()).unwrap();
-    assert!(service.reads_disk() && service.writes_disk() && rows.join("CURRENT").exists());
+    assert!(service.reads_disk() && service.writes_disk() && rows.join("LOCK").exists());
     drop(service);
     assert!(!rows.exists());
     assert!(!EmbeddingService::new(&job(1), ServerIndex(0), &Registry::new()).unwrap().writes_disk());
@@ -44,7 +44,8 @@ fn its_cold_tier_has_metrics_until_it_ends() {
     let text = render(&registry);
     for line in [
         r#"zagros_embedding_cold_bytes{server="0"} 0"#,
-        r#"zagros_embedding_cold_blocks_total{found="file",server="0"} 0"#,
+        r#"zagros_embedding_cold_written_bytes_total{server="0",what="moved"} 0"#,
+        r#"zagros_embedding_cold_index_bytes{server="0"} 0"#,
         r#"zagros_embedding_cold_rows_total{call="write",server="0"} 0"#,
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");

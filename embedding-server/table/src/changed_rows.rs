@@ -38,6 +38,12 @@ impl ChangedRows {
         self.removed.len() <= REMOVED.max(rows / 4)
     }
 
+    /// Rows have moved from slots to other slots. All other slots are empty.
+    pub(crate) fn move_marks(&mut self, moved: &[(u32, u32)]) {
+        let old = Self { slots: std::mem::take(&mut self.slots), removed: Vec::new() };
+        moved.iter().filter(|(from, _)| old.has(*from)).for_each(|(_, to)| self.mark(*to));
+    }
+
     /// Whether the row in a slot has changed.
     pub(crate) fn has(&self, slot: u32) -> bool {
         self.slots.get((slot / u64::BITS) as usize).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)

@@ -171,6 +171,11 @@ impl SlotIndex {
         self.len
     }
 
+    /// An empty index with memory from the same arena.
+    pub(crate) fn empty_copy(&self) -> Self {
+        Self::new(&self.arena)
+    }
+
     /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         segment_bytes(self.buckets) + self.crowd.allocation_size()

@@ -1,5 +1,7 @@
 //! One part of a table with a lock of its own: an index, and the slab with its rows.
 
+mod shrink;
+
 use std::sync::Arc;
 
 use crate::admission::stripe_filter::StripeFilter;

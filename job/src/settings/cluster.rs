@@ -65,9 +65,9 @@ pub struct Cluster {
     pub server_threads: usize,
     /// Memory that one embedding server may take for rows: a number with a unit, such as `"2GiB"` or `"500 MB"`; at least 64 KiB.
     /// Rows beyond it leave as `embedding.evict` and `embedding.victims` say. It holds rows, their index, memory that is kept
-    /// between requests, and the buffers of the cold tier (an eighth of it, 4 MiB at least and 512 MiB at most) without their
-    /// first 4 MiB. The program itself and requests in flight, some 64 MiB, come on top; so do copies of rows that change during a
-    /// save, and the sketches of `embedding.admission`. Default: no limit.
+    /// between requests, and the index of the rows on disk, some 12 bytes for each, which may take three quarters of it. The program
+    /// itself, requests in flight, the buffers of the cold tier and the first 4 MiB of its index, some 64 MiB, come on top; so do
+    /// copies of rows that change during a save, and the sketches of `embedding.admission`. Default: no limit.
     #[serde(with = "size")]
     #[schemars(with = "Option<String>", length(min = 1))]
     pub memory: Option<u64>,

@@ -49,6 +49,13 @@ impl Workload {
         })
     }
 
+    /// Some random rows once more, in the order of their cold keys.
+    pub(crate) fn again(&self, call: usize, count: usize) -> Batch {
+        let mut picked = self.pick(call + 1_000_000, count.min(self.rows));
+        picked.sort_unstable_by_key(|number| cold_key(*number as u64));
+        Batch { cold_keys: self.cold_keys(&picked), rows: self.rows(&picked) }
+    }
+
     /// All rows by number, in parts.
     pub(crate) fn in_order(&self, at_once: usize) -> impl Iterator<Item = &[u32]> {
         self.slots.chunks(at_once * self.width())

@@ -1,26 +1,30 @@
 //! The cost of a sample as the table outgrows memory: constant memory, more and more rows, the others on disk.
 //!
-//! `cargo bench -p zagros-cold --bench rows -- [--rows N,N,…] [--memory MIB] [--batches N] [--folder PATH] [--quick]`
+//! `cargo bench -p zagros-cold --bench rows -- [--rows N,N,…] [--memory MIB] [--batches N] [--folder PATH]
+//! [--store log,log-calls,rocksdb,rocksdb-lz4,rocksdb-zstd] [--quick]`
 //!
 //! One thread looks up and pushes batches of 4,096 samples with 26 ids each. Ids are Zipf-distributed over all rows. A
-//! second thread maintains the table, as in a server. Costs are those of the whole process with RocksDB's threads, per
+//! second thread maintains the table, as in a server. Costs are those of the whole process with the store's threads, per
 //! sample, and relative to the first number of rows. `--quick` uses few rows, for tests that judge no time. In every
 //! mode the ledger must be exact at the end: with SGD at learning rate 1 and gradients of 1, each row is minus the
 //! number of its pushes.
 
 mod ledger;
+#[path = "../rocks/mod.rs"]
+mod rocks;
 mod workload;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ledger::Ledger;
+use rocks::{Compression, RocksOptions, RocksStore};
 use rustix::time::{ClockId, clock_gettime};
 use workload::{SAMPLES, Zipf};
-use zagros_cold::{RocksOptions, RocksStore};
+use zagros_cold::{LogOptions, LogStore, ReadMethod, StoreContent};
 use zagros_table::{
     ColdStore, Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart, TableConfig, TableCounts,
     TableResources, TableSet,
@@ -34,6 +38,8 @@ struct Plan {
     memory: usize,
     batches: usize,
     folder: PathBuf,
+    /// The stores to measure, one after the other.
+    stores: Vec<String>,
 }
 
 /// The costs with one number of rows.
@@ -49,21 +55,27 @@ fn main() {
     let plan = plan(std::env::args().skip(1));
     let mebibytes = plan.memory >> 20;
     println!("dim {DIM}, f32, {mebibytes} MiB of rows in memory, {} batches of {SAMPLES} samples\n", plan.batches);
-    println!("                                              of a batch            µs a sample        × the first");
-    println!("      rows  in memory  on disk, MB  hit rate  rows read  brought in     wall     CPU     wall    CPU");
+    println!(
+        "                                                          of a batch            µs a sample        × the first"
+    );
+    println!(
+        "                  rows  in memory  on disk, MB  hit rate  rows read  brought in     wall     CPU     wall    CPU"
+    );
     let mut first = None;
     for rows in &plan.rows {
-        let cost = measure(&plan, *rows);
-        print(&plan, *rows, &cost, *first.get_or_insert((cost.wall, cost.cpu)));
+        for store in &plan.stores {
+            let cost = measure(&plan, *rows, store);
+            print(&plan, *rows, store, &cost, *first.get_or_insert((cost.wall, cost.cpu)));
+        }
     }
 }
 
-fn print(plan: &Plan, rows: usize, cost: &Cost, first: (f64, f64)) {
+fn print(plan: &Plan, rows: usize, store: &str, cost: &Cost, first: (f64, f64)) {
     let Cost { wall, cpu, counts, resident, on_disk } = cost;
     let hits = 100.0 * counts.hits as f64 / (counts.hits + counts.misses).max(1) as f64;
     let per_batch = |count: u64| count as f64 / plan.batches as f64;
     println!(
-        "{rows:>10} {resident:>10} {:>12.0} {hits:>8.1}% {:>10.0} {:>11.0} {wall:>8.2} {cpu:>7.2} {:>8.2} {:>6.2}",
+        "{store:<12}{rows:>10} {resident:>10} {:>12.0} {hits:>8.1}% {:>10.0} {:>11.0} {wall:>8.2} {cpu:>7.2} {:>8.2} {:>6.2}",
         *on_disk as f64 / 1e6,
         per_batch(counts.cold_reads),
         per_batch(counts.promoted),
@@ -72,13 +84,12 @@ fn print(plan: &Plan, rows: usize, cost: &Cost, first: (f64, f64)) {
     );
 }
 
-fn measure(plan: &Plan, rows: usize) -> Cost {
+fn measure(plan: &Plan, rows: usize, store: &str) -> Cost {
     let folder = tempfile::tempdir_in(&plan.folder).expect("a folder for the cold tier");
     let config = config();
-    let options = RocksOptions { memory: plan.memory / 8, ..RocksOptions::default() };
-    let store = Arc::new(RocksStore::open(folder.path(), &[config.cold_words()], &options).expect("an empty store"));
-    let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
-    let capacity = TableResources { budget: Some(plan.memory), cold: Some(cold), ..TableResources::default() };
+    let store = open(plan, store, folder.path(), config.cold_words());
+    let cold = Some(Arc::clone(&store));
+    let capacity = TableResources { budget: Some(plan.memory), cold, ..TableResources::default() };
     let tables = TableSet::new(1, &[config], capacity).expect("a table");
     let ledger = tended(&tables, || fill(&tables, rows));
     let before = counts(&tables);
@@ -87,6 +98,24 @@ fn measure(plan: &Plan, rows: usize) -> Cost {
     ledger.check(&tables);
     let resident = tables.iter().map(zagros_table::Table::rows).sum();
     Cost { wall, cpu, counts, resident, on_disk: store.size().bytes }
+}
+
+/// An empty store. RocksDB gets an eighth of the memory for its buffers, as much as the log's index takes at a tenth of the
+/// rows in memory.
+fn open(plan: &Plan, store: &str, folder: &Path, words: usize) -> Arc<dyn ColdStore> {
+    if store.starts_with("log") {
+        let reads = if store == "log-calls" { ReadMethod::Calls } else { ReadMethod::Ring };
+        let options = LogOptions { reads, ..LogOptions::default() };
+        return Arc::new(LogStore::open(StoreContent::Scratch, folder, &[words], &options).expect("an empty store"));
+    }
+    let compression = match store {
+        "rocksdb" => Compression::None,
+        "rocksdb-lz4" => Compression::Lz4,
+        "rocksdb-zstd" => Compression::Zstd,
+        other => panic!("no store {other}"),
+    };
+    let options = RocksOptions { memory: plan.memory / 8, compression, ..RocksOptions::default() };
+    Arc::new(RocksStore::open(folder, &[words], &options).expect("an empty store"))
 }
 
 /// SGD at learning rate 1 from zero. Momentum 0 gives each row as much state as Adagrad.
@@ -173,7 +202,8 @@ fn cpu_seconds() -> f64 {
 
 fn plan(arguments: impl Iterator<Item = String>) -> Plan {
     let rows = vec![1_000_000, 3_000_000, 10_000_000];
-    let mut plan = Plan { rows, memory: 256 << 20, batches: 200, folder: std::env::temp_dir() };
+    let stores = vec!["log".to_owned(), "rocksdb".to_owned()];
+    let mut plan = Plan { rows, memory: 256 << 20, batches: 200, folder: std::env::temp_dir(), stores };
     // Cargo passes `--bench`.
     let mut arguments = arguments.filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
@@ -183,6 +213,7 @@ fn plan(arguments: impl Iterator<Item = String>) -> Plan {
             "--rows" => plan.rows = value().split(',').map(|rows| rows.parse().expect("numbers of rows")).collect(),
             "--memory" => plan.memory = value().parse::<usize>().expect("a number of MiB") << 20,
             "--batches" => plan.batches = value().parse().expect("a number of batches"),
+            "--store" => plan.stores = value().split(',').map(str::to_owned).collect(),
             "--folder" => plan.folder = value().into(),
             other => panic!("no option {other}"),
         }

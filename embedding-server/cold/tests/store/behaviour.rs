@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use zagros_cold::{Compression, RocksOptions, RocksStore};
-use zagros_table::{ColdRows, ColdScan, ColdStore, MemoryColdStore};
+use tempfile::TempDir;
+use zagros_cold::{LogOptions, LogStore, ReadMethod, StoreContent};
+use zagros_table::{ColdRows, ColdScan, ColdStore, ColdView, MemoryColdStore};
 
-use crate::{WIDTHS, assert_holds, row, rows, small};
+use crate::{WIDTHS, assert_holds, row, rows, scratch, segments, small, without_ring};
 
 /// One call of a store.
 #[derive(Clone, Debug)]
@@ -17,6 +18,57 @@ enum Call {
     RemoveAll(u32),
     /// Freezes the store and keeps the view to the end of the test.
     Freeze,
+    /// Moves rows together, if the store does such a thing.
+    Compact,
+    /// Ends the store and opens it again with its rows, if they are kept.
+    Reopen,
+}
+
+/// A store under test.
+trait Tested {
+    fn store(&self) -> &dyn ColdStore;
+    fn compact(&self) {}
+    fn reopen(&mut self) {}
+}
+
+impl Tested for MemoryColdStore {
+    fn store(&self) -> &dyn ColdStore {
+        self
+    }
+}
+
+/// A store on disk, with the least segments that there are.
+struct OnDisk {
+    folder: TempDir,
+    options: LogOptions,
+    content: StoreContent,
+    store: Option<LogStore>,
+}
+
+impl OnDisk {
+    fn new(content: StoreContent, reads: ReadMethod) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = LogOptions { segment: 400, reads, ..LogOptions::default() };
+        let store = LogStore::open(content, folder.path(), &WIDTHS, &options).unwrap();
+        Self { folder, options, content, store: Some(store) }
+    }
+}
+
+impl Tested for OnDisk {
+    fn store(&self) -> &dyn ColdStore {
+        self.store.as_ref().unwrap()
+    }
+
+    fn compact(&self) {
+        self.store.as_ref().unwrap().compact().unwrap();
+    }
+
+    fn reopen(&mut self) {
+        if self.content == StoreContent::New {
+            drop(self.store.take());
+            self.store = Some(LogStore::open(StoreContent::Kept, self.folder.path(), &WIDTHS, &self.options).unwrap());
+        }
+    }
 }
 
 type Model = BTreeMap<(u32, u64), Vec<u32>>;
@@ -33,11 +85,13 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (table(), cold_keys()).prop_map(|(table, cold_keys)| Call::Remove(table, cold_keys)),
         1 => table().prop_map(Call::RemoveAll),
         1 => Just(Call::Freeze),
+        1 => Just(Call::Compact),
+        1 => Just(Call::Reopen),
     ]
 }
 
 /// Reads all rows of a table, `limit` rows at a time.
-fn scan_all(view: &mut dyn zagros_table::ColdView, table: u32, limit: usize) -> Vec<(u64, Vec<u32>)> {
+fn scan_all(view: &mut dyn ColdView, table: u32, limit: usize) -> Vec<(u64, Vec<u32>)> {
     let (mut scan, mut from) = (ColdScan::default(), Some(0));
     while let Some(start) = from {
         let before = scan.cold_keys.len();
@@ -55,9 +109,10 @@ fn of_table(model: &Model, table: u32) -> Vec<(u64, Vec<u32>)> {
 }
 
 /// Makes the calls on a store and on a map. The results must agree, also in the frozen views.
-fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
+fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[Call], limit: usize) {
     let (mut model, mut frozen) = (Model::new(), Vec::new());
     for call in calls {
+        let store = tested.store();
         match call {
             Call::Read(table, cold_keys) => {
                 let mut found = ColdRows { found: vec![true; 3], rows: vec![9; 5] };
@@ -81,9 +136,20 @@ fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
                 model.retain(|key, _| key.0 != *table);
             }
             Call::Freeze => frozen.push((store.freeze().unwrap(), model.clone())),
+            Call::Compact => tested.compact(),
+            Call::Reopen => {
+                // A store has its folder until its last view is dropped.
+                agree(std::mem::take(&mut frozen), limit);
+                tested.reopen();
+            }
         }
     }
-    frozen.push((store.freeze().unwrap(), model));
+    frozen.push((tested.store().freeze().unwrap(), model));
+    agree(frozen, limit);
+}
+
+/// Each view has the rows of its map.
+fn agree(frozen: Vec<(Box<dyn ColdView>, Model)>, limit: usize) {
     for (mut view, model) in frozen {
         for table in 0..WIDTHS.len() as u32 {
             assert_eq!(scan_all(view.as_mut(), table, limit), of_table(&model, table));
@@ -94,23 +160,32 @@ fn agrees_with_a_map(store: &dyn ColdStore, calls: &[Call], limit: usize) {
 proptest! {
     #[test]
     fn the_store_in_memory_is_a_map(calls in prop::collection::vec(call(), 1..60), limit in 1_usize..9) {
-        agrees_with_a_map(&MemoryColdStore::new(&WIDTHS), &calls, limit);
+        agrees_with_a_map(&mut MemoryColdStore::new(&WIDTHS), &calls, limit);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
+    #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
-    fn the_store_on_disk_is_a_map(calls in prop::collection::vec(call(), 1..60), limit in 1_usize..9) {
-        let folder = tempfile::tempdir().unwrap();
-        agrees_with_a_map(&RocksStore::open(folder.path(), &WIDTHS, &small()).unwrap(), &calls, limit);
+    fn a_scratch_store_is_a_map(calls in prop::collection::vec(call(), 1..120), limit in 1_usize..9) {
+        agrees_with_a_map(&mut OnDisk::new(StoreContent::Scratch, ReadMethod::Ring), &calls, limit);
+    }
+
+    #[test]
+    fn a_scratch_store_is_a_map_without_io_uring(calls in prop::collection::vec(call(), 1..120), limit in 1_usize..9) {
+        agrees_with_a_map(&mut OnDisk::new(StoreContent::Scratch, ReadMethod::Calls), &calls, limit);
+    }
+
+    #[test]
+    fn a_store_that_keeps_its_rows_is_a_map(calls in prop::collection::vec(call(), 1..160), limit in 1_usize..9) {
+        agrees_with_a_map(&mut OnDisk::new(StoreContent::New, ReadMethod::Ring), &calls, limit);
     }
 }
 
 #[test]
 fn a_scan_ends_where_its_range_does() {
     let folder = tempfile::tempdir().unwrap();
-    let store = RocksStore::open(folder.path(), &WIDTHS, &small()).unwrap();
+    let store = scratch(folder.path());
     store.write(0, &[1, 5, 9], &rows(0, &[1, 5, 9], 0)).unwrap();
     store.write(1, &[4], &rows(1, &[4], 0)).unwrap();
     let mut view = store.freeze().unwrap();
@@ -123,35 +198,102 @@ fn a_scan_ends_where_its_range_does() {
     assert_eq!(scan(0..=9, 2), (vec![1, 5], Some(9)));
     assert_eq!(scan(9..=u64::MAX, 1), (vec![9], None));
     assert_eq!(scan(10..=u64::MAX, 1), (vec![], None));
+    // It goes on where the last call ended, to another end.
+    assert_eq!(scan(0..=u64::MAX, 1), (vec![1], Some(5)));
+    assert_eq!(scan(5..=8, 1), (vec![5], None));
 }
 
-/// More rows than fit into the write buffers, so that files are written and merged during the reads.
+fn hashed(count: u64) -> Vec<u64> {
+    (0..count).map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+}
+
 #[test]
-fn rows_are_read_from_disk_with_any_compression() {
-    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+fn overwritten_rows_are_read_by_either_method_and_their_space_comes_back() {
+    for options in [small(), without_ring()] {
         let folder = tempfile::tempdir().unwrap();
-        let options = RocksOptions { compression, ..small() };
-        let store = RocksStore::open(folder.path(), &WIDTHS, &options).unwrap();
-        let cold_keys: Vec<u64> =
-            (0..20_000_u64).map(|cold_key| cold_key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
-        for version in 0..3 {
-            cold_keys
-                .chunks(5000)
-                .for_each(|cold_keys| store.write(1, cold_keys, &rows(1, cold_keys, version)).unwrap());
+        let store = LogStore::open(StoreContent::Scratch, folder.path(), &WIDTHS, &options).unwrap();
+        assert!(options.reads == ReadMethod::Ring || store.reads_by() == ReadMethod::Calls);
+        let cold_keys = hashed(20_000);
+        for version in 0..5 {
+            cold_keys.chunks(500).for_each(|part| store.write(1, part, &rows(1, part, version)).unwrap());
         }
-        assert_holds(&store, 1, &cold_keys, 2);
-        assert!(store.reads().misses > 0, "nothing was read from disk");
-        assert!(store.size().bytes > 0 && store.size().rows > 0, "{:?}", store.size());
+        store.compact().unwrap();
+        assert_holds(&store, 1, &cold_keys, 4);
+        let (size, counts) = (store.size(), store.counts());
+        let of_rows = 20_000 * (WIDTHS[1] * 4) as u64;
+        assert_eq!(size.rows, 20_000);
+        assert!(size.bytes < 5 * of_rows / 2, "{size:?} for {of_rows} bytes of rows");
+        let on_disk: u64 = segments(folder.path()).iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert!(on_disk < size.bytes + size.bytes / 10, "{on_disk} bytes in files, {size:?}");
+        assert!(
+            counts.reads > 0 && counts.row_bytes == 5 * of_rows && counts.write_amplification() < 2.5,
+            "{counts:?}"
+        );
     }
+}
+
+#[test]
+fn keys_without_a_row_cost_no_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = scratch(folder.path());
+    let (present, absent) = (hashed(2000), (0..2000).map(|number| number * 3 + 1).collect::<Vec<u64>>());
+    store.write(1, &present, &rows(1, &present, 0)).unwrap();
+    let mut found = ColdRows::default();
+    store.read(1, &absent, &mut found).unwrap();
+    assert_eq!((found.found.iter().filter(|found| **found).count(), store.counts().reads), (0, 0));
+}
+
+/// Many rows are read ahead, in the order of a scan, and each one is answered once.
+#[test]
+fn a_long_scan_reads_many_rows_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = scratch(folder.path());
+    let mut cold_keys = hashed(30_000);
+    cold_keys.sort_unstable();
+    cold_keys.chunks(250).for_each(|part| store.write(1, part, &rows(1, part, 1)).unwrap());
+    let mut view = store.freeze().unwrap();
+    cold_keys.iter().take(10_000).for_each(|key| store.write(1, &[*key], &rows(1, &[*key], 2)).unwrap());
+    store.compact().unwrap();
+    let before = store.counts().reads;
+    let found = scan_all(view.as_mut(), 1, 1000);
+    assert_eq!(found, cold_keys.iter().map(|key| (*key, row(1, *key, 1))).collect::<Vec<_>>());
+    let reads = store.counts().reads - before;
+    assert!(reads < 2000, "{reads} reads for {} rows", cold_keys.len());
+}
+
+#[test]
+fn an_index_at_its_limit_takes_no_more_rows_and_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = LogOptions { index: 1 << 20, ..small() };
+    let store = LogStore::open(StoreContent::Scratch, folder.path(), &WIDTHS, &options).unwrap();
+    let (mut held, mut error) = (Vec::new(), None);
+    for part in hashed(200_000).chunks(500) {
+        match store.write(1, part, &rows(1, part, 0)) {
+            Ok(()) => held.extend_from_slice(part),
+            Err(refused) => error = error.or(Some(refused)),
+        }
+    }
+    let error = error.unwrap();
+    assert!(
+        error.doing == "write" && error.reason.contains("MiB of memory, of 1 that it may; raise `cluster.memory`"),
+        "{error}"
+    );
+    assert!(held.len() > 40_000 && store.memory() >= 1 << 20, "{} rows", held.len());
+    assert_holds(&store, 1, &held, 0);
+    // Rows that it has can still change.
+    store.write(1, &held[..500], &rows(1, &held[..500], 1)).unwrap();
+    assert_holds(&store, 1, &held[..500], 1);
+    store.remove(1, &held[..held.len() / 2]).unwrap();
+    store.write(1, &[1], &rows(1, &[1], 0)).unwrap();
 }
 
 #[test]
 fn nothing_is_left_in_the_folder() {
     let folder = tempfile::tempdir().unwrap();
     let inside = folder.path().join("cold");
-    let store = RocksStore::open(&inside, &WIDTHS, &small()).unwrap();
+    let store = scratch(&inside);
     store.write(0, &[7], &rows(0, &[7], 0)).unwrap();
-    assert!(inside.join("CURRENT").exists());
+    assert_eq!(segments(&inside).len(), 1);
     drop(store);
     assert!(!inside.exists());
 }
@@ -159,10 +301,11 @@ fn nothing_is_left_in_the_folder() {
 #[test]
 fn a_view_outlives_its_store() {
     let folder = tempfile::tempdir().unwrap();
-    let store = RocksStore::open(folder.path(), &WIDTHS, &small()).unwrap();
+    let store = scratch(folder.path());
     store.write(0, &[7], &rows(0, &[7], 0)).unwrap();
     let mut view = store.freeze().unwrap();
     store.write(0, &[7], &rows(0, &[7], 1)).unwrap();
+    store.remove_all(0).unwrap();
     drop(store);
     assert_eq!(scan_all(view.as_mut(), 0, 10), [(7, row(0, 7, 0))]);
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use tempfile::TempDir;
-use zagros_cold::RocksStore;
+use zagros_cold::LogStore;
 use zagros_table::{ColdError, ColdStore};
 
-use crate::{WIDTHS, assert_holds, rows, small};
+use crate::{assert_holds, rows, scratch};
 
-/// RocksDB checks every few seconds whether there is space again. This is the longest wait for it.
+/// The longest wait for space.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file system for one test, which ends with the test.
@@ -44,7 +44,7 @@ impl Drop for Disk {
 }
 
 /// Writes thousands of rows until a write fails. Returns the cold keys that were acknowledged.
-fn fill(store: &RocksStore) -> (Vec<u64>, ColdError) {
+fn fill(store: &LogStore) -> (Vec<u64>, ColdError) {
     let mut held = Vec::new();
     loop {
         let cold_keys: Vec<u64> = (0..1000).map(|cold_key| held.len() as u64 + cold_key).collect();
@@ -60,7 +60,7 @@ fn a_full_disk_loses_nothing_and_is_written_again_once_there_is_space() {
     let Some(disk) = Disk::mounted(c"size=24m") else { return };
     let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![1; 16 << 20]).unwrap();
-    let store = RocksStore::open(&disk.path().join("cold"), &WIDTHS, &small()).unwrap();
+    let store = scratch(&disk.path().join("cold"));
     let (mut held, error) = fill(&store);
     assert!(error.doing == "write" && error.reason.contains("No space left on device"), "{error}");
     assert!(held.len() >= 10_000, "{} rows", held.len());

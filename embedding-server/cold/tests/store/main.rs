@@ -3,16 +3,42 @@
 mod behaviour;
 mod disk;
 mod faults;
+mod kept;
 
-use zagros_cold::RocksOptions;
-use zagros_table::{ColdRows, ColdStore};
+use std::path::Path;
+
+use zagros_cold::{LogOptions, LogStore, ReadMethod, StoreContent};
+use zagros_table::{ColdError, ColdRows, ColdStore};
 
 /// Words per row of the two tables in every test.
 pub(crate) const WIDTHS: [usize; 2] = [3, 32];
 
-/// The smallest memory of a store, so that rows reach the disk soon.
-pub(crate) fn small() -> RocksOptions {
-    RocksOptions { memory: 4 << 20, ..RocksOptions::default() }
+/// Small segments, so that there are many of them soon.
+pub(crate) fn small() -> LogOptions {
+    LogOptions { segment: 4 << 10, ..LogOptions::default() }
+}
+
+/// As [`small`], without io_uring.
+pub(crate) fn without_ring() -> LogOptions {
+    LogOptions { reads: ReadMethod::Calls, ..small() }
+}
+
+/// A store that begins empty and ends with the test.
+pub(crate) fn scratch(folder: &Path) -> LogStore {
+    open(StoreContent::Scratch, folder).unwrap()
+}
+
+pub(crate) fn open(content: StoreContent, folder: &Path) -> Result<LogStore, ColdError> {
+    LogStore::open(content, folder, &WIDTHS, &small())
+}
+
+/// The files of segments in a folder, in the order of their names.
+pub(crate) fn segments(folder: &Path) -> Vec<std::path::PathBuf> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "rows")).collect();
+    files.sort();
+    files
 }
 
 /// The row that every test writes at a cold key as version `version`.

@@ -23,6 +23,9 @@ const LINE: usize = CACHE_LINE / WORD;
 const SMALLEST: usize = 4 << 10;
 /// Largest chunk in bytes, unless one block is larger. Chunks grow with the arena up to this size.
 const LARGEST_CHUNK: usize = 64 << 20;
+/// The system gets the memory of freed blocks of at least this size.
+const RETURNED: usize = 64 << 10;
+const SMALL_PAGE: usize = 4 << 10;
 
 /// A cache line.
 #[repr(C, align(64))]
@@ -101,7 +104,9 @@ impl Arena {
         let mut state = self.state.lock();
         let start = match state.take_again(words) {
             Some(start) => {
-                self.idle.fetch_sub(words * WORD, Ordering::Relaxed);
+                if !is_returned(words) {
+                    self.idle.fetch_sub(words * WORD, Ordering::Relaxed);
+                }
                 Some(start)
             }
             None => state.split_off(words, self.pages),
@@ -110,7 +115,7 @@ impl Arena {
         start.map_or_else(|| heap(len), |start| MemoryBlock { start, len, arena: Some(Arc::clone(self)) })
     }
 
-    /// Bytes of freed blocks that wait for reuse.
+    /// Bytes of freed blocks that wait for reuse. The memory of large ones is the system's meanwhile, and does not count.
     #[must_use]
     pub fn idle(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
@@ -120,7 +125,11 @@ impl Arena {
         let words = len.next_multiple_of(LINE);
         let mut state = self.state.lock();
         state.free.entry(words).or_default().push(start);
-        self.idle.fetch_add(words * WORD, Ordering::Relaxed);
+        if is_returned(words) {
+            state.return_to_system(start, words);
+        } else {
+            self.idle.fetch_add(words * WORD, Ordering::Relaxed);
+        }
     }
 }
 
@@ -185,6 +194,22 @@ impl ArenaState {
         Some(start)
     }
 
+    /// Lets the system have the memory of a freed block until the block is taken again.
+    #[expect(unsafe_code, reason = "the content of a freed block is lost")]
+    fn return_to_system(&self, start: NonNull<u32>, words: usize) {
+        let (start, end) = (start.as_ptr() as usize, start.as_ptr() as usize + words * WORD);
+        let (first, end) = (start.next_multiple_of(SMALL_PAGE), end / SMALL_PAGE * SMALL_PAGE);
+        let is_inside =
+            |chunk: &&MmapMut| (chunk.as_ptr() as usize..chunk.as_ptr() as usize + chunk.len()).contains(&first);
+        let Some(chunk) = self.chunks.iter().find(is_inside).filter(|_| first < end) else { return };
+        let offset = first - chunk.as_ptr() as usize;
+        #[cfg(target_os = "linux")]
+        // SAFETY: nobody reads a freed block before it is taken again and filled with zeros.
+        let _ = unsafe { chunk.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, end - first) };
+        #[cfg(not(target_os = "linux"))]
+        let _ = offset;
+    }
+
     /// Takes a new block from the newest chunk.
     fn split_off(&mut self, len: usize, pages: PageSize) -> Option<NonNull<u32>> {
         if self.rest_len < len {
@@ -217,6 +242,11 @@ impl ArenaState {
         self.chunks.push(chunk);
         Some(())
     }
+}
+
+/// Whether the memory of a freed block of this length goes back to the system.
+fn is_returned(words: usize) -> bool {
+    cfg!(target_os = "linux") && words * WORD >= RETURNED
 }
 
 fn heap(len: usize) -> MemoryBlock {
@@ -278,6 +308,21 @@ mod tests {
         assert_eq!(arena.idle(), 5008 * WORD);
         assert_eq!(arena.take(5000).words().as_ptr(), start);
         assert_ne!(arena.take(6000).words().as_ptr(), start);
+    }
+
+    #[test]
+    fn a_large_freed_block_does_not_count_and_is_zero_when_it_is_taken_again() {
+        let arena = Arena::new(PageSize::Huge);
+        for len in [RETURNED / WORD, 3 * HUGE_PAGE / WORD + 16] {
+            let mut memory = arena.take(len);
+            memory.words_mut().fill(7);
+            let start = memory.words().as_ptr();
+            drop(memory);
+            assert_eq!(arena.idle(), if cfg!(target_os = "linux") { 0 } else { len * WORD });
+            let again = arena.take(len);
+            assert!(again.words().as_ptr() == start && again.words().iter().all(|word| *word == 0));
+        }
+        assert_eq!(arena.idle(), 0);
     }
 
     #[test]

@@ -171,6 +171,17 @@ impl Slab {
         &mut self.blocks[block].words_mut()[start + place]
     }
 
+    /// An empty slab for slots of the same kind.
+    pub(crate) fn empty_copy(&self) -> Self {
+        Self::new(&self.arena, self.stride, self.with_access)
+    }
+
+    /// How many slots there are without those of the last block.
+    pub(crate) fn slots_without_last_block(&self) -> usize {
+        let last = self.blocks.len().checked_sub(1).map_or(0, |block| self.slots_of(block));
+        self.end as usize - last
+    }
+
     /// Bytes of the blocks, used or not.
     pub(crate) fn bytes(&self) -> usize {
         let blocks: usize = self.blocks.iter().map(MemoryBlock::bytes).sum();

@@ -49,6 +49,11 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
 
     /// The approximate size of the store, with void copies.
     fn size(&self) -> ColdSize;
+
+    /// Bytes of the store in memory that grow with its rows, such as an index. The tables' budget counts them.
+    fn memory(&self) -> usize {
+        0
+    }
 }
 
 /// The content of a store at one instant.

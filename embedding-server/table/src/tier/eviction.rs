@@ -184,6 +184,7 @@ impl Table {
         let flushed = self.shared().log.get().map_or(Ok(()), |log| log.flush());
         let written = flushed.and_then(|()| store.write(self.number(), &buffer.cold_keys, &buffer.words));
         self.shared().note(written.as_ref().err());
+        self.shared().budget.set_beside(store.memory());
         written
     }
 }

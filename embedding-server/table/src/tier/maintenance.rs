@@ -4,7 +4,7 @@
 //! A thread of the caller does it in bounded parts. Each call takes the next stripe:
 //!
 //! ```text
-//! stripe's turn ─► apply pending gradients ─► evict rows if memory is short ─► sweep for expired and small rows
+//! stripe's turn ─► apply pending gradients ─► evict rows if memory is short, give memory back ─► sweep for expired and small rows
 //!                                                              and for stripe 0 ─► sweep the cold tier
 //! ```
 
@@ -12,6 +12,7 @@ use std::ops::AddAssign;
 
 use parking_lot::MutexGuard;
 
+use crate::config::STRIPE_FLOOR;
 use crate::stripe::Stripe;
 use crate::tier::eviction::EvictionOutcome;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
@@ -87,12 +88,32 @@ impl Table {
             return Ok(done);
         }
         self.apply_all_pending().map_err(cold_error)?;
+        done += self.shrink(&mut self.lock(stripe))?;
         done += self.free_slots(&mut self.lock(stripe))?;
         done += self.sweep(&mut self.lock(stripe))?;
         if stripe == 0 {
             done += self.sweep_cold()?;
         }
         Ok(done)
+    }
+
+    /// Gives a block of a stripe's memory back if rows have more than their budget: the index of the cold tier grows when rows
+    /// leave. Evicts the rows that have no place without this block.
+    fn shrink(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
+        let keep = stripe.rows_without_last_block();
+        if !self.shared().budget.is_exceeded() || keep < STRIPE_FLOOR || stripe.is_captured() {
+            return Ok(MaintenanceReport::default());
+        }
+        let mut report = MaintenanceReport::default();
+        if let Some(count) = stripe.rows().checked_sub(keep).filter(|count| *count > 0) {
+            report += done(count, self.evict(stripe, &mut [], 0, count, self.eviction_wait(RequestDeadline::NONE))?);
+        }
+        if stripe.rows() <= keep {
+            stripe.shrink();
+            self.charge(stripe);
+            report.scanned += keep as u64;
+        }
+        Ok(report)
     }
 
     /// Evicts some rows of a full stripe if memory is short.

@@ -53,8 +53,10 @@ pub(crate) struct SharedMemory {
 
 impl SharedMemory {
     pub(crate) fn new(capacity: TableResources) -> Self {
+        let budget = RowBudget::new(capacity.budget);
+        budget.set_beside(capacity.cold.as_ref().map_or(0, |store| store.memory()));
         Self {
-            budget: RowBudget::new(capacity.budget),
+            budget,
             copies: CopyBudget::new(capacity.budget.map(|budget| LEAST_COPIES.max(budget / COPIES_SHARE))),
             captures: Arc::default(),
             capacity,

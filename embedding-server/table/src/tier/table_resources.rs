@@ -40,17 +40,19 @@ impl TableResources {
 pub(crate) struct RowBudget {
     limit: usize,
     used: AtomicUsize,
+    /// Bytes of the limit that others have, such as the index of the cold tier.
+    beside: AtomicUsize,
 }
 
 impl RowBudget {
     pub(crate) fn new(limit: Option<usize>) -> Self {
-        Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0) }
+        Self { limit: limit.unwrap_or(usize::MAX), used: AtomicUsize::new(0), beside: AtomicUsize::new(0) }
     }
 
     /// Reserves bytes if they fit into the limit minus `idle` bytes. Idle bytes are unused memory of the process. If
     /// two threads ask for the last bytes, one of them gets them.
     pub(crate) fn reserve(&self, bytes: usize, idle: usize) -> bool {
-        let limit = self.limit.saturating_sub(idle);
+        let limit = self.limit().saturating_sub(idle);
         let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
@@ -65,9 +67,24 @@ impl RowBudget {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Reserved bytes, and the limit.
+    /// Reserved bytes, and the limit without what others have of it.
     pub(crate) fn used(&self) -> (usize, usize) {
-        (self.used.load(Ordering::Relaxed), self.limit)
+        (self.used.load(Ordering::Relaxed), self.limit())
+    }
+
+    /// Notes how many bytes of the limit others have. A quarter is left for rows in any case.
+    pub(crate) fn set_beside(&self, bytes: usize) {
+        self.beside.store(bytes, Ordering::Relaxed);
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.saturating_sub(self.beside.load(Ordering::Relaxed)).max(self.limit / 4)
+    }
+
+    /// Whether rows have more than the limit, which happens when the share of others grows.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        let (used, limit) = self.used();
+        used > limit
     }
 
     /// Whether maintenance should evict rows before a request needs the memory.
@@ -112,6 +129,20 @@ mod tests {
             }
         });
         assert_eq!((taken.into_inner(), budget.used()), (994, (994, 1000)));
+    }
+
+    #[test]
+    fn what_others_have_is_taken_from_the_limit_but_for_a_quarter() {
+        let budget = RowBudget::new(Some(1000));
+        budget.force(700);
+        assert!(!budget.is_exceeded());
+        budget.set_beside(301);
+        assert!(budget.is_exceeded() && !budget.reserve(0, 0));
+        assert_eq!(budget.used(), (700, 699));
+        budget.set_beside(5000);
+        assert_eq!(budget.used(), (700, 250));
+        budget.set_beside(0);
+        assert!(budget.reserve(300, 0));
     }
 
     #[test]

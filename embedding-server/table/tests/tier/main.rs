@@ -4,6 +4,7 @@
 mod clear;
 mod deadlines;
 mod failures;
+mod index_memory;
 mod ledger;
 mod model;
 mod moving;

@@ -7,39 +7,17 @@ use std::sync::Arc;
 use rocksdb::{ColumnFamilyDescriptor, DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, properties};
 use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
 
-use crate::RocksOptions;
-use crate::database::RocksDatabase;
-use crate::keys::{bytes_of, key};
-use crate::view::RocksView;
+use super::database::RocksDatabase;
+use super::keys::{bytes_of, key};
+use super::options::RocksOptions;
+use super::view::RocksView;
 
 /// Rows on disk. A folder belongs to one process at a time.
-pub struct RocksStore {
+pub(crate) struct RocksStore {
     database: Arc<RocksDatabase>,
-    /// Kept for its counters.
-    options: Options,
     memory: usize,
     /// Bytes that a scan reads ahead in each file.
     read_ahead: usize,
-}
-
-/// What a store begins with, and what becomes of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreContent {
-    /// It begins empty, and its rows are deleted with it.
-    Scratch,
-    /// It begins empty, and its rows stay: those that [`ColdStore::flush`] has put on the disk, and perhaps some later ones.
-    New,
-    /// It begins with the rows that an earlier store left, and they stay.
-    Kept,
-}
-
-/// Hits and misses of the block cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadCounts {
-    /// Blocks of rows, filters or indices found in the cache.
-    pub hits: u64,
-    /// Blocks read from the file system.
-    pub misses: u64,
 }
 
 impl RocksStore {
@@ -49,49 +27,15 @@ impl RocksStore {
     ///
     /// # Errors
     /// If another process uses the folder, or the folder cannot be written.
-    pub fn open(folder: &Path, widths: &[usize], options: &RocksOptions) -> Result<Self, ColdError> {
-        Self::open_as(StoreContent::Scratch, folder, widths, options)
-    }
-
-    /// As [`Self::open`], for a store whose rows outlive it, or that has rows already.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
-    pub fn open_as(
-        content: StoreContent,
-        folder: &Path,
-        widths: &[usize],
-        options: &RocksOptions,
-    ) -> Result<Self, ColdError> {
+    pub(crate) fn open(folder: &Path, widths: &[usize], options: &RocksOptions) -> Result<Self, ColdError> {
         let failed = |error: &dyn fmt::Display| refused(folder, &error.to_string());
         std::fs::create_dir_all(folder).map_err(|error| failed(&error))?;
-        if content != StoreContent::Kept {
-            DB::destroy(&Options::default(), folder).map_err(|error| failed(&error))?;
-        }
+        DB::destroy(&Options::default(), folder).map_err(|error| failed(&error))?;
         let set = options.build().map_err(|error| failed(&error))?;
         let rows = ColumnFamilyDescriptor::new(DEFAULT_COLUMN_FAMILY_NAME, set.clone());
         let db = DB::open_cf_descriptors(&set, folder, [rows]).map_err(|error| failed(&error))?;
-        let database = Arc::new(RocksDatabase::new(db, folder, widths, content == StoreContent::Scratch));
-        Ok(Self { database, options: set, memory: options.bound(), read_ahead: options.read_ahead() })
-    }
-
-    /// Its rows are deleted with it after all.
-    pub fn delete_at_end(&self) {
-        self.database.delete_at_end();
-    }
-
-    /// Largest number of bytes of buffers and cache.
-    #[must_use]
-    pub fn memory(&self) -> usize {
-        self.memory
-    }
-
-    /// Hits and misses of the block cache so far.
-    #[must_use]
-    pub fn reads(&self) -> ReadCounts {
-        let text = self.options.get_statistics().unwrap_or_default();
-        let count = |name: &str| text.lines().find_map(|line| ticker(line, name)).unwrap_or(0);
-        ReadCounts { hits: count("rocksdb.block.cache.hit"), misses: count("rocksdb.block.cache.miss") }
+        let database = Arc::new(RocksDatabase::new(db, folder, widths));
+        Ok(Self { database, memory: options.bound(), read_ahead: options.read_ahead() })
     }
 }
 
@@ -173,33 +117,4 @@ fn refused(folder: &Path, reason: &str) -> ColdError {
         format!("{reason} (in {folder})")
     };
     ColdError { doing: "open", reason }
-}
-
-/// The number in a line `name COUNT : number` of RocksDB's statistics.
-fn ticker(line: &str, name: &str) -> Option<u64> {
-    line.strip_prefix(name)?.strip_prefix(" COUNT : ")?.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ticker_is_known_by_its_whole_name() {
-        assert_eq!(ticker("rocksdb.block.cache.hit COUNT : 12", "rocksdb.block.cache.hit"), Some(12));
-        assert_eq!(ticker("rocksdb.block.cache.hit.extra COUNT : 12", "rocksdb.block.cache.hit"), None);
-        assert_eq!(ticker("rocksdb.block.cache.hit P50 : 0.1", "rocksdb.block.cache.hit"), None);
-    }
-
-    #[test]
-    fn the_order_is_that_of_cold_keys() {
-        assert_eq!(ascending(&[5, u64::MAX, 0, 5]), [2, 0, 3, 1]);
-        assert!(ascending(&[]).is_empty());
-    }
-
-    #[test]
-    fn other_failures_to_open_are_reported_unchanged() {
-        let error = refused(Path::new("/x"), "IO error: Read-only file system");
-        assert_eq!(error.to_string(), "the cold tier cannot open: IO error: Read-only file system (in /x)");
-    }
 }

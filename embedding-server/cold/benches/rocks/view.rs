@@ -7,8 +7,8 @@ use rocksdb::{ReadOptions, Snapshot};
 use self_cell::self_cell;
 use zagros_table::{ColdError, ColdScan, ColdView};
 
-use crate::database::RocksDatabase;
-use crate::keys::{cold_key, key, words};
+use super::database::RocksDatabase;
+use super::keys::{cold_key, key, words};
 
 self_cell!(
     struct Owned {

@@ -1,13 +1,12 @@
 //! The database that the store and its views share.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rocksdb::{DB, DEFAULT_COLUMN_FAMILY_NAME, Options, WriteBatch, WriteOptions};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
-use crate::keys::{key, words};
+use super::keys::{key, words};
 
 /// Rows per call of RocksDB. Their blocks stay in memory during the call.
 const AT_ONCE: usize = 1024;
@@ -25,20 +24,13 @@ pub(crate) struct RocksDatabase {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
-    /// Whether its rows go when the database is closed.
-    is_scratch: AtomicBool,
 }
 
 impl RocksDatabase {
     /// Wraps an open database. A row of table `t` has `widths[t]` words.
-    pub(crate) fn new(db: DB, folder: &Path, widths: &[usize], is_scratch: bool) -> Self {
-        let folder = Folder { path: folder.to_owned(), is_scratch: AtomicBool::new(is_scratch) };
+    pub(crate) fn new(db: DB, folder: &Path, widths: &[usize]) -> Self {
+        let folder = Folder { path: folder.to_owned() };
         Self { db, folder, widths: widths.into() }
-    }
-
-    /// The rows go when the database is closed.
-    pub(crate) fn delete_at_end(&self) {
-        self.folder.is_scratch.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -95,9 +87,6 @@ impl RocksDatabase {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if !self.is_scratch.load(Ordering::Relaxed) {
-            return;
-        }
         // If this fails, the next store in this folder deletes the files.
         let _ = DB::destroy(&Options::default(), &self.path);
     }

@@ -47,34 +47,3 @@ pub(crate) fn bytes_of<'a>(row: &'a [u32], buffer: &'a mut Vec<u8>) -> &'a [u8] 
     buffer.extend(row.iter().flat_map(|word| word.to_le_bytes()));
     buffer
 }
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn keys_sort_as_tables_and_places_do(a: (u32, u64), b: (u32, u64)) {
-            prop_assert_eq!(key(a.0, a.1).cmp(&key(b.0, b.1)), a.cmp(&b));
-            prop_assert_eq!(cold_key(a.0, &key(a.0, a.1)), Some(a.1));
-            prop_assert_eq!(cold_key(a.0.wrapping_add(1), &key(a.0, a.1)), None);
-        }
-
-        #[test]
-        fn a_row_is_read_as_it_was_written(row: Vec<u32>) {
-            let mut buffer = Vec::new();
-            let back = words(bytes_of(&row, &mut buffer), row.len()).unwrap();
-            prop_assert_eq!(back.collect::<Vec<_>>(), row);
-        }
-    }
-
-    #[test]
-    fn a_row_of_another_length_is_refused() {
-        for bytes in [0, 7, 12] {
-            let error = words(&vec![0; bytes], 2).map(Iterator::count).unwrap_err();
-            assert_eq!(error.reason, format!("a row has {bytes} bytes, but 8 were written"));
-        }
-    }
-}

@@ -14,19 +14,19 @@ const OPEN_FILES: i32 = 512;
 
 /// The settings that a caller chooses.
 #[derive(Clone, Copy, Debug)]
-pub struct RocksOptions {
+pub(crate) struct RocksOptions {
     /// Bytes of write buffers and block cache together, at least 4 MiB.
-    pub memory: usize,
+    pub(crate) memory: usize,
     /// How rows are packed on disk.
-    pub compression: Compression,
+    pub(crate) compression: Compression,
     /// Background threads that write and merge files, at least 2.
-    pub jobs: usize,
+    pub(crate) jobs: usize,
 }
 
 /// How rows are packed on disk. For trained f32 rows with Adagrad state, LZ4 saves 0.2 % and Zstandard saves 9 %, but
 /// reads with Zstandard are half as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub(crate) enum Compression {
     /// Uncompressed.
     None,
     /// LZ4: fast, finds repeated bytes.
@@ -52,8 +52,7 @@ impl RocksOptions {
     }
 
     /// Largest number of bytes of write buffers and cache.
-    #[must_use]
-    pub fn bound(&self) -> usize {
+    pub(crate) fn bound(&self) -> usize {
         2 * self.write_buffer() + self.cache()
     }
 
@@ -129,23 +128,5 @@ impl RocksOptions {
         blocks.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
         blocks.set_format_version(5);
         Ok(blocks)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buffers_and_cache_share_the_memory() {
-        for memory in [4 << 20, 64 << 20, 1 << 30, 1 << 34] {
-            let options = RocksOptions { memory, ..RocksOptions::default() };
-            assert_eq!(options.bound(), memory);
-            assert!(WRITE_BUFFER.contains(&options.write_buffer()));
-            // What ten files read ahead.
-            assert!(10 * options.read_ahead() <= memory / 6 && options.read_ahead() >= 64 << 10);
-        }
-        let tiny = RocksOptions { memory: 0, ..RocksOptions::default() };
-        assert_eq!(tiny.bound(), 4 << 20);
     }
 }

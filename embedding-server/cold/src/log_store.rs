@@ -1,0 +1,22 @@
+//! The cold tier as a log of rows. [`store`] has the store, [`table_log`] how rows are written and read, [`compaction`] how
+//! space comes back.
+
+mod compaction;
+mod counters;
+mod flushed;
+mod folder;
+mod key_index;
+mod pieces;
+mod read_queue;
+mod record;
+mod recovery;
+mod segment;
+mod segment_set;
+mod shared;
+mod store;
+mod table_log;
+mod view;
+
+pub use counters::LogCounts;
+pub use read_queue::ReadMethod;
+pub use store::{LogOptions, LogStore, StoreContent};

@@ -1,0 +1,105 @@
+//! The folder of a store: one store at a time has it, and nothing but the store's own files is ever deleted.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use zagros_table::ColdError;
+
+use super::flushed;
+use super::segment::{failed, named};
+
+const LOCK: &str = "LOCK";
+/// A lock that is held is tried again so often. A program that this process starts at the same moment may have it for an instant,
+/// before it closes what it inherits.
+const ATTEMPTS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A locked folder.
+#[derive(Debug)]
+pub(crate) struct StoreFolder {
+    path: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+impl StoreFolder {
+    /// Locks a folder, which is created if necessary.
+    ///
+    /// # Errors
+    /// If another store has it, or it cannot be used.
+    pub(crate) fn lock(path: &Path) -> Result<Self, ColdError> {
+        let lock = path.join(LOCK);
+        fs::create_dir_all(path).map_err(|error| failed("open", &error, path))?;
+        let file = File::options().write(true).create(true).truncate(false).open(&lock);
+        let file = file.map_err(|error| failed("open", &error, &lock))?;
+        let mut locked = file.try_lock();
+        for _ in 0..ATTEMPTS {
+            if !matches!(locked, Err(TryLockError::WouldBlock)) {
+                break;
+            }
+            thread::sleep(PAUSE);
+            locked = file.try_lock();
+        }
+        match locked {
+            // A store that ended just now has deleted this file, and another one may have made its own.
+            Ok(()) if !is_at(&file, &lock) => Self::lock(path),
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
+            Err(TryLockError::Error(error)) => Err(failed("open", &error, &lock)),
+            Err(TryLockError::WouldBlock) => {
+                let path = path.display();
+                let what = "give each run a `cluster.cold_folder` of its own";
+                Err(ColdError { doing: "open", reason: format!("{path} is in use by another process; {what}") })
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The files of segments, with their numbers, by table.
+    pub(crate) fn segments(&self) -> Result<BTreeMap<u32, Vec<(u64, PathBuf)>>, ColdError> {
+        let mut found = BTreeMap::<u32, Vec<_>>::new();
+        for entry in fs::read_dir(&self.path).map_err(|error| failed("open", &error, &self.path))? {
+            let path = entry.map_err(|error| failed("open", &error, &self.path))?.path();
+            if let Some((table, number)) = named(&path) {
+                found.entry(table).or_default().push((number, path));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Deletes the rows of an earlier store. Without the mark nobody takes what is left for rows.
+    pub(crate) fn clear(&self) -> Result<(), ColdError> {
+        let files = self.segments()?.into_values().flatten().map(|(_, path)| path);
+        for path in std::iter::once(self.path.join(flushed::NAME)).chain(files) {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed("open", &error, &path));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the rows, the lock, and the folder if nothing else is in it. What cannot be deleted, the next store deletes.
+    pub(crate) fn delete(&self) {
+        if self.clear().is_ok() {
+            let _ = fs::remove_file(self.path.join(LOCK));
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    let inode = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(there)) => inode(open) == inode(there),
+        _ => false,
+    }
+}

@@ -1,0 +1,194 @@
+//! A segment: one file of records of one table. Records are only appended, and never changed.
+//!
+//! ```text
+//! t00003-0000000000000012.rows    │ head, 64 bytes │ record 0 │ record 1 │ …
+//! head                            │ magic u64 │ number u64 │ table u32 │ width u32 │ crc32c u32 │ zeros
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use zagros_table::ColdError;
+
+use super::record::RecordFormat;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"zagrows1");
+pub(crate) const HEAD: usize = 64;
+/// Bytes of the head that the checksum covers.
+const COVERED: usize = 24;
+/// The largest segment in bytes.
+const LARGEST: usize = 256 << 20;
+
+/// A segment's file.
+#[derive(Debug)]
+pub(crate) struct RowSegment {
+    /// Segments of a table are numbered in the order in which they were begun.
+    pub(crate) number: u64,
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+}
+
+/// How the records of a table lie in its segments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentLayout {
+    pub(crate) format: RecordFormat,
+    /// An address has so many bits for the record in its segment. The other bits are the segment's slot.
+    row_bits: u32,
+}
+
+impl SegmentLayout {
+    pub(crate) fn new(format: RecordFormat) -> Self {
+        Self { format, row_bits: (LARGEST / format.bytes()).max(1).ilog2() }
+    }
+
+    /// The most records of a segment.
+    pub(crate) fn most_rows(self) -> u32 {
+        1 << self.row_bits
+    }
+
+    /// The most segments of a table.
+    pub(crate) fn most_segments(self) -> usize {
+        1 << (u32::BITS - self.row_bits)
+    }
+
+    pub(crate) fn address(self, slot: usize, row: u32) -> u32 {
+        (slot as u32) << self.row_bits | row
+    }
+
+    /// Slot of the segment, and number of the record.
+    pub(crate) fn place(self, address: u32) -> (usize, u32) {
+        ((address >> self.row_bits) as usize, address & (self.most_rows() - 1))
+    }
+
+    /// Where a record begins in its file.
+    pub(crate) fn offset(self, row: u32) -> u64 {
+        HEAD as u64 + u64::from(row) * self.format.bytes() as u64
+    }
+}
+
+impl RowSegment {
+    /// Begins a segment.
+    pub(crate) fn create(folder: &Path, format: RecordFormat, number: u64) -> Result<Self, ColdError> {
+        let path = folder.join(format!("t{:05}-{number:016x}.rows", format.table));
+        let failed = |error: &io::Error| failed("write", error, &path);
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
+        let file = file.map_err(|error| failed(&error))?;
+        file.write_all_at(&head(format, number), 0).map_err(|error| failed(&error))?;
+        Ok(Self { number, file, path })
+    }
+
+    /// Opens a segment that an earlier process began. `None` if it was not even begun: it has no whole head.
+    pub(crate) fn open(path: &Path, format: RecordFormat, number: u64) -> Result<Option<Self>, ColdError> {
+        let failed = |error: &io::Error| failed("open", error, path);
+        let file = File::options().read(true).write(true).open(path).map_err(|error| failed(&error))?;
+        if file.metadata().map_err(|error| failed(&error))?.len() < HEAD as u64 {
+            return Ok(None);
+        }
+        let mut found = [0; HEAD];
+        file.read_exact_at(&mut found, 0).map_err(|error| failed(&error))?;
+        if found != head(format, number) {
+            let reason = format!("the head of {} is damaged, or of a table with rows of another size", path.display());
+            return Err(ColdError { doing: "open", reason });
+        }
+        Ok(Some(Self { number, file, path: path.to_owned() }))
+    }
+
+    /// Bytes of its records.
+    pub(crate) fn length(&self) -> Result<u64, ColdError> {
+        let length = self.file.metadata().map_err(|error| failed("open", &error, &self.path))?.len();
+        Ok(length.saturating_sub(HEAD as u64))
+    }
+
+    /// Cuts off what follows a byte of the file.
+    pub(crate) fn cut(&self, length: u64) -> Result<(), ColdError> {
+        let cut = self.file.set_len(length).and_then(|()| self.file.sync_all());
+        cut.map_err(|error| failed("open", &error, &self.path))
+    }
+
+    /// Fills `into` from a byte of the file on.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ColdError> {
+        self.file.read_exact_at(into, offset).map_err(|error| failed("read", &error, &self.path))
+    }
+
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), ColdError> {
+        self.file.write_all_at(bytes, offset).map_err(|error| failed("write", &error, &self.path))
+    }
+
+    /// Waits until the file is on the disk.
+    pub(crate) fn sync(&self) -> Result<(), ColdError> {
+        self.file.sync_data().map_err(|error| failed("flush", &error, &self.path))
+    }
+
+    /// Deletes the file. Who has it open can still read it.
+    pub(crate) fn delete(&self) -> Result<(), ColdError> {
+        fs::remove_file(&self.path).map_err(|error| failed("remove", &error, &self.path))
+    }
+
+    /// The error of a record that is not what was written.
+    pub(crate) fn damaged(&self, doing: &'static str, layout: SegmentLayout, row: u32) -> ColdError {
+        let (path, offset) = (self.path.display(), layout.offset(row));
+        let what = "restore the file or resume from a checkpoint, and check the disk";
+        ColdError {
+            doing,
+            reason: format!("{path} is damaged: the record at byte {offset} is not what was written; {what}"),
+        }
+    }
+}
+
+/// An error of the file system with its file.
+pub(crate) fn failed(doing: &'static str, error: &io::Error, path: &Path) -> ColdError {
+    ColdError { doing, reason: format!("{error} ({})", path.display()) }
+}
+
+/// Table and number in the name of a segment's file.
+pub(crate) fn named(path: &Path) -> Option<(u32, u64)> {
+    let (table, number) = path.file_name()?.to_str()?.strip_suffix(".rows")?.strip_prefix('t')?.split_once('-')?;
+    let is_ours = table.len() >= 5 && number.len() == 16;
+    is_ours.then(|| Some((table.parse().ok()?, u64::from_str_radix(number, 16).ok()?)))?
+}
+
+fn head(format: RecordFormat, number: u64) -> [u8; HEAD] {
+    let mut head = [0; HEAD];
+    head[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    head[8..16].copy_from_slice(&number.to_le_bytes());
+    head[16..20].copy_from_slice(&format.table.to_le_bytes());
+    head[20..24].copy_from_slice(&(format.width as u32).to_le_bytes());
+    let checksum = crc32c::crc32c(&head[..COVERED]);
+    head[COVERED..][..4].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FORMAT: RecordFormat = RecordFormat { table: 7, width: 33 };
+
+    #[test]
+    fn an_address_is_a_slot_and_a_record() {
+        let layout = SegmentLayout::new(FORMAT);
+        assert_eq!((layout.most_rows(), layout.most_segments()), (1 << 20, 1 << 12));
+        for (slot, row) in [(0, 0), (3, 5), (layout.most_segments() - 1, layout.most_rows() - 1)] {
+            assert_eq!(layout.place(layout.address(slot, row)), (slot, row));
+        }
+        let wide = SegmentLayout::new(RecordFormat { table: 0, width: 1 << 27 });
+        assert_eq!((wide.most_rows(), wide.place(wide.address(9, 0))), (1, (9, 0)));
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_name_and_its_head() {
+        let folder = tempfile::tempdir().unwrap();
+        let segment = RowSegment::create(folder.path(), FORMAT, 0x12).unwrap();
+        assert_eq!(named(&segment.path), Some((7, 0x12)));
+        assert_eq!([Path::new("a/notes.txt"), Path::new("t7-1.rows"), Path::new("LOCK")].map(named), [None; 3]);
+        assert!(RowSegment::open(&segment.path, FORMAT, 0x12).unwrap().is_some());
+        let other = RowSegment::open(&segment.path, RecordFormat { width: 34, ..FORMAT }, 0x12).unwrap_err();
+        assert!(
+            other.reason.contains("t00007-0000000000000012.rows is damaged, or of a table with rows of another size")
+        );
+        segment.file.set_len(HEAD as u64 - 1).unwrap();
+        assert!(RowSegment::open(&segment.path, FORMAT, 0x12).unwrap().is_none());
+    }
+}

@@ -1,0 +1,158 @@
+//! The segments of a table by slot, and how many of their records are rows.
+
+use std::sync::Arc;
+
+use super::segment::RowSegment;
+
+/// The segments of one table.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SegmentSet {
+    /// Shared with reads and views, which go on reading a segment after it is deleted.
+    files: Arc<Vec<Option<Arc<RowSegment>>>>,
+    counts: Vec<SegmentCounts>,
+    /// Whether a segment lost a row and has less than half left.
+    has_waste: bool,
+}
+
+/// The records of one segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SegmentCounts {
+    /// All records.
+    pub(crate) rows: u32,
+    /// Records that are rows now.
+    pub(crate) live: u32,
+    /// Records of removals.
+    pub(crate) removals: u32,
+    /// It could not be compacted, because a record is damaged.
+    pub(crate) is_damaged: bool,
+}
+
+impl SegmentSet {
+    /// The files by slot.
+    pub(crate) fn files(&self) -> Arc<Vec<Option<Arc<RowSegment>>>> {
+        Arc::clone(&self.files)
+    }
+
+    /// A segment, and how many records it has.
+    pub(crate) fn get(&self, slot: usize) -> Option<(Arc<RowSegment>, u32)> {
+        let segment = self.files.get(slot)?.as_ref()?;
+        Some((Arc::clone(segment), self.counts[slot].rows))
+    }
+
+    /// Adds a segment in a free slot.
+    pub(crate) fn add(&mut self, segment: Arc<RowSegment>) -> usize {
+        let files = Arc::make_mut(&mut self.files);
+        let slot = files.iter().position(Option::is_none).unwrap_or(files.len());
+        if slot == files.len() {
+            files.push(None);
+            self.counts.push(SegmentCounts::default());
+        }
+        files[slot] = Some(segment);
+        slot
+    }
+
+    /// Takes a segment out. Its slot is free.
+    pub(crate) fn take(&mut self, slot: usize) -> Option<Arc<RowSegment>> {
+        self.counts[slot] = SegmentCounts::default();
+        Arc::make_mut(&mut self.files)[slot].take()
+    }
+
+    /// Segments with their slots, in the order in which they were begun.
+    pub(crate) fn in_order(&self) -> Vec<(usize, Arc<RowSegment>)> {
+        let mut all: Vec<_> =
+            self.files.iter().enumerate().filter_map(|(slot, file)| Some((slot, Arc::clone(file.as_ref()?)))).collect();
+        all.sort_unstable_by_key(|(_, segment)| segment.number);
+        all
+    }
+
+    pub(crate) fn append(&mut self, slot: usize, count: u32) {
+        self.counts[slot].rows += count;
+    }
+
+    pub(crate) fn gain(&mut self, slot: usize) {
+        self.counts[slot].live += 1;
+    }
+
+    pub(crate) fn lose(&mut self, slot: usize) {
+        let counts = &mut self.counts[slot];
+        counts.live -= 1;
+        self.has_waste |= counts.live < counts.rows / 2;
+    }
+
+    /// Whether a segment may have become wasteful since the last call.
+    pub(crate) fn take_waste(&mut self) -> bool {
+        std::mem::take(&mut self.has_waste)
+    }
+
+    pub(crate) fn note_removals(&mut self, slot: usize, count: u32) {
+        self.counts[slot].removals += count;
+    }
+
+    pub(crate) fn note_damage(&mut self, slot: usize) {
+        self.counts[slot].is_damaged = true;
+    }
+
+    pub(crate) fn counts(&self, slot: usize) -> SegmentCounts {
+        self.counts[slot]
+    }
+
+    /// All records of all segments.
+    pub(crate) fn records(&self) -> u64 {
+        self.counts.iter().map(|counts| u64::from(counts.rows)).sum()
+    }
+
+    /// Whether a removal in this segment may still hide a record in an older one.
+    pub(crate) fn has_older(&self, slot: usize) -> bool {
+        let number = |slot: usize| self.files.get(slot).and_then(|file| file.as_ref().map(|file| file.number));
+        number(slot).is_some_and(|this| (0..self.files.len()).filter_map(number).any(|other| other < this))
+    }
+
+    /// The segment with the least to keep, of those with less than half to keep. The one that is appended to is no such segment.
+    ///
+    /// A removal that may hide an older record counts as half a row: it may have been overtaken. A segment of such removals alone
+    /// is not compacted, else it would be copied again and again.
+    pub(crate) fn wasteful(&self, active: Option<usize>) -> Option<usize> {
+        let kept = |slot: usize| {
+            let counts = self.counts[slot];
+            let removals = if counts.removals > 0 && self.has_older(slot) { counts.removals } else { 0 };
+            (f64::from(counts.live) + f64::from(removals) / 2.0) / f64::from(counts.rows.max(1))
+        };
+        let candidates = (0..self.files.len()).filter(|slot| Some(*slot) != active && self.files[*slot].is_some());
+        let shares = candidates.filter(|slot| !self.counts[*slot].is_damaged).map(|slot| (kept(slot), slot));
+        shares.filter(|(share, _)| *share < 0.5).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, slot)| slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_store::record::RecordFormat;
+
+    #[test]
+    fn the_segment_with_the_fewest_rows_is_compacted_first_and_a_removal_is_kept_while_it_hides_something() {
+        let folder = tempfile::tempdir().unwrap();
+        let format = RecordFormat { table: 0, width: 1 };
+        let mut set = SegmentSet::default();
+        for number in 0..4 {
+            let slot = set.add(Arc::new(RowSegment::create(folder.path(), format, number).unwrap()));
+            set.append(slot, 10);
+            (0..10).for_each(|_| set.gain(slot));
+        }
+        assert_eq!((set.wasteful(None), set.records()), (None, 40));
+        (0..5).for_each(|_| set.lose(1));
+        assert_eq!(set.wasteful(None), None, "half of it is rows");
+        set.lose(1);
+        (0..7).for_each(|_| set.lose(2));
+        assert_eq!((set.wasteful(None), set.wasteful(Some(2))), (Some(2), Some(1)));
+        set.note_removals(2, 4);
+        assert_eq!(set.wasteful(None), Some(1), "three rows and four removals of ten records are kept");
+        set.note_damage(1);
+        assert_eq!(set.wasteful(None), None);
+        set.take(0);
+        set.take(1);
+        assert_eq!((set.wasteful(None), set.has_older(2), set.has_older(3)), (Some(2), false, true));
+        assert_eq!(set.add(Arc::new(RowSegment::create(folder.path(), format, 9).unwrap())), 0);
+        assert_eq!(set.in_order().iter().map(|(slot, _)| *slot).collect::<Vec<_>>(), [2, 3, 0]);
+        assert_eq!(set.counts(0), SegmentCounts::default());
+    }
+}

@@ -1,0 +1,286 @@
+//! The log of one table: its segments, and the index that says which records are rows.
+//!
+//! ```text
+//! write ─► encode ─► append to the active segment ─► index: key → new address   the record before is dead from now on
+//! read  ─► index: addresses ─► sorted, neighbours together ─► read queue ─► check checksum and key ─► rows
+//! ```
+//!
+//! One thread at a time appends, and it holds the writer's lock until the index has the new addresses. So the order of the
+//! records of a key in the log is the order of its changes. The index itself is locked for memory work only: reads of
+//! files go on while others append.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use zagros_table::{ColdError, ColdRows};
+use zagros_zip::ZipEq;
+
+use super::counters::Counters;
+use super::key_index::KeyIndex;
+use super::pieces::{RecordRead, group};
+use super::read_queue::ReadQueue;
+use super::record::RecordFormat;
+use super::segment::{RowSegment, SegmentLayout};
+use super::segment_set::SegmentSet;
+
+/// A new segment takes one part in this many of its table.
+const SEGMENT_SHARE: usize = 8;
+
+/// The rows of one table.
+#[derive(Debug)]
+pub(crate) struct TableLog {
+    pub(crate) layout: SegmentLayout,
+    pub(crate) folder: PathBuf,
+    /// Whether the rows outlive the process: removals are then records, too.
+    pub(crate) is_kept: bool,
+    /// The smallest size of a whole segment in bytes.
+    least_segment: usize,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) state: RwLock<TableState>,
+}
+
+/// What appending needs.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    /// Slot of the segment that is appended to.
+    pub(crate) active: Option<usize>,
+    /// Number of the next segment.
+    pub(crate) next: u64,
+    /// Records that are being appended.
+    pub(crate) records: Vec<u8>,
+    /// Segments with records that may not be on the disk yet.
+    pub(crate) unsynced: Vec<Arc<RowSegment>>,
+}
+
+/// Which rows there are, and where.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TableState {
+    pub(crate) index: KeyIndex,
+    pub(crate) segments: SegmentSet,
+}
+
+/// Records that were appended together to one segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Appended {
+    pub(crate) slot: usize,
+    /// The first of them.
+    pub(crate) row: u32,
+    pub(crate) count: u32,
+}
+
+/// What a removal did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Removed {
+    /// Bytes of records.
+    pub(crate) appended: usize,
+    /// Whether there may be something to compact.
+    pub(crate) has_waste: bool,
+}
+
+impl TableLog {
+    /// A log without records.
+    pub(crate) fn new(folder: &Path, format: RecordFormat, is_kept: bool, least_segment: usize) -> Self {
+        Self {
+            layout: SegmentLayout::new(format),
+            folder: folder.to_owned(),
+            is_kept,
+            least_segment,
+            writer: Mutex::default(),
+            state: RwLock::default(),
+        }
+    }
+
+    /// Reads the rows at `cold_keys`.
+    pub(crate) fn read(
+        &self,
+        cold_keys: &[u64],
+        queue: &ReadQueue,
+        counters: &Counters,
+        into: &mut ColdRows,
+    ) -> Result<(), ColdError> {
+        let width = self.layout.format.width;
+        into.found.clear();
+        into.rows.clear();
+        into.rows.resize(cold_keys.len() * width, 0);
+        let mut reads = Vec::new();
+        let files = {
+            let state = self.state.read();
+            for (position, cold_key) in cold_keys.iter().enumerate() {
+                let address = state.index.get(*cold_key);
+                into.found.push(address.is_some());
+                reads.extend(address.map(|address| RecordRead { address, position: position as u32 }));
+            }
+            state.segments.files()
+        };
+        let mut row_of = |read: &RecordRead| (cold_keys[read.position as usize], read.position as usize * width);
+        self.read_records(&files, &mut reads, queue, counters, &mut row_of, &mut into.rows)
+    }
+
+    /// Reads records into `rows`. `row_of` says whose row a record is, and where its words go.
+    pub(crate) fn read_records(
+        &self,
+        files: &[Option<Arc<RowSegment>>],
+        reads: &mut [RecordRead],
+        queue: &ReadQueue,
+        counters: &Counters,
+        row_of: &mut dyn FnMut(&RecordRead) -> (u64, usize),
+        rows: &mut [u32],
+    ) -> Result<(), ColdError> {
+        reads.sort_unstable_by_key(|read| read.address);
+        let pieces = group(reads, self.layout, files, queue.longest())?;
+        counters.read(&pieces);
+        let format = self.layout.format;
+        queue.read(&pieces, &mut |piece, bytes| {
+            for read in &reads[piece.records.clone()] {
+                let row = self.layout.place(read.address).1;
+                let start = (self.layout.offset(row) - piece.offset) as usize;
+                let (cold_key, at) = row_of(read);
+                if !format.read_row(&bytes[start..][..format.bytes()], cold_key, &mut rows[at..][..format.width]) {
+                    return Err(piece.segment.damaged("read", self.layout, row));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Appends rows, and makes them the rows of their keys. All or none. Answers whether there may be something to compact.
+    pub(crate) fn write(&self, cold_keys: &[u64], rows: &[u32]) -> Result<bool, ColdError> {
+        let format = self.layout.format;
+        let mut writer = self.writer.lock();
+        writer.records.clear();
+        for (row, cold_key) in cold_keys.iter().enumerate() {
+            format.append_row(*cold_key, &rows[row * format.width..][..format.width], &mut writer.records);
+        }
+        let appended = self.append(&mut writer)?;
+        let mut state = self.state.write();
+        for (cold_key, address) in cold_keys.iter().zip_eq(self.addresses(&appended)) {
+            state.put(self.layout, *cold_key, address);
+        }
+        Ok(state.segments.take_waste())
+    }
+
+    /// Removes rows. Where rows are kept, this is a record for each.
+    pub(crate) fn remove(&self, cold_keys: &[u64]) -> Result<Removed, ColdError> {
+        let mut writer = self.writer.lock();
+        let mut bytes = 0;
+        if self.is_kept {
+            writer.records.clear();
+            for cold_key in self.present(cold_keys) {
+                self.layout.format.append_removal(cold_key, &mut writer.records);
+            }
+            let appended = self.append(&mut writer)?;
+            bytes = writer.records.len();
+            let mut state = self.state.write();
+            appended.iter().for_each(|part| state.segments.note_removals(part.slot, part.count));
+        }
+        let mut state = self.state.write();
+        cold_keys.iter().for_each(|cold_key| state.remove(self.layout, *cold_key));
+        Ok(Removed { appended: bytes, has_waste: state.segments.take_waste() })
+    }
+
+    /// Those of the keys that have a row.
+    pub(crate) fn present(&self, cold_keys: &[u64]) -> Vec<u64> {
+        let state = self.state.read();
+        cold_keys.iter().copied().filter(|cold_key| state.index.get(*cold_key).is_some()).collect()
+    }
+
+    /// Removes all rows, and the files that have them. Answers what they were, which takes a while to drop.
+    pub(crate) fn remove_all(&self) -> Result<TableState, ColdError> {
+        let mut writer = self.writer.lock();
+        writer.active = None;
+        writer.unsynced.clear();
+        let state = std::mem::take(&mut *self.state.write());
+        // The oldest first: an older copy of a row never outlives a newer one.
+        state.segments.in_order().into_iter().try_for_each(|(_, segment)| segment.delete())?;
+        Ok(state)
+    }
+
+    /// Appends the writer's records. A part of a whole that is not appended is nobody's row, and is overwritten or ignored.
+    pub(crate) fn append(&self, writer: &mut Writer) -> Result<Vec<Appended>, ColdError> {
+        let (bytes, whole, mut appended) = (self.layout.format.bytes(), self.whole(), Vec::new());
+        let mut left = 0..writer.records.len();
+        while !left.is_empty() {
+            let (slot, segment, row) = self.active(writer, whole)?;
+            let room = (whole - row) as usize;
+            let count = room.min(left.len() / bytes);
+            segment.write(self.layout.offset(row), &writer.records[left.start..][..count * bytes])?;
+            appended.push(Appended { slot, row, count: count as u32 });
+            left.start += count * bytes;
+            if count == room {
+                writer.active = None;
+            }
+        }
+        let mut state = self.state.write();
+        appended.iter().for_each(|part| state.segments.append(part.slot, part.count));
+        Ok(appended)
+    }
+
+    /// The segment to append to, and its next record. Begins one if there is none, or the last one is whole.
+    fn active(&self, writer: &mut Writer, whole: u32) -> Result<(usize, Arc<RowSegment>, u32), ColdError> {
+        if let Some(slot) = writer.active {
+            let state = self.state.read();
+            if let Some((segment, rows)) = state.segments.get(slot).filter(|(_, rows)| *rows < whole) {
+                return Ok((slot, segment, rows));
+            }
+        }
+        let segment = Arc::new(RowSegment::create(&self.folder, self.layout.format, writer.next)?);
+        let mut state = self.state.write();
+        let slot = state.segments.add(Arc::clone(&segment));
+        if slot >= self.layout.most_segments() {
+            state.segments.take(slot);
+            let most = self.layout.most_segments();
+            let reason = format!(
+                "table {} has {most} segments, the most that it can; use more servers",
+                self.layout.format.table
+            );
+            return Err(ColdError { doing: "write", reason });
+        }
+        (writer.active, writer.next) = (Some(slot), writer.next + 1);
+        if self.is_kept {
+            writer.unsynced.push(Arc::clone(&segment));
+        }
+        Ok((slot, segment, 0))
+    }
+
+    /// Records of a whole segment.
+    fn whole(&self) -> u32 {
+        let bytes = self.layout.format.bytes();
+        let wanted = (self.state.read().index.rows() / SEGMENT_SHARE).max(self.least_segment / bytes);
+        (wanted.max(1) as u32).min(self.layout.most_rows())
+    }
+
+    /// The addresses of appended records, in their order.
+    pub(crate) fn addresses(&self, appended: &[Appended]) -> Vec<u32> {
+        let of = |part: &Appended| {
+            let (slot, row) = (part.slot, part.row);
+            (0..part.count).map(move |more| self.layout.address(slot, row + more))
+        };
+        appended.iter().flat_map(of).collect()
+    }
+}
+
+impl TableState {
+    /// Makes a record the row of a key. The record before is dead from now on.
+    pub(crate) fn put(&mut self, layout: SegmentLayout, cold_key: u64, address: u32) {
+        self.segments.gain(layout.place(address).0);
+        if let Some(before) = self.index.insert(cold_key, address) {
+            self.segments.lose(layout.place(before).0);
+        }
+    }
+
+    /// Removes a row, if there is one.
+    pub(crate) fn remove(&mut self, layout: SegmentLayout, cold_key: u64) {
+        if let Some(before) = self.index.remove(cold_key) {
+            self.segments.lose(layout.place(before).0);
+        }
+    }
+
+    /// Records of some rows of a range of keys, in ascending order, and the key to go on from.
+    pub(crate) fn scan(&self, range: RangeInclusive<u64>, limit: usize) -> (Vec<(u64, u32)>, Option<u64>) {
+        let mut found = Vec::new();
+        let next = self.index.scan(range, limit, &mut found);
+        (found, next)
+    }
+}
