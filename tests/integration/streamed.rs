@@ -1,6 +1,7 @@
 //! Streamed weights in processes of their own: killed servers, a worker that is killed, and what its memory holds.
 
 use rustix::process::Signal;
+use serde_json::Value;
 use zagros_tests::{RunningCommand, signal_process};
 use zagros_zip::ZipEq;
 
@@ -101,13 +102,18 @@ fn synchronous_workers_that_share_layers_write_the_same_losses_although_one_is_k
     let sets: Vec<&str> = SETS.into_iter().filter(|set| !set.contains("streamed")).collect();
     up_with(&fixture, ("2", "2"), &sets).finish().expect(0);
     assert_eq!(fixture.losses(), whole, "weights that each worker has give the same");
-    let mut run = up_with(&fixture, ("2", "2"), &SETS);
+    assert_same_without_a_worker(&fixture, &SETS, (&whole, &evaluation));
+}
+
+/// That two workers, of which one is killed, write these losses and this evaluation.
+fn assert_same_without_a_worker(fixture: &Fixture, sets: &[&str], (losses, evaluation): (&[f64], &Value)) {
+    let mut run = up_with(fixture, ("2", "2"), sets);
     run.wait_for_line("checkpoint after step");
-    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
+    signal_process(pid(fixture, "dense-worker-1"), Signal::KILL);
     run.wait_for_line("the run goes back to its newest checkpoint");
     run.finish().expect(0);
-    assert_eq!(fixture.losses(), whole);
-    assert_eq!(fixture.summary()["evaluation"], evaluation);
+    assert_eq!(fixture.losses(), losses);
+    assert_eq!(fixture.summary()["evaluation"], *evaluation);
 }
 
 /// A network that has autograd alone: a worker that is killed, and scores of the model.
@@ -129,13 +135,7 @@ fn workers_that_share_the_layers_of_a_wukong_write_the_losses_of_resident_weight
     up_with(&fixture, ("2", "2"), &streamed).finish().expect(0);
     assert_eq!(fixture.losses(), whole);
     let evaluation = fixture.summary()["evaluation"].clone();
-    let mut run = up_with(&fixture, ("2", "2"), &streamed);
-    run.wait_for_line("checkpoint after step");
-    signal_process(pid(&fixture, "dense-worker-1"), Signal::KILL);
-    run.wait_for_line("the run goes back to its newest checkpoint");
-    run.finish().expect(0);
-    assert_eq!(fixture.losses(), whole);
-    assert_eq!(fixture.summary()["evaluation"], evaluation);
+    assert_same_without_a_worker(&fixture, &streamed, (&whole, &evaluation));
     let model = fixture.run_folder().join("model").display().to_string();
     let scored = fixture.zagros(["eval", &model, "--set", "cluster.servers=3", "--json"]).expect(0);
     assert!(scored.stdout.contains("auc"), "{}", scored.stdout);

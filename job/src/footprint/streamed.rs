@@ -91,10 +91,7 @@ impl Job {
         let largest_layer = VALUE * largest(sizes.iter().copied());
         let under_way = largest_layer.min(UNDER_WAY);
         let kept = if largest_layer > LARGEST_KEPT { 0 } else { (FREED * largest_layer).min(HEAP) };
-        // A first layer has no layer before it.
-        let pairs = sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied());
-        let layers = (1 + threads) * largest(pairs) + threads * largest(matrices.iter().map(aligned_values));
-        let store = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
+        let layers = (1 + threads) * largest_pair(&sizes) + threads * largest(matrices.iter().map(aligned_values));
         let values = self.rows_of_thread(threads) * self.values_of_sample(&layout, outputs);
         Some(StreamedFootprint {
             layers: VALUE * layers,
@@ -102,7 +99,7 @@ impl Job {
             messages: WORKER_COPIES * under_way,
             kept: (threads - 1) * kept,
             server_messages: SERVER_COPIES * under_way,
-            store: VALUE * store * layout.parameters(),
+            store: self.store_bytes(&layout),
         })
     }
 
@@ -110,16 +107,20 @@ impl Job {
     fn streamed_footprint_by_layer(&self, layout: &DenseLayout) -> Option<StreamedFootprint> {
         let sizes: Vec<u64> = self.dense_layers()?.iter().map(|layer| layer.weights() as u64).collect();
         let largest_layer = VALUE * largest(sizes.iter().copied());
-        let pairs = sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied());
-        let store = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
         Some(StreamedFootprint {
-            layers: 2 * VALUE * largest(pairs) + largest_layer,
+            layers: 2 * VALUE * largest_pair(&sizes) + largest_layer,
             activations: VALUE * self.train.batch_size as u64 * self.values_by_layer(layout),
             messages: WORKER_COPIES * largest_layer.min(UNDER_WAY),
             kept: AUTOGRAD,
             server_messages: SERVER_COPIES * largest_layer.min(UNDER_WAY),
-            store: VALUE * store * layout.parameters(),
+            store: self.store_bytes(layout),
         })
+    }
+
+    /// Of all servers: weights, the optimiser's state, and staged gradients.
+    fn store_bytes(&self, layout: &DenseLayout) -> u64 {
+        let values = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
+        VALUE * values * layout.parameters()
     }
 
     /// The most samples of a thread, with those that fill its last block.
@@ -153,6 +154,11 @@ impl Job {
         let cross = crossed().sum::<u64>() + 2 * largest(crossed());
         outputs + dropped * all + slopes + cross + 2 * largest(inputs).next_multiple_of(LINE)
     }
+}
+
+/// The most weights of two layers that follow each other. A first layer has no layer before it.
+fn largest_pair(sizes: &[u64]) -> u64 {
+    largest(sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied()))
 }
 
 /// Which layers keep their outputs until the backward.

@@ -17,8 +17,8 @@ const VALUE: u64 = size_of::<f32>() as u64;
 const UNCUT: [&str; 5] = ["cross", "cross_up", "first_order", "wide", "fusion_first"];
 
 impl Job {
-    /// [`Self::streamed_layers`], of which each that is too large for `train.memory` is cut, unless autograd makes the step. The last slice of a layer has its bias. All
-    /// slices have the layer's name.
+    /// [`Self::streamed_layers`], of which each that is too large for `train.memory` is cut, unless autograd makes the step. The last
+    /// slice of a layer has its bias. All slices have the layer's name.
     #[must_use]
     pub fn worker_layers(&self) -> Vec<StreamedLayer> {
         self.cut(self.streamed_layers(), self.train.threads)

@@ -130,24 +130,7 @@ fn a_step_by_autograd_pulls_each_layer_twice_but_the_last_once() {
 
 #[test]
 fn a_step_by_autograd_is_skipped_as_a_whole() {
-    let mut job = din(1, AttentionActivation::Dice, false);
-    job.train.updates.non_finite = NonFinitePolicy::Skip;
-    let tiles = streamed(job.clone());
-    let store = TileTables::of(&tiles);
-    let (mut resident, mut far) =
-        (DenseModel::new(&job).unwrap(), DenseModel::streamed(&tiles, store.clone()).unwrap());
-    for (seed, bad) in [(1, None), (2, Some(f32::NAN)), (3, None)] {
-        let [mut numeric, embeddings, labels] = samples(&job, 64, seed);
-        numeric[5] = bad.unwrap_or(numeric[5]);
-        let before = store.all();
-        let expected = resident.step(&numeric, &embeddings, &labels);
-        let found = far.step(&numeric, &embeddings, &labels);
-        assert_eq!((expected.is_err(), found.is_err()), (bad.is_some(), bad.is_some()), "{found:?}");
-        assert_eq!(store.all() == before, bad.is_some(), "a batch that is skipped changes nothing");
-        let mut weights = vec![0.0; resident.weights()];
-        resident.copy_weights(&mut weights).unwrap();
-        assert!(bits(&store.all()) == bits(&weights), "after step {seed}");
-    }
+    check_skipped(din(1, AttentionActivation::Dice, false), &[None, Some(f32::NAN), None]);
 }
 
 /// A variable has no values outside of its layer's use, so nothing can read what another layer left.
