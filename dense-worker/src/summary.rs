@@ -1,6 +1,7 @@
 //! The summary of a worker's run, in numbers.
 
 use serde::{Deserialize, Serialize};
+use zagros_embedding_client::LookAheadCounts;
 use zagros_eval::ColumnSlices;
 use zagros_plumbing::process::MachineInfo;
 
@@ -81,6 +82,9 @@ pub struct Summary {
     pub table_bytes: u64,
     /// The staleness of the steps.
     pub staleness: Staleness,
+    /// With rows on disk: rows of this worker's batches by what look-ahead did for them, since the process started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub look_ahead: Option<LookAhead>,
     /// Where the time went.
     pub stages: StageSeconds,
     /// Malformed rows skipped.
@@ -133,6 +137,25 @@ pub struct Staleness {
     pub max: u32,
     /// Mean over the steps.
     pub mean: f64,
+}
+
+/// Rows of a worker's batches by what look-ahead did for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookAhead {
+    /// Ids in hints that servers answered.
+    pub hinted: u64,
+    /// Rows that hints brought from disk to memory.
+    pub ready: u64,
+    /// Rows that a lookup had to read from disk itself.
+    pub late: u64,
+    /// Ids in hints that servers refused or did not answer.
+    pub lost: u64,
+}
+
+impl From<LookAheadCounts> for LookAhead {
+    fn from(LookAheadCounts { hinted, ready, late, lost }: LookAheadCounts) -> Self {
+        Self { hinted, ready, late, lost }
+    }
 }
 
 /// Seconds spent in each stage. Stages overlap, so the sum is more than the wall time.

@@ -21,10 +21,10 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_transport::control::storage_server::{Storage, StorageServer};
 use zagros_transport::datapath::embedding_server::SERVICE_NAME;
-use zagros_transport::paths::{LOOKUP, PUSH};
+use zagros_transport::paths::{HINT, LOOKUP, PUSH};
 use zagros_transport::status_of;
 
 use crate::control::{RunCheck, StorageFolders};
@@ -95,6 +95,7 @@ impl Service<Request<Body>> for EmbeddingEndpoint {
             match request.uri().path() {
                 LOOKUP => unary::answer(request, |message| lookup(shard, message, deadline)).await,
                 PUSH => unary::answer(request, |message| push(shard, message, deadline)).await,
+                HINT => unary::answer(request, |message| hint(shard, message, deadline)).await,
                 other => Status::unimplemented(format!("this server has no call {other}")).into_http(),
             }
         };
@@ -118,6 +119,14 @@ async fn push(
     deadline: Deadline,
 ) -> Result<OutgoingMessage<PushResponse>, Status> {
     Ok(OutgoingMessage::new(shard.push(request, deadline).await.map_err(status_of)?, []))
+}
+
+async fn hint(
+    shard: Arc<dyn Shard>,
+    request: HintRequest,
+    deadline: Deadline,
+) -> Result<OutgoingMessage<HintResponse>, Status> {
+    Ok(OutgoingMessage::new(shard.hint(request, deadline).await.map_err(status_of)?, []))
 }
 
 #[tonic::async_trait]

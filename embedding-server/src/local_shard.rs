@@ -10,7 +10,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse, SaveStage,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
 use crate::datapath::RequestTimes;
@@ -88,6 +88,19 @@ impl Shard for LocalShard {
                 service.metrics.push.observe(|| datapath::push(service, request, times))
             })
             .await
+        }
+        .boxed()
+    }
+
+    fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        let times = RequestTimes::of(deadline);
+        async move {
+            // Without a cold tier every row is in memory.
+            if !self.service.reads_disk() {
+                return Ok(HintResponse::default());
+            }
+            let _turn = self.service.hints.turn(request.ids.len()).await?;
+            self.offload(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times))).await
         }
         .boxed()
     }

@@ -20,6 +20,7 @@ use tables::TableCollector;
 pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
     pub(crate) push: CallMetrics,
+    pub(crate) hint: CallMetrics,
     pub(crate) save: CallMetrics,
     pub(crate) load: CallMetrics,
     pub(crate) looked_up: IntCounter,
@@ -81,6 +82,7 @@ impl ServerMetrics {
         Self {
             lookup: call("lookup"),
             push: call("push"),
+            hint: call("hint"),
             save: call("save"),
             load: call("load"),
             looked_up: row("looked_up"),

@@ -22,7 +22,7 @@ use zagros_table::{ColdStore, RequestBuffers, TableConfig, TableError, TableSet}
 use zagros_zip::ZipEq;
 
 use crate::ServerError;
-use crate::datapath::{KnownWriters, OwnedBuckets, SequenceWindows};
+use crate::datapath::{HintTurns, KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogKeeper, LogSizes, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
@@ -52,6 +52,7 @@ pub struct EmbeddingService {
     pub(crate) checkpoints: CheckpointFiles,
     pub(crate) windows: SequenceWindows,
     pub(crate) writers: KnownWriters,
+    pub(crate) hints: HintTurns,
     pub(crate) metrics: ServerMetrics,
     /// Reusable memory for rows and gradients.
     pub(crate) buffers: Arc<ValueBuffers>,
@@ -153,6 +154,7 @@ impl EmbeddingService {
             checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
+            hints: HintTurns::default(),
             metrics,
             buffers: Arc::new(
                 MemoryBudget::of(job).map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),

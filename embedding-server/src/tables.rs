@@ -36,6 +36,7 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
         budget: MemoryBudget::of(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
+        look_ahead: hint_horizon(job),
         copies: None,
         timeout: Some(job.cluster.timeout),
     };
@@ -43,6 +44,11 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
         let table = source.table().and_then(|table| job.server_tables().into_iter().nth(table as usize));
         ServerError::Table { name: table.map(|table| table.name).unwrap_or_default(), source }
     })
+}
+
+/// For how many more hints the rows of a hint are kept: those of all workers until the batch is looked up.
+fn hint_horizon(job: &Job) -> usize {
+    job.lookahead_horizon().saturating_mul(job.cluster.most_workers() as usize)
 }
 
 /// Nanoseconds of a monotonic clock.

@@ -16,6 +16,7 @@ mod features;
 mod finalmlp;
 mod layer_slices;
 mod layout;
+mod look_ahead;
 mod meanings;
 mod mlp;
 mod model;

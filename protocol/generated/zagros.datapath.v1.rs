@@ -30,6 +30,9 @@ pub struct LookupResponse {
     pub encoding: i32,
     #[prost(uint32, tag = "3")]
     pub created: u32,
+    /// Rows that the lookup had to read from the cold tier. Only in training.
+    #[prost(uint32, tag = "4")]
+    pub late: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PushRequest {
@@ -77,6 +80,22 @@ pub struct PushRequest {
     /// Factor of the gradients that a commit applies, above 0 and at most 1.
     #[prost(float, tag = "17")]
     pub factor: f32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HintRequest {
+    /// As in a lookup.
+    #[prost(uint64, tag = "1")]
+    pub generation: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub segments: ::prost::bytes::Bytes,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub ids: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HintResponse {
+    /// Rows that were read from the cold tier and are in memory now.
+    #[prost(uint64, tag = "1")]
+    pub ready: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PushResponse {

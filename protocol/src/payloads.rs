@@ -2,12 +2,19 @@
 
 use bytes::Bytes;
 
-use crate::datapath::{LookupRequest, LookupResponse, PushRequest};
+use crate::datapath::{HintRequest, LookupRequest, LookupResponse, PushRequest};
 
 impl LookupRequest {
     /// Takes ids and bags out of the message.
     pub fn take_payloads(&mut self) -> [(u32, Bytes); 2] {
         [(3, std::mem::take(&mut self.ids)), (6, std::mem::take(&mut self.bags))]
+    }
+}
+
+impl HintRequest {
+    /// Takes the ids out of the message.
+    pub fn take_payloads(&mut self) -> [(u32, Bytes); 1] {
+        [(3, std::mem::take(&mut self.ids))]
     }
 }
 
@@ -52,13 +59,19 @@ mod tests {
         assert!(head.ids.is_empty() && head.bags.is_empty());
         assert_eq!(LookupRequest::decode(&joined(&head, &payloads)[..]).unwrap(), lookup);
 
+        let hint = HintRequest { generation: 4, ids: ids.clone(), ..Default::default() };
+        let mut head = hint.clone();
+        let payloads = head.take_payloads();
+        assert!(head.ids.is_empty());
+        assert_eq!(HintRequest::decode(&joined(&head, &payloads)[..]).unwrap(), hint);
+
         let push = PushRequest { seq: 3, ids, gradients: rows.clone(), bags, ..Default::default() };
         let mut head = push.clone();
         let payloads = head.take_payloads();
         assert!(head.ids.is_empty() && head.gradients.is_empty() && head.bags.is_empty());
         assert_eq!(PushRequest::decode(&joined(&head, &payloads)[..]).unwrap(), push);
 
-        let answer = LookupResponse { rows, encoding: 1, created: 2 };
+        let answer = LookupResponse { rows, encoding: 1, created: 2, late: 3 };
         let mut head = answer.clone();
         let payloads = head.take_payloads();
         assert!(head.rows.is_empty());

@@ -43,6 +43,31 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
         let arguments = command.iter().copied().chain(["shared.toml"]).chain(sync.iter().map(String::as_str));
         fixture.zagros(arguments).expect(0);
         assert_eq!(fixture.losses(), unlimited, "{command:?}");
+        let summary = fixture.summary();
+        let of = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
+        assert!(of("hinted") > 0 && of("ready") > 0 && of("lost") == 0, "{command:?}: {}", summary["look_ahead"]);
+    }
+}
+
+/// Hints are advice: with them and without, each loss is the same, bit for bit; with them, lookups wait for fewer rows.
+#[test]
+fn looking_ahead_changes_no_loss_and_leaves_fewer_rows_late() {
+    let fixture = fixture();
+    let mut runs = Vec::new();
+    for batches in [0, 1, 8] {
+        let sets = ["train.mode=sync".to_owned(), limit(), format!("train.lookahead={batches}")];
+        let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
+        fixture.zagros(["train", "shared.toml"].into_iter().chain(sets)).expect(0);
+        let summary = fixture.summary();
+        let of = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
+        runs.push((batches, fixture.losses(), of("hinted"), of("ready"), of("late")));
+    }
+    let (_, losses, hinted, ready, late) = &runs[0];
+    assert_eq!((*hinted, *ready), (0, 0));
+    assert!(*late > 0);
+    for (batches, own, hinted, ready, own_late) in &runs[1..] {
+        assert_eq!(own, losses, "{batches} batches ahead");
+        assert!(*hinted > 0 && *ready > 0 && own_late < late, "{batches} batches ahead: {hinted}, {ready}, {own_late} of {late} late");
     }
 }
 

@@ -14,7 +14,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{Encoding, LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{Encoding, HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
 use crate::frame::Frame;
@@ -134,6 +134,10 @@ impl Shard for RecordedShard {
             Ok(answer)
         }
         .boxed()
+    }
+
+    fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        self.shard.hint(request, deadline)
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {

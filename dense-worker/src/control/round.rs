@@ -15,6 +15,7 @@ use super::group_session::seed;
 use super::splits::{Asking, Assigned, AssignedStream};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
+use crate::datapath::look_ahead::look_ahead;
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::Preparer;
 use crate::datapath::read::{Batches, Open, Reader};
@@ -95,6 +96,7 @@ impl Trainer {
         let (run, stream) = (&self.run, &mut self.stream);
         let preparer = Preparer::new(&run.job, Access::Train).beside(stream.weights.clone());
         let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
+        let incoming = look_ahead(&run.client, incoming, run.job.lookahead());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
         let lookups = Lookups { client, access: Access::Train, window, metrics: run.metrics.clone() };
         stream.prefetch = Some(Prefetch::start(lookups, incoming, stream.next_seq, limit));

@@ -1,4 +1,4 @@
-//! The path of one batch: read → prefetch → step → push.
+//! The path of one batch: read → look ahead → prefetch → step → push.
 //!
 //! Performance-critical: no I/O besides the calls of these stages, no info log, no allocation per row.
 
@@ -9,6 +9,7 @@ pub(crate) mod dense;
 pub(crate) mod group_step;
 pub(crate) mod join;
 pub(crate) mod ledger;
+pub(crate) mod look_ahead;
 pub(crate) mod permuted;
 pub(crate) mod pooling;
 pub(crate) mod prefetch;

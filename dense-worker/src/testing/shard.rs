@@ -11,7 +11,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
 /// A fake shard for the worker's client.
 #[derive(Default)]
@@ -42,6 +42,10 @@ impl Shard for WorkerShard {
 
     fn push(&self, request: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         self.0.push(request).boxed()
+    }
+
+    fn hint(&self, request: HintRequest, _: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        self.0.hint(request).boxed()
     }
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {

@@ -17,10 +17,10 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse, ServerEntry,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Refusal, RunId};
 use zagros_transport::control::storage_client::StorageClient;
-use zagros_transport::paths::{LOOKUP, PUSH};
+use zagros_transport::paths::{HINT, LOOKUP, PUSH};
 use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;
@@ -120,6 +120,15 @@ impl Shard for GrpcShard {
         })
     }
 
+    fn hint(&self, mut request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
+        let payloads = request.take_payloads();
+        let message = OutgoingMessage::new(request, payloads);
+        self.bounded(deadline, async move {
+            unary::call(&mut channel, PathAndQuery::from_static(HINT), headers, message).await
+        })
+    }
+
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
         self.bounded(Deadline::after(self.call_timeout), async move {
@@ -170,11 +179,15 @@ mod tests {
     impl Embedding for Generated {
         async fn lookup(&self, request: Request<LookupRequest>) -> Result<Response<LookupResponse>, Status> {
             let LookupRequest { ids, encoding, .. } = request.into_inner();
-            Ok(Response::new(LookupResponse { rows: ids, encoding, created: 7 }))
+            Ok(Response::new(LookupResponse { rows: ids, encoding, created: 7, late: 2 }))
         }
 
         async fn push(&self, _: Request<PushRequest>) -> Result<Response<PushResponse>, Status> {
             Err(status_of(Refusal::new(RefusalKind::Moved, "not mine")))
+        }
+
+        async fn hint(&self, request: Request<HintRequest>) -> Result<Response<HintResponse>, Status> {
+            Ok(Response::new(HintResponse { ready: request.into_inner().ids.len() as u64 }))
         }
     }
 
@@ -191,7 +204,10 @@ mod tests {
             let ids = Bytes::from_iter((0..ids).map(|byte| byte as u8));
             let request = LookupRequest { generation: 5, ids: ids.clone(), encoding: 3, ..Default::default() };
             let answer = shard.lookup(request, Deadline::after(TIMEOUT)).await.unwrap();
-            assert_eq!(answer, LookupResponse { rows: ids.clone(), encoding: 3, created: 7 });
+            assert_eq!(answer, LookupResponse { rows: ids.clone(), encoding: 3, created: 7, late: 2 });
+            let hint = HintRequest { generation: 5, ids: ids.clone(), ..Default::default() };
+            let answer = shard.hint(hint, Deadline::after(TIMEOUT)).await.unwrap();
+            assert_eq!(answer.ready, ids.len() as u64);
             let push = PushRequest { seq: 1, gradients: ids.clone(), ids, ..Default::default() };
             let refusal = shard.push(push, Deadline::after(TIMEOUT)).await.unwrap_err();
             assert_eq!(refusal, Refusal::new(RefusalKind::Moved, "not mine"));

@@ -18,5 +18,6 @@ pub use datapath::{
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;
+pub use metrics::LookAheadCounts;
 pub use placement::Connect;
 pub use shard::Shard;

@@ -12,6 +12,49 @@ use crate::datapath::{RoutePart, UniqueIds};
 pub(crate) struct ClientMetrics {
     pub(crate) lookup: ClientCallMetrics,
     pub(crate) push: ClientCallMetrics,
+    pub(crate) hints: HintMetrics,
+}
+
+/// What became of the rows that were hinted to servers, and of those that were looked up.
+#[derive(Clone, Debug)]
+pub(crate) struct HintMetrics {
+    hinted: IntCounter,
+    ready: IntCounter,
+    pub(crate) late: IntCounter,
+    pub(crate) lost: IntCounter,
+}
+
+/// Rows by what look-ahead did for them, since the client was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LookAheadCounts {
+    /// Ids in hints that servers have answered.
+    pub hinted: u64,
+    /// Rows that hints brought from the cold tier to memory.
+    pub ready: u64,
+    /// Rows that a lookup had to wait for, because they were in the cold tier.
+    pub late: u64,
+    /// Ids in hints that were refused or not answered.
+    pub lost: u64,
+}
+
+impl HintMetrics {
+    fn new(registry: &Registry) -> Self {
+        let help = "Ids of hints that servers answered (hinted), and of hints that they did not take (lost). Rows that hints brought from the \
+                    cold tier (ready), and rows that a lookup in training had to read from it (late).";
+        let rows = register(registry, IntCounterVec::new(Opts::new("zagros_client_lookahead_rows_total", help), &["what"]));
+        let of = |what: &str| rows.with_label_values(&[what]);
+        Self { hinted: of("hinted"), ready: of("ready"), late: of("late"), lost: of("lost") }
+    }
+
+    pub(crate) fn answered(&self, rows: u64, ready: u64) {
+        self.hinted.inc_by(rows);
+        self.ready.inc_by(ready);
+    }
+
+    pub(crate) fn counts(&self) -> LookAheadCounts {
+        let Self { hinted, ready, late, lost } = self;
+        LookAheadCounts { hinted: hinted.get(), ready: ready.get(), late: late.get(), lost: lost.get() }
+    }
 }
 
 /// The metrics of one kind of call.
@@ -51,6 +94,7 @@ impl ClientMetrics {
         Self {
             lookup: call("lookup", "Seconds of a lookup, until every server has answered."),
             push: call("push", "Seconds of a push, until every server has acknowledged."),
+            hints: HintMetrics::new(registry),
         }
     }
 }

@@ -7,9 +7,9 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
-/// An embedding server. A lookup or push ends at its deadline: the caller gives up, and the server stops waiting for the
+/// An embedding server. A lookup, push or hint ends at its deadline: the caller gives up, and the server stops waiting for the
 /// request. Every other call ends within a timeout that the constructor sets.
 pub trait Shard: Send + Sync {
     /// Name for messages, such as `embedding server 1 (127.0.0.1:7701)`.
@@ -18,6 +18,8 @@ pub trait Shard: Send + Sync {
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>>;
     /// Applies gradients for ids.
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>>;
+    /// Brings rows to memory that a later batch needs.
+    fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>>;
     /// Reports rows and bytes per table.
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>>;
     /// Saves all rows.

@@ -18,7 +18,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse, SaveStage,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
 use zagros_zip::number_from;
 
@@ -115,6 +115,11 @@ impl Shard for RetryingShard {
             async move { shard.push(request, deadline).await }.boxed()
         };
         self.call(call).boxed()
+    }
+
+    /// A hint that is lost is not repeated.
+    fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        self.listed.shard(self.index).hint(request, deadline)
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {

@@ -13,7 +13,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, PlacementResponse,
     SaveRequest, SaveResponse, ServerEntry,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{BucketMap, Generation, Refusal, RowKey, ServerIndex, TableId};
 use zagros_zip::{ZipEq, number_from};
 
@@ -33,6 +33,10 @@ impl Shard for FakeShard {
 
     fn push(&self, request: PushRequest, _: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         self.push(request).boxed()
+    }
+
+    fn hint(&self, request: HintRequest, _: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        self.hint(request).boxed()
     }
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {

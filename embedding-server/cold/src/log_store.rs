@@ -10,6 +10,7 @@ mod pieces;
 mod read_queue;
 mod record;
 mod recovery;
+mod row_reads;
 mod segment;
 mod segment_set;
 mod shared;

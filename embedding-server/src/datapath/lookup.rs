@@ -42,6 +42,7 @@ pub(crate) fn lookup(
         rows: rows.pool(weights, wanted, &service.buffers).into_bytes(request.encoding)?,
         encoding: request.encoding,
         created: u32::try_from(report.created).unwrap_or(u32::MAX),
+        late: u32::try_from(report.late).unwrap_or(u32::MAX),
     })
 }
 

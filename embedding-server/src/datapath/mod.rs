@@ -1,10 +1,11 @@
-//! The traffic of samples: lookup and push.
+//! The traffic of samples: lookup and push, and hints of later lookups.
 //!
 //! Performance-critical: no I/O, no info log, no lock across a request, no allocation per row. Everything in a request
 //! is checked before anything changes, so a refused request has changed nothing (invariant DP-2).
 
 mod bags;
 mod deadline;
+mod hint;
 mod lookup;
 mod placement;
 mod push;
@@ -14,6 +15,7 @@ mod window_groups;
 mod writers;
 
 pub(crate) use deadline::RequestTimes;
+pub(crate) use hint::{HintTurns, hint};
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;

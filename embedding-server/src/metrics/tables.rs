@@ -16,7 +16,7 @@ use super::ServerLabel;
 type CountOf = fn(&TableCounts) -> u64;
 
 /// Names of the counted events.
-const EVENTS: [(&str, CountOf); 10] = [
+const EVENTS: [(&str, CountOf); 13] = [
     ("hit", |counts| counts.hits),
     ("miss", |counts| counts.misses),
     ("created", |counts| counts.created),
@@ -27,6 +27,9 @@ const EVENTS: [(&str, CountOf); 10] = [
     ("expired", |counts| counts.expired),
     ("cold_read", |counts| counts.cold_reads),
     ("promoted", |counts| counts.promoted),
+    ("hinted", |counts| counts.hinted),
+    ("ready", |counts| counts.ready),
+    ("late", |counts| counts.late),
 ];
 
 /// Collects the metrics of all tables of a server.

@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use tracing::{error, info};
 use zagros_plumbing::metrics::{Histogram, IntCounter};
-use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
+use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
 
 /// So many bytes of the store's index are beside `cluster.memory`, like the memory of the program itself. Otherwise a small limit
 /// would leave no room for rows.
@@ -82,6 +82,11 @@ impl StoreCalls {
 impl<S: ColdStore> ColdStore for WatchedStore<S> {
     fn read(&self, table: u32, places: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
         self.reads.observe(places.len(), || self.store.read(table, places, into))
+    }
+
+    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        let rows = reads.iter().map(|read| read.cold_keys.len()).sum();
+        self.reads.observe(rows, || self.store.read_all(reads))
     }
 
     fn write(&self, table: u32, places: &[u64], rows: &[u32]) -> Result<(), ColdError> {

@@ -26,6 +26,12 @@ pub struct TableCounts {
     pub cold_reads: u64,
     /// Rows paged in from the cold tier.
     pub promoted: u64,
+    /// Ids in hints of later batches.
+    pub hinted: u64,
+    /// Rows that hints brought from the cold tier before their lookup.
+    pub ready: u64,
+    /// Rows that a lookup for training had to read from the cold tier itself.
+    pub late: u64,
     /// How often a thread found the lock of a stripe taken.
     pub contended: u64,
     /// Nanoseconds that threads waited for those locks. 0 without a clock.
@@ -44,6 +50,9 @@ impl AddAssign for TableCounts {
         self.expired += other.expired;
         self.cold_reads += other.cold_reads;
         self.promoted += other.promoted;
+        self.hinted += other.hinted;
+        self.ready += other.ready;
+        self.late += other.late;
         self.contended += other.contended;
         self.waited_nanos += other.waited_nanos;
     }
@@ -77,6 +86,9 @@ mod tests {
             promoted: 10,
             contended: 11,
             waited_nanos: 12,
+            hinted: 13,
+            ready: 14,
+            late: 15,
         };
         let mut twice = one;
         twice += one;
@@ -84,6 +96,7 @@ mod tests {
         assert_eq!((twice.hits, twice.waited_nanos), (2, 24));
         assert_eq!((twice.misses, twice.created, twice.admitted, twice.refused), (4, 6, 8, 10));
         assert_eq!((twice.evicted, twice.dropped, twice.expired), (12, 14, 16));
+        assert_eq!((twice.hinted, twice.ready, twice.late), (26, 28, 30));
         assert_eq!((twice.cold_reads, twice.promoted, twice.contended), (18, 20, 22));
     }
 }

@@ -17,6 +17,8 @@ use crate::row::slab::{Slab, SlotAddress};
 use crate::snapshot::capture_budget::CaptureBudget;
 use crate::snapshot::stripe_capture::StripeCapture;
 use crate::stripe_changes::StripeChanges;
+use crate::tier::cold_versions::ColdVersions;
+use crate::tier::hinted_rows::HintedRows;
 use crate::tier::sweep::StripeSweep;
 use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 
@@ -34,7 +36,9 @@ pub(crate) struct Stripe {
     pub(crate) charged: usize,
     /// Increases with every eviction to the cold tier and every removal from it. A cold copy that was read under an older
     /// version may be stale.
-    pub(crate) cold_version: u32,
+    pub(crate) cold_versions: ColdVersions,
+    /// Rows that a later batch needs.
+    pub(crate) hinted: HintedRows,
     /// The next search for rows to evict starts at this bucket of the index.
     pub(crate) eviction_cursor: usize,
     pub(crate) sweep: StripeSweep,
@@ -74,7 +78,8 @@ impl Stripe {
             counts: TableCounts::default(),
             filter,
             charged: 0,
-            cold_version: 0,
+            cold_versions: ColdVersions::default(),
+            hinted: HintedRows::default(),
             eviction_cursor: 0,
             sweep: StripeSweep::default(),
             pending: Vec::new(),
@@ -264,12 +269,13 @@ impl Stripe {
         self.filter.clear();
         self.step_rows.reset();
         self.sweep = StripeSweep::default();
-        self.cold_version = self.cold_version.wrapping_add(1);
+        self.cold_versions.make_all_stale();
     }
 
     fn add(&mut self, key: u64, place: usize) -> u32 {
         let slot = self.slab.add();
         self.index.add(key, place, slot);
+        self.hinted.unmark(slot);
         if let Some(capture) = &mut self.capture {
             capture.set_done(slot);
         }
@@ -421,8 +427,8 @@ impl Stripe {
     pub(crate) fn bytes(&self) -> usize {
         let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
         let changed = self.changed.as_ref().map_or(0, ChangedRows::bytes);
-        let of_step = self.step_rows.bytes();
-        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + of_step + captured + changed
+        let noted = self.step_rows.bytes() + self.hinted.bytes();
+        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + noted + captured + changed
     }
 }
 

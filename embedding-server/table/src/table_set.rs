@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::tier::managed::PreparedPush;
+use crate::tier::managed::{PreparedPush, lookup_all, read_copies};
 use crate::tier::shared_memory::SharedMemory;
 use crate::{
     ColdError, LookupMode, LookupReport, PushOrigin, PushReport, PushStep, RequestBuffers, Table, TableConfig,
@@ -150,10 +150,18 @@ impl TableSet {
         for (part, values) in self.divide(parts) {
             self.table(part.table)?.check_rows("rows", part.ids, part.dim as usize, values.len())?;
         }
-        let mut total = LookupReport::default();
+        let (mut total, mut managed, mut rest) = (LookupReport::default(), Vec::new(), out);
         for (part, values) in self.divide(parts) {
-            total += self.table(part.table)?.lookup_checked(part.ids, access, &mut out[values], scratch)?;
+            let table = self.table(part.table)?;
+            let rows;
+            (rows, rest) = rest.split_at_mut(values.len());
+            if table.is_managed() {
+                managed.push((table, part.ids, rows));
+            } else {
+                total += table.lookup_checked(part.ids, access, rows, scratch)?;
+            }
         }
+        total += lookup_all(managed.into_iter(), access, scratch)?;
         Ok(total)
     }
 
@@ -206,9 +214,8 @@ impl TableSet {
         };
         let copies = prepared.iter().map(|(table, _, _, managed)| bytes(managed, table)).sum();
         let _held = self.shared.acquire_copies(copies, scratch.deadline)?;
-        for (table, _, _, managed) in &mut prepared {
-            managed.iter_mut().try_for_each(|prepared| table.read_copies(prepared))?;
-        }
+        let managed = prepared.iter_mut().filter_map(|(table, _, _, managed)| Some((*table, managed.as_mut()?)));
+        read_copies(managed, &self.shared, scratch.deadline)?;
         let mut total = PushReport::default();
         for (table, ids, gradients, managed) in prepared {
             total += match managed {

@@ -138,6 +138,32 @@ pub mod embedding_client {
                 .insert(GrpcMethod::new("zagros.datapath.v1.Embedding", "Push"));
             self.inner.unary(req, path, codec).await
         }
+        /// Advice: names rows that a later batch needs, so that the server has them in memory by then. It changes no row, creates none,
+        /// and may be lost, repeated or late without harm.
+        pub async fn hint(
+            &mut self,
+            request: impl tonic::IntoRequest<::zagros_protocol::datapath::HintRequest>,
+        ) -> std::result::Result<
+            tonic::Response<::zagros_protocol::datapath::HintResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/zagros.datapath.v1.Embedding/Hint",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("zagros.datapath.v1.Embedding", "Hint"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -165,6 +191,15 @@ pub mod embedding_server {
             request: tonic::Request<::zagros_protocol::datapath::PushRequest>,
         ) -> std::result::Result<
             tonic::Response<::zagros_protocol::datapath::PushResponse>,
+            tonic::Status,
+        >;
+        /// Advice: names rows that a later batch needs, so that the server has them in memory by then. It changes no row, creates none,
+        /// and may be lost, repeated or late without harm.
+        async fn hint(
+            &self,
+            request: tonic::Request<::zagros_protocol::datapath::HintRequest>,
+        ) -> std::result::Result<
+            tonic::Response<::zagros_protocol::datapath::HintResponse>,
             tonic::Status,
         >;
     }
@@ -325,6 +360,54 @@ pub mod embedding_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PushSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/zagros.datapath.v1.Embedding/Hint" => {
+                    #[allow(non_camel_case_types)]
+                    struct HintSvc<T: Embedding>(pub Arc<T>);
+                    impl<
+                        T: Embedding,
+                    > tonic::server::UnaryService<
+                        ::zagros_protocol::datapath::HintRequest,
+                    > for HintSvc<T> {
+                        type Response = ::zagros_protocol::datapath::HintResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<
+                                ::zagros_protocol::datapath::HintRequest,
+                            >,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Embedding>::hint(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = HintSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

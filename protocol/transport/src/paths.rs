@@ -4,6 +4,8 @@
 pub const LOOKUP: &str = "/zagros.datapath.v1.Embedding/Lookup";
 /// Path of `Embedding.Push`.
 pub const PUSH: &str = "/zagros.datapath.v1.Embedding/Push";
+/// Path of `Embedding.Hint`.
+pub const HINT: &str = "/zagros.datapath.v1.Embedding/Hint";
 
 #[cfg(test)]
 mod tests {
@@ -12,6 +14,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_service() {
-        assert_eq!((LOOKUP, PUSH), (&format!("/{SERVICE_NAME}/Lookup")[..], &format!("/{SERVICE_NAME}/Push")[..]));
+        let of = |call: &str| format!("/{SERVICE_NAME}/{call}");
+        assert_eq!([LOOKUP, PUSH, HINT], ["Lookup", "Push", "Hint"].map(of));
     }
 }

@@ -12,7 +12,7 @@ use zagros_protocol::control::{
     DescribeResponse, FileDigest, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest, SaveResponse,
     TableStatus,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::packed::{RequestBags, decode_ids, decode_values, encode_values};
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, Segments, bucket_of};
 use zagros_zip::ZipEq;
@@ -68,6 +68,8 @@ pub struct FakeShard {
     pub save_attempts: Mutex<Vec<u64>>,
     /// The generations that saves and loads named, in order.
     pub storage_generations: Mutex<Vec<u64>>,
+    /// The ids of each hint that reached it.
+    pub hinted: Mutex<Vec<Vec<u64>>>,
     /// The requests to forget rows that reached it.
     pub forgotten: Mutex<Vec<ForgetRequest>>,
 }
@@ -111,6 +113,7 @@ impl FakeShard {
             ledger: Mutex::default(),
             save_attempts: Mutex::default(),
             storage_generations: Mutex::default(),
+            hinted: Mutex::default(),
             forgotten: Mutex::default(),
         }
     }
@@ -230,6 +233,18 @@ impl FakeShard {
         self.serve(|| self.answer_push(&request)).await
     }
 
+    /// Takes a hint, and keeps its ids. Its rows are in memory already.
+    ///
+    /// # Errors
+    /// As scripted.
+    pub async fn hint(&self, request: HintRequest) -> Result<HintResponse, Refusal> {
+        if self.script.hangs {
+            std::future::pending::<()>().await;
+        }
+        self.hinted.lock().expect("no test panics under the lock").push(decode_ids(&request.ids));
+        Ok(HintResponse { ready: 0 })
+    }
+
     /// Says that it holds one table of one row.
     ///
     /// # Errors
@@ -316,7 +331,7 @@ impl FakeShard {
         });
         let values = sums.collect::<Vec<_>>().concat();
         let rows = encode_values(&values, request.encoding)?.into();
-        Ok(LookupResponse { rows, encoding: request.encoding, created: 0 })
+        Ok(LookupResponse { rows, encoding: request.encoding, created: 0, late: 0 })
     }
 
     fn answer_push(&self, request: &PushRequest) -> Result<PushResponse, Refusal> {

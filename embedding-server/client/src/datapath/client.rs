@@ -19,8 +19,8 @@ use super::route_part::RoutePart;
 use super::unanswered_requests::{OpenRequests, UnansweredRequests};
 use crate::Shard;
 use crate::errors::ClientError;
-use crate::metrics::{ClientCallMetrics, ClientMetrics};
-use crate::placement::Connect;
+use crate::metrics::{ClientCallMetrics, ClientMetrics, LookAheadCounts};
+use crate::placement::{Connect, Placement};
 use crate::placement_cache::PlacementCache;
 use crate::storage::RetryingShard;
 
@@ -211,6 +211,21 @@ impl EmbeddingClient {
         self.requests.waiting()
     }
 
+    /// The placement, as far as it is known.
+    pub(super) fn placement(&self) -> Option<Arc<Placement>> {
+        self.placements.fetched()
+    }
+
+    pub(super) fn metrics(&self) -> &ClientMetrics {
+        &self.metrics
+    }
+
+    /// What became of the rows that were hinted and looked up so far.
+    #[must_use]
+    pub fn look_ahead(&self) -> LookAheadCounts {
+        self.metrics.hints.counts()
+    }
+
     fn exchange<'a>(&'a self, metrics: &'a ClientCallMetrics) -> Exchange<'a> {
         Exchange { placements: &self.placements, requests: &self.requests, metrics, timeout: self.config.timeout }
     }
@@ -272,6 +287,7 @@ impl LookupAnswers<'_> {
     pub fn write(self, tables: &mut [&mut [f32]]) -> Result<(), ClientError> {
         for answered in self.answers {
             self.client.metrics.lookup.bytes.inc_by(answered.answer.rows.len() as u64);
+            self.client.metrics.hints.late.inc_by(u64::from(answered.answer.late));
             let taken = self.client.take(&answered.part, &answered.answer, tables);
             taken.map_err(|source| ClientError::Malformed { server: answered.server, source })?;
         }

@@ -6,6 +6,7 @@ mod batch_rows;
 mod client;
 mod dedup;
 mod exchange;
+mod hints;
 mod pushes_in_flight;
 mod route;
 mod route_part;

@@ -1,15 +1,17 @@
 //! The cost of a sample as the table outgrows memory: constant memory, more and more rows, the others on disk.
 //!
-//! `cargo bench -p zagros-cold --bench rows -- [--rows N,N,…] [--memory MIB] [--batches N] [--folder PATH]
-//! [--store log,log-calls,rocksdb,rocksdb-lz4,rocksdb-zstd] [--quick]`
+//! `cargo bench -p zagros-cold --bench rows -- [--rows N,N,…] [--memory MIB] [--warm N] [--batches N] [--ahead N] [--order lru|lfu]
+//! [--folder PATH] [--store log,log-calls,rocksdb,rocksdb-lz4,rocksdb-zstd] [--quick]`
 //!
 //! One thread looks up and pushes batches of 4,096 samples with 26 ids each. Ids are Zipf-distributed over all rows. A
-//! second thread maintains the table, as in a server. Costs are those of the whole process with the store's threads, per
+//! second thread maintains the table, as in a server. After `--warm` batches, memory has the rows that are used most. With `--ahead`
+//! a third thread takes hints of later batches. Wall time is that of lookups and pushes. Costs are those of the whole process with the store's threads, per
 //! sample, and relative to the first number of rows. `--quick` uses few rows, for tests that judge no time. In every
 //! mode the ledger must be exact at the end: with SGD at learning rate 1 and gradients of 1, each row is minus the
 //! number of its pushes.
 
 mod ledger;
+mod run;
 #[path = "../rocks/mod.rs"]
 mod rocks;
 mod workload;
@@ -18,15 +20,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ledger::Ledger;
 use rocks::{Compression, RocksOptions, RocksStore};
-use rustix::time::{ClockId, clock_gettime};
-use workload::{SAMPLES, Zipf};
-use zagros_cold::{LogOptions, LogStore, ReadMethod, StoreContent};
+use run::Run;
+use workload::SAMPLES;
+use zagros_cold::{LogCounts, LogOptions, LogStore, ReadMethod, StoreContent};
 use zagros_table::{
-    ColdStore, Initializer, LookupMode, Optimizer, RequestBuffers, RequestPart, TableConfig, TableCounts,
+    ColdStore, EvictionOrder, EvictionPolicy, Initializer, Optimizer, RequestBuffers, RequestPart, TableConfig, TableCounts,
     TableResources, TableSet,
 };
 
@@ -36,17 +38,24 @@ const DIM: usize = 16;
 struct Plan {
     rows: Vec<usize>,
     memory: usize,
+    /// Batches before the measured ones.
+    warm: usize,
     batches: usize,
+    /// Batches that are hinted before they are looked up.
+    ahead: usize,
+    order: EvictionOrder,
     folder: PathBuf,
     /// The stores to measure, one after the other.
     stores: Vec<String>,
 }
 
 /// The costs with one number of rows.
+#[derive(Default)]
 struct Cost {
     wall: f64,
     cpu: f64,
     counts: TableCounts,
+    files: LogCounts,
     resident: usize,
     on_disk: u64,
 }
@@ -54,12 +63,15 @@ struct Cost {
 fn main() {
     let plan = plan(std::env::args().skip(1));
     let mebibytes = plan.memory >> 20;
-    println!("dim {DIM}, f32, {mebibytes} MiB of rows in memory, {} batches of {SAMPLES} samples\n", plan.batches);
     println!(
-        "                                                          of a batch            µs a sample        × the first"
+        "dim {DIM}, f32, {mebibytes} MiB of rows in memory, {} and {} batches of {SAMPLES} samples, {} ahead, {:?}\n",
+        plan.warm, plan.batches, plan.ahead, plan.order
     );
     println!(
-        "                  rows  in memory  on disk, MB  hit rate  rows read  brought in     wall     CPU     wall    CPU"
+        "                               on disk   found in                        of a batch      µs a sample    × the first"
+    );
+    println!(
+        "                  rows  memory      MB     memory  reads  brought in   late   evicted    wall     CPU    wall    CPU"
     );
     let mut first = None;
     for rows in &plan.rows {
@@ -71,14 +83,16 @@ fn main() {
 }
 
 fn print(plan: &Plan, rows: usize, store: &str, cost: &Cost, first: (f64, f64)) {
-    let Cost { wall, cpu, counts, resident, on_disk } = cost;
+    let Cost { wall, cpu, counts, files, resident, on_disk } = cost;
     let hits = 100.0 * counts.hits as f64 / (counts.hits + counts.misses).max(1) as f64;
-    let per_batch = |count: u64| count as f64 / plan.batches as f64;
+    let per_batch = |count: u64| count / plan.batches.max(1) as u64;
     println!(
-        "{store:<12}{rows:>10} {resident:>10} {:>12.0} {hits:>8.1}% {:>10.0} {:>11.0} {wall:>8.2} {cpu:>7.2} {:>8.2} {:>6.2}",
+        "{store:<12}{rows:>10} {resident:>7} {:>7.0} {hits:>8.1}% {:>6} {:>11} {:>6} {:>9} {wall:>7.2} {cpu:>7.2} {:>7.2} {:>6.2}",
         *on_disk as f64 / 1e6,
-        per_batch(counts.cold_reads),
+        per_batch(files.reads),
         per_batch(counts.promoted),
+        per_batch(counts.late),
+        per_batch(counts.evicted),
         wall / first.0,
         cpu / first.1,
     );
@@ -86,27 +100,40 @@ fn print(plan: &Plan, rows: usize, store: &str, cost: &Cost, first: (f64, f64)) 
 
 fn measure(plan: &Plan, rows: usize, store: &str) -> Cost {
     let folder = tempfile::tempdir_in(&plan.folder).expect("a folder for the cold tier");
-    let config = config();
+    let config = TableConfig { retention: EvictionPolicy { order: plan.order, ..EvictionPolicy::default() }, ..config() };
     let store = open(plan, store, folder.path(), config.cold_words());
-    let cold = Some(Arc::clone(&store));
-    let capacity = TableResources { budget: Some(plan.memory), cold, ..TableResources::default() };
+    let cold = Some(Arc::clone(&store.rows));
+    // As a server: until a batch is looked up, some more are being handed over.
+    let look_ahead = if plan.ahead > 0 { plan.ahead + 4 } else { 0 };
+    let capacity = TableResources { budget: Some(plan.memory), cold, look_ahead, ..TableResources::default() };
     let tables = TableSet::new(1, &[config], capacity).expect("a table");
     let ledger = tended(&tables, || fill(&tables, rows));
-    let before = counts(&tables);
-    let (wall, cpu, ledger) = tended(&tables, || train(&tables, plan.batches, rows, ledger));
-    let counts = since(counts(&tables), before);
-    ledger.check(&tables);
-    let resident = tables.iter().map(zagros_table::Table::rows).sum();
-    Cost { wall, cpu, counts, resident, on_disk: store.size().bytes }
+    let mut run = Run { plan, rows, tables: &tables, store: &store, ledger };
+    let cost = tended(&tables, || run.train());
+    run.ledger.check(&tables);
+    Cost { resident: tables.iter().map(zagros_table::Table::rows).sum(), on_disk: store.rows.size().bytes, ..cost }
+}
+
+/// A store, and itself once more if it counts what it reads.
+struct Store {
+    rows: Arc<dyn ColdStore>,
+    log: Option<Arc<LogStore>>,
+}
+
+impl Store {
+    fn counts(&self) -> LogCounts {
+        self.log.as_ref().map(|log| log.counts()).unwrap_or_default()
+    }
 }
 
 /// An empty store. RocksDB gets an eighth of the memory for its buffers, as much as the log's index takes at a tenth of the
 /// rows in memory.
-fn open(plan: &Plan, store: &str, folder: &Path, words: usize) -> Arc<dyn ColdStore> {
+fn open(plan: &Plan, store: &str, folder: &Path, words: usize) -> Store {
     if store.starts_with("log") {
         let reads = if store == "log-calls" { ReadMethod::Calls } else { ReadMethod::Ring };
         let options = LogOptions { reads, ..LogOptions::default() };
-        return Arc::new(LogStore::open(StoreContent::Scratch, folder, &[words], &options).expect("an empty store"));
+        let log = Arc::new(LogStore::open(StoreContent::Scratch, folder, &[words], &options).expect("an empty store"));
+        return Store { rows: Arc::clone(&log) as _, log: Some(log) };
     }
     let compression = match store {
         "rocksdb" => Compression::None,
@@ -115,7 +142,7 @@ fn open(plan: &Plan, store: &str, folder: &Path, words: usize) -> Arc<dyn ColdSt
         other => panic!("no store {other}"),
     };
     let options = RocksOptions { memory: plan.memory / 8, compression, ..RocksOptions::default() };
-    Arc::new(RocksStore::open(folder, &[words], &options).expect("an empty store"))
+    Store { rows: Arc::new(RocksStore::open(folder, &[words], &options).expect("an empty store")), log: None }
 }
 
 /// SGD at learning rate 1 from zero. Momentum 0 gives each row as much state as Adagrad.
@@ -151,25 +178,6 @@ fn fill(tables: &TableSet, rows: usize) -> Ledger {
     ledger
 }
 
-/// Wall time and CPU time in µs per sample.
-fn train(tables: &TableSet, batches: usize, rows: usize, mut ledger: Ledger) -> (f64, f64, Ledger) {
-    let mut zipf = Zipf::new(rows);
-    let (mut scratch, mut wall, mut cpu) = (RequestBuffers::new(), 0.0, 0.0);
-    for step in 0..batches {
-        let numbers = zipf.batch();
-        let (ids, started, used) = (ledger::ids(&numbers), Instant::now(), cpu_seconds());
-        let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
-        let mut weights = vec![0.0; ids.len() * DIM];
-        tables.lookup(&parts, LookupMode::Train, &mut weights, &mut scratch).expect("rows are looked up");
-        assert!(ledger.agrees(&numbers, &weights), "batch {step} read a row that is not what was pushed to it");
-        push(tables, &numbers, (rows + step) as u64, &mut ledger, &mut scratch);
-        wall += started.elapsed().as_secs_f64();
-        cpu += cpu_seconds() - used;
-    }
-    let per_sample = 1e6 / (batches * SAMPLES) as f64;
-    (wall * per_sample, cpu * per_sample, ledger)
-}
-
 fn push(tables: &TableSet, numbers: &[u32], step: u64, ledger: &mut Ledger, scratch: &mut RequestBuffers) {
     let ids = ledger::ids(numbers);
     let gradients = vec![1.0; ids.len() * DIM];
@@ -180,38 +188,28 @@ fn push(tables: &TableSet, numbers: &[u32], step: u64, ledger: &mut Ledger, scra
     ledger.pushed(numbers);
 }
 
-fn counts(tables: &TableSet) -> TableCounts {
-    tables.iter().map(zagros_table::Table::counts).sum()
-}
-
-fn since(now: TableCounts, before: TableCounts) -> TableCounts {
-    TableCounts {
-        hits: now.hits - before.hits,
-        misses: now.misses - before.misses,
-        cold_reads: now.cold_reads - before.cold_reads,
-        promoted: now.promoted - before.promoted,
-        ..now
-    }
-}
-
-/// CPU seconds of all threads of this process so far.
-fn cpu_seconds() -> f64 {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
-}
-
 fn plan(arguments: impl Iterator<Item = String>) -> Plan {
     let rows = vec![1_000_000, 3_000_000, 10_000_000];
     let stores = vec!["log".to_owned(), "rocksdb".to_owned()];
-    let mut plan = Plan { rows, memory: 256 << 20, batches: 200, folder: std::env::temp_dir(), stores };
+    let (folder, order) = (std::env::temp_dir(), EvictionOrder::Lru);
+    let mut plan = Plan { rows, memory: 256 << 20, warm: 60, batches: 40, ahead: 0, order, folder, stores };
     // Cargo passes `--bench`.
     let mut arguments = arguments.filter(|argument| argument != "--bench");
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} needs a value"));
         match argument.as_str() {
-            "--quick" => plan = Plan { rows: vec![10_000, 100_000], memory: 4 << 20, batches: 5, ..plan },
+            "--quick" => plan = Plan { rows: vec![10_000, 100_000], memory: 4 << 20, warm: 2, batches: 5, ahead: 2, ..plan },
             "--rows" => plan.rows = value().split(',').map(|rows| rows.parse().expect("numbers of rows")).collect(),
             "--memory" => plan.memory = value().parse::<usize>().expect("a number of MiB") << 20,
+            "--warm" => plan.warm = value().parse().expect("a number of batches"),
+            "--ahead" => plan.ahead = value().parse().expect("a number of batches"),
+            "--order" => {
+                plan.order = match value().as_str() {
+                    "lru" => EvictionOrder::Lru,
+                    "lfu" => EvictionOrder::Lfu { half_life: 10_000 },
+                    other => panic!("no order {other}"),
+                };
+            }
             "--batches" => plan.batches = value().parse().expect("a number of batches"),
             "--store" => plan.stores = value().split(',').map(str::to_owned).collect(),
             "--folder" => plan.folder = value().into(),

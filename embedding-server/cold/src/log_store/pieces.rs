@@ -43,7 +43,7 @@ pub(crate) fn group(
             doing: "read",
             reason: format!("the index of table {} names a segment that is gone", layout.format.table),
         })?;
-        pieces.push(FilePiece { segment, offset: start, bytes: bytes as usize, records: at..at + 1 });
+        pieces.push(FilePiece { segment, offset: start, bytes: bytes as usize, part: 0, records: at..at + 1 });
         slot_before = slot;
     }
     Ok(pieces)

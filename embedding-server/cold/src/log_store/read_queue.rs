@@ -41,7 +41,9 @@ pub(crate) struct FilePiece {
     pub(crate) offset: u64,
     /// At most [`ReadQueue::longest`].
     pub(crate) bytes: usize,
-    /// Which of the requested records are in it.
+    /// Which of the tables of the read it is of.
+    pub(crate) part: usize,
+    /// Which of the requested records of this table are in it.
     pub(crate) records: std::ops::Range<usize>,
 }
 
@@ -245,6 +247,7 @@ mod tests {
             segment: Arc::clone(segment),
             offset: super::super::segment::HEAD as u64 + 4 * u64::from(number),
             bytes: 4,
+            part: 0,
             records: at..at + 1,
         };
         numbers.enumerate().map(piece).collect()

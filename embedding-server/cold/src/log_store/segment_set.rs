@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use super::segment::RowSegment;
 
+/// The files of a table's segments, by slot.
+pub(crate) type SegmentFiles = Arc<Vec<Option<Arc<RowSegment>>>>;
+
 /// The segments of one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentSet {
     /// Shared with reads and views, which go on reading a segment after it is deleted.
-    files: Arc<Vec<Option<Arc<RowSegment>>>>,
+    files: SegmentFiles,
     counts: Vec<SegmentCounts>,
     /// Whether a segment lost a row and has less than half left.
     has_waste: bool,
@@ -29,7 +32,7 @@ pub(crate) struct SegmentCounts {
 
 impl SegmentSet {
     /// The files by slot.
-    pub(crate) fn files(&self) -> Arc<Vec<Option<Arc<RowSegment>>>> {
+    pub(crate) fn files(&self) -> SegmentFiles {
         Arc::clone(&self.files)
     }
 

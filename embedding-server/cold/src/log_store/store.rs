@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
-use zagros_table::{ColdError, ColdRows, ColdSize, ColdStore, ColdView};
+use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
 
 use super::counters::{Counters, LogCounts};
 use super::folder::StoreFolder;
@@ -122,7 +122,11 @@ impl LogStore {
 
 impl ColdStore for LogStore {
     fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError> {
-        self.log.table("read", table)?.read(cold_keys, &self.log.queue, &self.log.counters, into)
+        self.log.read_rows(&mut [ColdRead { table, cold_keys, into }])
+    }
+
+    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        self.log.read_rows(reads)
     }
 
     fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError> {

@@ -20,10 +20,10 @@ use zagros_zip::ZipEq;
 use super::counters::Counters;
 use super::key_index::KeyIndex;
 use super::pieces::{RecordRead, group};
-use super::read_queue::ReadQueue;
+use super::read_queue::{FilePiece, ReadQueue};
 use super::record::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
-use super::segment_set::SegmentSet;
+use super::segment_set::{SegmentFiles, SegmentSet};
 
 /// A new segment takes one part in this many of its table.
 const SEGMENT_SHARE: usize = 8;
@@ -92,30 +92,23 @@ impl TableLog {
         }
     }
 
-    /// Reads the rows at `cold_keys`.
-    pub(crate) fn read(
-        &self,
-        cold_keys: &[u64],
-        queue: &ReadQueue,
-        counters: &Counters,
-        into: &mut ColdRows,
-    ) -> Result<(), ColdError> {
-        let width = self.layout.format.width;
+    /// Lists the records of the rows at `cold_keys`, in the order of their addresses, and notes which keys have a row. Also
+    /// answers the files that the records are in.
+    pub(crate) fn find(&self, cold_keys: &[u64], into: &mut ColdRows) -> (Vec<RecordRead>, SegmentFiles) {
         into.found.clear();
         into.rows.clear();
-        into.rows.resize(cold_keys.len() * width, 0);
-        let mut reads = Vec::new();
-        let files = {
-            let state = self.state.read();
-            for (position, cold_key) in cold_keys.iter().enumerate() {
-                let address = state.index.get(*cold_key);
-                into.found.push(address.is_some());
-                reads.extend(address.map(|address| RecordRead { address, position: position as u32 }));
-            }
-            state.segments.files()
-        };
-        let mut row_of = |read: &RecordRead| (cold_keys[read.position as usize], read.position as usize * width);
-        self.read_records(&files, &mut reads, queue, counters, &mut row_of, &mut into.rows)
+        into.rows.resize(cold_keys.len() * self.layout.format.width, 0);
+        let mut reads = Vec::with_capacity(cold_keys.len());
+        let state = self.state.read();
+        for (position, cold_key) in cold_keys.iter().enumerate() {
+            let address = state.index.get(*cold_key);
+            into.found.push(address.is_some());
+            reads.extend(address.map(|address| RecordRead { address, position: position as u32 }));
+        }
+        let files = state.segments.files();
+        drop(state);
+        reads.sort_unstable_by_key(|read| read.address);
+        (reads, files)
     }
 
     /// Reads records into `rows`. `row_of` says whose row a record is, and where its words go.
@@ -131,18 +124,28 @@ impl TableLog {
         reads.sort_unstable_by_key(|read| read.address);
         let pieces = group(reads, self.layout, files, queue.longest())?;
         counters.read(&pieces);
+        queue.read(&pieces, &mut |piece, bytes| self.take(piece, bytes, reads, row_of, rows))
+    }
+
+    /// Takes the rows out of a piece.
+    pub(crate) fn take(
+        &self,
+        piece: &FilePiece,
+        bytes: &[u8],
+        reads: &[RecordRead],
+        row_of: &mut dyn FnMut(&RecordRead) -> (u64, usize),
+        rows: &mut [u32],
+    ) -> Result<(), ColdError> {
         let format = self.layout.format;
-        queue.read(&pieces, &mut |piece, bytes| {
-            for read in &reads[piece.records.clone()] {
-                let row = self.layout.place(read.address).1;
-                let start = (self.layout.offset(row) - piece.offset) as usize;
-                let (cold_key, at) = row_of(read);
-                if !format.read_row(&bytes[start..][..format.bytes()], cold_key, &mut rows[at..][..format.width]) {
-                    return Err(piece.segment.damaged("read", self.layout, row));
-                }
+        for read in &reads[piece.records.clone()] {
+            let row = self.layout.place(read.address).1;
+            let start = (self.layout.offset(row) - piece.offset) as usize;
+            let (cold_key, at) = row_of(read);
+            if !format.read_row(&bytes[start..][..format.bytes()], cold_key, &mut rows[at..][..format.width]) {
+                return Err(piece.segment.damaged("read", self.layout, row));
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
     /// Appends rows, and makes them the rows of their keys. All or none. Answers whether there may be something to compact.

@@ -48,7 +48,7 @@ impl Table {
         }
         let mut prepared = self.prepare_push(ids, gradients, scratch)?;
         let _held = self.shared().acquire_copies(self.bytes_of_copies(&prepared), scratch.deadline)?;
-        self.read_copies(&mut prepared)?;
+        self.read_copies(&mut prepared, scratch.deadline)?;
         Ok(self.apply_push(prepared, step, scratch))
     }
 

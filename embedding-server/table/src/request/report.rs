@@ -20,6 +20,8 @@ pub struct LookupReport {
     pub missing: u64,
     /// Ids that are not admitted. The lookup returned zeros for them.
     pub refused: u64,
+    /// Rows that a lookup for training had to read from the cold tier.
+    pub late: u64,
 }
 
 /// What a push did.
@@ -42,6 +44,7 @@ impl AddAssign for LookupReport {
         self.created += other.created;
         self.missing += other.missing;
         self.refused += other.refused;
+        self.late += other.late;
     }
 }
 

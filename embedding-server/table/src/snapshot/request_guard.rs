@@ -54,6 +54,14 @@ impl TableSet {
 }
 
 impl RequestGuard<'_> {
+    pub(crate) fn set(&self) -> &TableSet {
+        self.set
+    }
+
+    pub(crate) fn deadline(&self) -> RequestDeadline {
+        self.deadline
+    }
+
     /// As [`TableSet::lookup`].
     ///
     /// # Errors

@@ -32,6 +32,7 @@ impl Stripe {
         }
         (self.index, self.slab) = (index, slab);
         self.eviction_cursor = 0;
+        self.hinted.clear();
         // A sweep begins again when the next one is due.
         self.sweep.bucket = None;
     }

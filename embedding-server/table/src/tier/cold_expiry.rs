@@ -80,7 +80,7 @@ impl Table {
         });
         store.remove(self.number(), cold_keys)?;
         let mut stripe = self.lock(number);
-        stripe.cold_version = stripe.cold_version.wrapping_add(1);
+        stripe.cold_versions.make_all_stale();
         // The cold copy of a row in memory was void, so its removal does not count.
         let removed = cold_keys.iter().filter(|cold_key| stripe.find(cold_key_of(**cold_key)).is_none()).count() as u64;
         stripe.counts.expired += removed;

@@ -17,6 +17,14 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
     /// If the medium fails. A cold key without a row is not an error.
     fn read(&self, table: u32, cold_keys: &[u64], into: &mut ColdRows) -> Result<(), ColdError>;
 
+    /// As [`Self::read`], of several tables in one call: a store that reads many rows at a time reads all of them so.
+    ///
+    /// # Errors
+    /// As [`Self::read`]. Then some tables may be read.
+    fn read_all(&self, reads: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
+        reads.iter_mut().try_for_each(|read| self.read(read.table, read.cold_keys, read.into))
+    }
+
     /// Writes rows, `[cold_keys.len() * width]` words, and replaces earlier copies. It writes all rows or none.
     ///
     /// # Errors
@@ -70,6 +78,17 @@ pub trait ColdView: Send {
         limit: usize,
         into: &mut ColdScan,
     ) -> Result<Option<u64>, ColdError>;
+}
+
+/// The rows of one table in a read of several.
+#[derive(Debug)]
+pub struct ColdRead<'a> {
+    /// Number of the table.
+    pub table: u32,
+    /// The cold keys of the rows.
+    pub cold_keys: &'a [u64],
+    /// Overwritten with the rows.
+    pub into: &'a mut ColdRows,
 }
 
 /// The rows of a read, in the order of the requested keys.

@@ -17,7 +17,6 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use crate::config::STRIPE_FLOOR;
-use crate::key::cold_key_of;
 use crate::stripe::Stripe;
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::tier::page_in_rows::PageInEntry;
@@ -51,22 +50,21 @@ pub(crate) enum EvictionOutcome {
 }
 
 impl Table {
-    /// Makes room in a stripe for those of the first `now` entries that are not in memory. It may release the lock and
-    /// take it again. If rows cannot be evicted, memory grows beyond the budget. It waits until `deadline` at most.
+    /// Makes room in a stripe for those of the entries that are not in memory. It may release the lock and take it again. If
+    /// rows cannot be evicted, memory grows beyond the budget. It waits until `deadline` at most.
     pub(crate) fn make_room(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
-        entries: &mut [PageInEntry],
-        now: usize,
+        entries: &[PageInEntry],
         deadline: RequestDeadline,
     ) {
         for _ in 0..ROUNDS {
-            let missing = entries[..now].iter().filter(|entry| stripe.find(entry.key).is_none()).count();
+            let missing = entries.iter().filter(|entry| stripe.find(entry.key).is_none()).count();
             if self.reserve(stripe, missing) {
                 return;
             }
             let count = missing.max((stripe.rows() / SHARE).min(BATCH));
-            match self.evict(stripe, entries, now, count, self.eviction_wait(deadline)) {
+            match self.evict(stripe, entries, count, self.eviction_wait(deadline)) {
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
                 Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe, deadline) => {}
                 Ok(EvictionOutcome::Frozen) | Err(_) => return,
@@ -114,23 +112,21 @@ impl Table {
         stripe.charged = bytes;
     }
 
-    /// Evicts the `count` rows of the lowest rank, except rows of the first `now` entries. These entries are of this
-    /// stripe. Waits for another thread that evicts from the stripe, but not longer than `wait`.
+    /// Evicts the `count` rows of the lowest rank, except rows of the entries, which are of this stripe. Waits for another thread that evicts from the stripe, but not longer than `wait`.
     pub(crate) fn evict(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
-        entries: &mut [PageInEntry],
-        now: usize,
+        entries: &[PageInEntry],
         count: usize,
         wait: Duration,
     ) -> Result<EvictionOutcome, ColdError> {
         let tick = self.tick();
         self.with_eviction_buffer(|buffer| {
             buffer.needed.clear();
-            buffer.needed.extend(entries[..now].iter().map(|entry| entry.key));
+            buffer.needed.extend(entries.iter().map(|entry| entry.key));
             buffer.needed.sort_unstable();
             let choose = |stripe: &mut Stripe, buffer: &mut EvictionBuffer| buffer.choose(self, stripe, count, tick);
-            self.evict_chosen(stripe, buffer, entries, wait, choose)
+            self.evict_chosen(stripe, buffer, wait, choose)
         })
     }
 
@@ -139,7 +135,6 @@ impl Table {
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         buffer: &mut EvictionBuffer,
-        entries: &mut [PageInEntry],
         wait: Duration,
         choose: impl FnOnce(&mut Stripe, &mut EvictionBuffer),
     ) -> Result<EvictionOutcome, ColdError> {
@@ -164,7 +159,8 @@ impl Table {
         buffer.copy(stripe);
         MutexGuard::unlocked(stripe, || self.write_cold(buffer))?;
         let removed = buffer.remove_unchanged(stripe);
-        note_eviction(stripe, buffer, entries);
+        let rows = stripe.rows();
+        stripe.cold_versions.evict(&buffer.cold_keys, rows);
         Ok(EvictionOutcome::Evicted(expired + removed))
     }
 
@@ -200,13 +196,21 @@ impl EvictionBuffer {
             stripe.eviction_cursor = next.unwrap_or(0);
         }
         self.candidates.clear();
-        let needed = &self.needed;
-        let others = self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
+        let (needed, hints) = (&self.needed, &table.shared().hints);
+        let is_kept = |slot: u32| hints.keeps(stripe.hinted.get(slot));
+        let others = || self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
         let rank = |slot: u32| table.access_codec().rank(stripe.access(slot), tick);
-        self.candidates.extend(others.map(|(key, slot)| EvictionCandidate::new(rank(*slot), *key, *slot)));
-        if count < self.candidates.len() {
-            self.candidates.select_nth_unstable(count);
-            self.candidates.truncate(count);
+        let candidate = |(key, slot): &(u64, u32)| EvictionCandidate::new(rank(*slot), *key, *slot);
+        self.candidates.extend(others().filter(|(_, slot)| !is_kept(*slot)).map(candidate));
+        // Rows that a later batch needs leave when there are not enough others.
+        let first = if self.candidates.len() < count { self.candidates.len() } else { 0 };
+        if first > 0 || self.candidates.is_empty() {
+            self.candidates.extend(others().filter(|(_, slot)| is_kept(*slot)).map(candidate));
+        }
+        let count = count - first;
+        if count < self.candidates.len() - first {
+            self.candidates[first..].select_nth_unstable(count);
+            self.candidates.truncate(first + count);
         }
     }
 }
@@ -234,17 +238,4 @@ fn remove_expired(stripe: &mut Stripe, buffer: &mut EvictionBuffer) -> u64 {
     let expired = (before - buffer.candidates.len()) as u64;
     stripe.counts.expired += expired;
     expired
-}
-
-/// Increases the cold version of the stripe. The cold copies that the present request has read stay valid, except
-/// copies of the rows just evicted. Entries with a valid copy get the new version.
-fn note_eviction(stripe: &mut Stripe, buffer: &EvictionBuffer, entries: &mut [PageInEntry]) {
-    let before = stripe.cold_version;
-    stripe.cold_version = before.wrapping_add(1);
-    let is_evicted = |key: u64| buffer.cold_keys.binary_search(&cold_key_of(key)).is_ok();
-    for entry in entries {
-        if entry.cold_version == before && !is_evicted(entry.key) {
-            entry.cold_version = stripe.cold_version;
-        }
-    }
 }

@@ -106,7 +106,7 @@ impl Table {
         }
         let mut report = MaintenanceReport::default();
         if let Some(count) = stripe.rows().checked_sub(keep).filter(|count| *count > 0) {
-            report += done(count, self.evict(stripe, &mut [], 0, count, self.eviction_wait(RequestDeadline::NONE))?);
+            report += done(count, self.evict(stripe, &[], count, self.eviction_wait(RequestDeadline::NONE))?);
         }
         if stripe.rows() <= keep {
             stripe.shrink();
@@ -119,11 +119,12 @@ impl Table {
     /// Evicts some rows of a full stripe if memory is short.
     fn free_slots(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
         let wanted = (stripe.rows() / FREE_SHARE).min(MOST);
-        if !self.shared().budget.is_tight() || stripe.vacant() >= wanted {
+        // A search costs the same for one row as for many, so it waits until half of the free slots are taken.
+        if !self.shared().budget.is_tight() || stripe.vacant() > wanted / 2 || wanted == 0 {
             return Ok(MaintenanceReport::default());
         }
         let count = wanted - stripe.vacant();
-        Ok(done(count, self.evict(stripe, &mut [], 0, count, self.eviction_wait(RequestDeadline::NONE))?))
+        Ok(done(count, self.evict(stripe, &[], count, self.eviction_wait(RequestDeadline::NONE))?))
     }
 
     /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row
@@ -136,7 +137,7 @@ impl Table {
         self.with_eviction_buffer(|buffer| {
             let mut scanned = 0;
             let wait = self.eviction_wait(RequestDeadline::NONE);
-            let outcome = self.evict_chosen(stripe, buffer, &mut [], wait, |stripe, buffer| {
+            let outcome = self.evict_chosen(stripe, buffer, wait, |stripe, buffer| {
                 scanned = buffer.choose_expired(self, stripe, bucket, tick);
             })?;
             Ok(done(scanned, outcome))

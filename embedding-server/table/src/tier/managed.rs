@@ -14,11 +14,12 @@ use crate::request::batch::DistinctGradients;
 use crate::request::group::RequestBuffers;
 use crate::request::row_loops::{row, row_mut};
 use crate::request::update::RowUpdate;
+use crate::tier::page_in::read_cold_of_all;
 use crate::tier::page_in_rows::PageIn;
-use crate::tier::shared_memory::COLD_READ;
+use crate::tier::shared_memory::{COLD_READ, SharedMemory};
 use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestDeadline, RowBatch, Table, TableError};
 
-/// A lookup searches this many ids together. Their cold copies are in memory at once.
+/// A lookup searches this many ids of all tables together. Their cold copies are in memory at once.
 const LOOKUP_CHUNK: usize = 4096;
 
 impl Table {
@@ -29,35 +30,7 @@ impl Table {
         out: &mut [f32],
         scratch: &mut RequestBuffers,
     ) -> Result<LookupReport, TableError> {
-        let mut total = LookupReport::default();
-        for (ids, out) in ids.chunks(LOOKUP_CHUNK).zip_eq(out.chunks_mut(LOOKUP_CHUNK * self.dim())) {
-            total += self.lookup_some(ids, access, out, scratch)?;
-        }
-        Ok(total)
-    }
-
-    fn lookup_some(
-        &self,
-        ids: &[u64],
-        access: LookupMode,
-        out: &mut [f32],
-        scratch: &mut RequestBuffers,
-    ) -> Result<LookupReport, TableError> {
-        let mut page_in = scratch.page_ins.pop().unwrap_or_default();
-        page_in.begin(scratch.deadline);
-        self.copy_from_memory(ids, access, out, scratch, &mut page_in);
-        if access == LookupMode::Read && !page_in.entries.is_empty() && self.has_pending() {
-            self.apply_all_pending()?;
-            page_in.clear();
-            self.copy_from_memory(ids, access, out, scratch, &mut page_in);
-        }
-        let done = match access {
-            _ if page_in.entries.is_empty() => Ok(LookupReport::default()),
-            LookupMode::Train => self.copy_paged_in(&mut page_in, out),
-            LookupMode::Read => self.copy_cold(&mut page_in, out),
-        };
-        scratch.keep(page_in);
-        done
+        lookup_all([(self, ids, out)].into_iter(), access, scratch)
     }
 
     /// Copies the rows that are in memory. Adds the other rows to `page_in`.
@@ -78,7 +51,7 @@ impl Table {
                 let (key, position) = (group.keys[index], group.positions[index]);
                 let found = stripe.find(key).filter(|slot| !self.access_codec().expired(stripe.access(*slot), tick));
                 let Some(slot) = found else {
-                    page_in.add(key, position, stripe.cold_version, true);
+                    page_in.add(key, position, stripe.cold_versions.now(), true);
                     continue;
                 };
                 if access == LookupMode::Train {
@@ -90,10 +63,8 @@ impl Table {
         });
     }
 
-    /// For training: pages the other rows in or creates them, and copies them.
+    /// For training: pages the other rows in or creates them, and copies them. Their cold copies are read.
     fn copy_paged_in(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
-        self.check_room(page_in)?;
-        self.read_in_time(page_in)?;
         page_in.counts_access = true;
         let (layout, mut refused) = (*self.layout(), 0);
         self.page_in_all(page_in, &mut |stripe, entry, slot| {
@@ -104,12 +75,11 @@ impl Table {
             }
             refused += u64::from(slot.is_none());
         })?;
-        Ok(LookupReport { created: page_in.created, refused, ..LookupReport::default() })
+        Ok(LookupReport { created: page_in.created, late: page_in.late, refused, ..LookupReport::default() })
     }
 
-    /// For reading: copies the other rows from the cold tier. No row moves.
-    fn copy_cold(&self, page_in: &mut PageIn, out: &mut [f32]) -> Result<LookupReport, TableError> {
-        self.read_in_time(page_in)?;
+    /// For reading: copies the other rows from the cold tier, whose copies are read. No row moves.
+    fn copy_cold(&self, page_in: &PageIn, out: &mut [f32]) -> LookupReport {
         let (layout, tick, mut report) = (*self.layout(), self.tick(), LookupReport::default());
         for entry in &page_in.entries {
             let weights = row_mut(out, entry.position, layout.dim);
@@ -125,11 +95,11 @@ impl Table {
             }
             report.missing += 1;
         }
-        Ok(report)
+        report
     }
 
     /// The part of a push before any change: sums repeated gradients, and finds the rows that are not in memory. The
-    /// caller reads the cold copies of these rows next ([`Self::read_copies`]).
+    /// caller reads the cold copies of these rows next ([`read_copies`]).
     ///
     /// # Errors
     /// If memory is full.
@@ -145,34 +115,21 @@ impl Table {
         self.for_each_group(scratch, |stripe, group| {
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for (key, position) in group.keys.iter().zip_eq(group.positions) {
-                page_in.add(*key, *position, stripe.cold_version, stripe.find(*key).is_none());
+                page_in.add(*key, *position, stripe.cold_versions.now(), stripe.find(*key).is_none());
             }
         });
         self.check_room(&page_in)?;
         Ok(PreparedPush { distinct, page_in })
     }
 
-    /// Reads the cold copies of the rows of a push that are not in memory.
-    ///
-    /// # Errors
-    /// If the cold tier cannot be read, or is not read before the sender of the push gives up.
-    pub(crate) fn read_copies(&self, prepared: &mut PreparedPush<'_>) -> Result<(), TableError> {
-        self.read_in_time(&mut prepared.page_in)
-    }
-
-    fn read_in_time(&self, page_in: &mut PageIn) -> Result<(), TableError> {
-        self.read_cold(page_in)?;
-        self.shared().check(page_in.deadline, COLD_READ)
+    /// Reads the cold copies of the rows of a push to this table ([`read_copies`]).
+    pub(crate) fn read_copies(&self, prepared: &mut PreparedPush<'_>, deadline: RequestDeadline) -> Result<(), TableError> {
+        read_copies(std::iter::once((self, prepared)), self.shared(), deadline)
     }
 
     /// Largest number of bytes of the cold copies of a push.
     pub(crate) fn bytes_of_copies(&self, prepared: &PreparedPush<'_>) -> usize {
-        let rows = if self.is_tiered() {
-            prepared.page_in.entries.iter().filter(|entry| entry.is_missing()).count()
-        } else {
-            0
-        };
-        rows * (self.stride() + 1) * size_of::<u32>()
+        if self.is_tiered() { prepared.page_in.bytes_of_copies(self.stride()) } else { 0 }
     }
 
     /// Applies a prepared push, even if its sender gives up in the meantime. It cannot fail: if a row was evicted in the
@@ -228,7 +185,7 @@ impl Table {
             entries.for_each(|(key, position)| page_in.add(*key, *position, 0, true));
         });
         self.check_room(&page_in)?;
-        self.for_each_chunk(&mut page_in.entries, page_in.deadline, &mut |stripe, entry| {
+        self.for_each_chunk(&page_in.entries, page_in.deadline, &mut |stripe, entry| {
             new += u64::from(stripe.find(entry.key).is_none());
             let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
             let access = rows.access.get(entry.position as usize).copied();
@@ -250,9 +207,89 @@ impl Table {
         };
         let mut stripe = self.lock(self.stripe_of(first.key));
         let (used, limit) = shared.budget.used();
-        match self.evict(&mut stripe, &mut [], 0, 1, self.eviction_wait(page_in.deadline)) {
+        match self.evict(&mut stripe, &[], 1, self.eviction_wait(page_in.deadline)) {
             Ok(_) => Ok(()),
             Err(source) => Err(TableError::Full { table: self.number(), used, limit, source }),
+        }
+    }
+}
+
+/// Some ids of one table, on their way through a lookup.
+struct PartialLookup<'a> {
+    table: &'a Table,
+    ids: &'a [u64],
+    /// `[ids.len() * dim]`.
+    out: &'a mut [f32],
+    /// The rows that are not in memory.
+    page_in: PageIn,
+}
+
+/// Looks up ids of managed tables, [`LOOKUP_CHUNK`] at a time over all tables: with one read of the cold tier for each so many ids.
+pub(crate) fn lookup_all<'a>(
+    parts: impl Iterator<Item = (&'a Table, &'a [u64], &'a mut [f32])>,
+    access: LookupMode,
+    scratch: &mut RequestBuffers,
+) -> Result<LookupReport, TableError> {
+    let (mut total, mut open, mut room) = (LookupReport::default(), Vec::new(), LOOKUP_CHUNK);
+    for (table, mut ids, mut out) in parts {
+        while !ids.is_empty() {
+            let (now, later) = ids.split_at(ids.len().min(room));
+            let (rows, rest) = out.split_at_mut(now.len() * table.dim());
+            let page_in = scratch.page_ins.pop().unwrap_or_default();
+            open.push(PartialLookup { table, ids: now, out: rows, page_in });
+            (ids, out, room) = (later, rest, room - now.len());
+            if room == 0 {
+                total += lookup_some(&mut open, access, scratch)?;
+                room = LOOKUP_CHUNK;
+            }
+        }
+    }
+    total += lookup_some(&mut open, access, scratch)?;
+    Ok(total)
+}
+
+/// Looks up what is open, and leaves nothing open.
+fn lookup_some(
+    open: &mut Vec<PartialLookup<'_>>,
+    access: LookupMode,
+    scratch: &mut RequestBuffers,
+) -> Result<LookupReport, TableError> {
+    let done = open.iter_mut().try_for_each(|part| part.copy_from_memory(access, scratch)).and_then(|()| {
+        read_cold_of_all(open.iter_mut().map(|part| (part.table, &mut part.page_in)))?;
+        let mut total = LookupReport::default();
+        for part in &mut *open {
+            total += part.copy_others(access)?;
+        }
+        Ok(total)
+    });
+    open.drain(..).for_each(|part| scratch.keep(part.page_in));
+    done
+}
+
+impl PartialLookup<'_> {
+    /// Copies the rows that are in memory, and lists the others.
+    fn copy_from_memory(&mut self, access: LookupMode, scratch: &mut RequestBuffers) -> Result<(), TableError> {
+        let Self { table, ids, out, page_in } = self;
+        page_in.begin(scratch.deadline);
+        table.copy_from_memory(ids, access, out, scratch, page_in);
+        if access == LookupMode::Read && !page_in.entries.is_empty() && table.has_pending() {
+            table.apply_all_pending()?;
+            page_in.clear();
+            table.copy_from_memory(ids, access, out, scratch, page_in);
+        }
+        if access == LookupMode::Train { table.check_room(page_in) } else { Ok(()) }
+    }
+
+    /// Copies the rows that were not in memory. Their cold copies are read.
+    fn copy_others(&mut self, access: LookupMode) -> Result<LookupReport, TableError> {
+        let Self { table, out, page_in, .. } = self;
+        if page_in.entries.is_empty() {
+            return Ok(LookupReport::default());
+        }
+        table.shared().check(page_in.deadline, COLD_READ)?;
+        match access {
+            LookupMode::Train => table.copy_paged_in(page_in, out),
+            LookupMode::Read => Ok(table.copy_cold(page_in, out)),
         }
     }
 }
@@ -261,4 +298,17 @@ impl Table {
 pub(crate) struct PreparedPush<'a> {
     distinct: DistinctGradients<'a>,
     page_in: PageIn,
+}
+
+/// Reads the cold copies of the rows of prepared pushes that are not in memory, in one call.
+///
+/// # Errors
+/// If the cold tier cannot be read, or is not read before the sender of the push gives up.
+pub(crate) fn read_copies<'a, 'b: 'a>(
+    prepared: impl Iterator<Item = (&'a Table, &'a mut PreparedPush<'b>)>,
+    shared: &SharedMemory,
+    deadline: RequestDeadline,
+) -> Result<(), TableError> {
+    read_cold_of_all(prepared.map(|(table, prepared)| (table, &mut prepared.page_in)))?;
+    shared.check(deadline, COLD_READ)
 }

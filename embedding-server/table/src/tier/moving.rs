@@ -69,7 +69,7 @@ impl Table {
             store.read(self.number(), &cold_keys(&left), &mut cold)?;
             // A copy counts if nothing was evicted since the row was found missing in memory.
             let stripe = self.lock(stripe);
-            if stripe.cold_version == version {
+            if stripe.cold_versions.now() == version {
                 self.take_valid(&stripe, &left, &cold, into);
                 return Ok(());
             }
@@ -87,7 +87,7 @@ impl Table {
     fn take_from_memory(&self, stripe: &Stripe, left: &mut Vec<u64>, into: &mut RowBatch) -> u32 {
         left.iter().for_each(|id| stripe.prefetch_entry(key_of(*id)));
         left.retain(|id| !self.append_from_memory(stripe, *id, into));
-        stripe.cold_version
+        stripe.cold_versions.now()
     }
 
     fn append_from_memory(&self, stripe: &Stripe, id: u64, into: &mut RowBatch) -> bool {
@@ -228,7 +228,7 @@ impl Table {
         let _writing = self.shared().cold_writes.read();
         store.remove(self.number(), &cold_keys(ids))?;
         let mut stripe = self.lock(stripe);
-        stripe.cold_version = stripe.cold_version.wrapping_add(1);
+        stripe.cold_versions.make_all_stale();
         Ok(())
     }
 }

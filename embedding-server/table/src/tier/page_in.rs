@@ -4,8 +4,8 @@
 //!
 //! A request reads the cold tier without a lock. Meanwhile another thread may page the row in, change it and evict it
 //! again. Then the copy that the request has read is stale. Each stripe therefore has a *cold version*, which every
-//! eviction to the cold tier increases. A copy is valid if the version is still the one at which the row was found
-//! missing:
+//! eviction to the cold tier increases. A copy is valid if its row was not evicted since the version at which the row was
+//! found missing ([`crate::tier::cold_versions`]):
 //!
 //! ```text
 //! thread A                                     thread B                      cold version of the stripe
@@ -13,21 +13,19 @@
 //! read row 7 from the cold tier
 //!                                              pages row 7 in, updates it
 //!                                              evicts row 7                  5
-//! lock: version is 5 and not 4 → stale
+//! lock: row 7 was evicted at 5, after 4 → stale
 //! read row 7 again                                                           5
-//! lock: version is 5 → the copy is valid
+//! lock: row 7 was not evicted after 5 → the copy is valid
 //! ```
 //!
 //! After [`ROUNDS`] stale reads, a request reads the rows of a stripe while it holds the stripe's lock. So every
 //! request ends.
 
-use std::ops::Range;
-
 use crate::config::STRIPE_FLOOR;
-use crate::key::stripe_of;
+use crate::key::{cold_key_of, stripe_of};
 use crate::stripe::Stripe;
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
-use crate::{ColdError, ColdRows, RequestDeadline, Table, TableError};
+use crate::{ColdError, ColdRead, ColdRows, RequestDeadline, Table, TableError};
 
 /// How many rows are paged in under one lock. Every stripe has room for them.
 const CHUNK: usize = STRIPE_FLOOR;
@@ -46,6 +44,23 @@ enum PageInOutcome {
     Refused,
     /// The row's cold copy is stale.
     Stale,
+}
+
+/// Reads the cold copies of rows of several tables that were not in memory, in one call. Tables of a set share their cold tier.
+pub(crate) fn read_cold_of_all<'a>(
+    parts: impl Iterator<Item = (&'a Table, &'a mut PageIn)>,
+) -> Result<(), TableError> {
+    let (mut reads, mut first) = (Vec::new(), None);
+    for (table, PageIn { entries, cold_keys, cold, .. }) in parts {
+        let Some(store) = table.cold() else { continue };
+        PageIn::list_cold_keys(entries, cold_keys);
+        if !cold_keys.is_empty() {
+            first.get_or_insert((table, store));
+            reads.push(ColdRead { table: table.number(), cold_keys, into: cold });
+        }
+    }
+    let Some((table, store)) = first else { return Ok(()) };
+    store.read_all(&mut reads).map_err(|source| table.unreadable(source))
 }
 
 impl Table {
@@ -76,7 +91,7 @@ impl Table {
         let mut entries = std::mem::take(&mut page_in.entries);
         let tick = self.tick();
         let deadline = page_in.deadline;
-        self.for_each_chunk(&mut entries, deadline, &mut |stripe, entry| {
+        self.for_each_chunk(&entries, deadline, &mut |stripe, entry| {
             self.page_in_one(stripe, entry, page_in, tick, action);
         });
         entries.clear();
@@ -87,17 +102,16 @@ impl Table {
     /// until `deadline` at most.
     pub(crate) fn for_each_chunk(
         &self,
-        entries: &mut [PageInEntry],
+        entries: &[PageInEntry],
         deadline: RequestDeadline,
         work: &mut dyn FnMut(&mut Stripe, PageInEntry),
     ) {
         let mut start = 0;
         while start < entries.len() {
-            let of_stripe = self.range_of_stripe(entries, start);
-            let end = of_stripe.end.min(start + CHUNK);
+            let end = self.end_of_stripe(entries, start).min(start + CHUNK);
             let mut stripe = self.lock(self.stripe_of(entries[start].key));
             entries[start..end].iter().for_each(|entry| stripe.prefetch_entry(entry.key));
-            self.make_room(&mut stripe, &mut entries[of_stripe], end - start, deadline);
+            self.make_room(&mut stripe, &entries[start..end], deadline);
             entries[start..end].iter().for_each(|entry| work(&mut stripe, *entry));
             self.log_stripe(&mut stripe);
             self.charge(&mut stripe);
@@ -120,7 +134,7 @@ impl Table {
         let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
         let mut stripe = self.lock(number);
         let mut entries = page_in.entries.split_off(start);
-        entries.iter_mut().for_each(|entry| *entry = entry.stale(stripe.cold_version));
+        entries.iter_mut().for_each(|entry| *entry = entry.stale(stripe.cold_versions.now()));
         if let Err(error) = self.read_copies_of(&mut entries, &mut page_in.cold_keys, &mut page_in.cold) {
             page_in.entries.append(&mut entries);
             return Err(error);
@@ -143,7 +157,7 @@ impl Table {
         match self.find_or_make(stripe, &entry, page_in, tick) {
             PageInOutcome::Slot(slot) => action(stripe, entry, Some(slot)),
             PageInOutcome::Refused => action(stripe, entry, None),
-            PageInOutcome::Stale => page_in.stale.push(entry.stale(stripe.cold_version)),
+            PageInOutcome::Stale => page_in.stale.push(entry.stale(stripe.cold_versions.now())),
         }
     }
 
@@ -186,7 +200,7 @@ impl Table {
     }
 
     /// Copies a row of the cold tier to memory.
-    fn promote(&self, stripe: &mut Stripe, key: u64, words: &[u32], access: u32) -> u32 {
+    pub(crate) fn promote(&self, stripe: &mut Stripe, key: u64, words: &[u32], access: u32) -> u32 {
         let slot = stripe.put_back(key, words);
         *stripe.access_mut(slot) = access;
         stripe.counts.promoted += 1;
@@ -206,14 +220,16 @@ impl Table {
             page_in.created += u64::from(self.use_slot(stripe, entry.key, slot, tick));
             return Some(PageInOutcome::Slot(slot));
         }
-        if self.is_tiered() && stripe.cold_version != entry.cold_version {
+        if self.is_tiered() && stripe.cold_versions.is_stale(cold_key_of(entry.key), entry.cold_version) {
             return Some(PageInOutcome::Stale);
         }
         let row = page_in.cold_copy(entry, self.stride())?;
         stripe.counts.cold_reads += 1;
+        stripe.counts.late += u64::from(page_in.counts_access);
         let (words, access) = (&row[..self.stride()], row[self.stride()]);
         if !self.access_codec().expired(access, tick) {
             let slot = self.promote(stripe, entry.key, words, self.access_codec().used(access, tick));
+            page_in.late += 1;
             return Some(PageInOutcome::Slot(slot));
         }
         stripe.counts.expired += 1;
@@ -241,11 +257,10 @@ impl Table {
         Some(slot)
     }
 
-    /// The range of entries of one stripe, from `start` on.
-    fn range_of_stripe(&self, entries: &[PageInEntry], start: usize) -> Range<usize> {
+    /// Where the entries of one stripe end that begin at `start`.
+    fn end_of_stripe(&self, entries: &[PageInEntry], start: usize) -> usize {
         let number = self.stripe_of(entries[start].key);
-        let length = entries[start..].iter().take_while(|entry| self.stripe_of(entry.key) == number).count();
-        start..start + length
+        start + entries[start..].iter().take_while(|entry| self.stripe_of(entry.key) == number).count()
     }
 
     fn read_copies_of(

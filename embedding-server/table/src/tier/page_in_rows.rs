@@ -22,6 +22,8 @@ pub(crate) struct PageIn {
     pub(crate) cold: ColdRows,
     /// Rows created.
     pub(crate) created: u64,
+    /// Rows read from the cold tier.
+    pub(crate) late: u64,
     /// Whether the request counts towards the admission of ids that have no row.
     pub(crate) counts_access: bool,
     /// Until when the request may wait.
@@ -71,6 +73,7 @@ impl PageIn {
         self.entries.clear();
         self.stale.clear();
         self.created = 0;
+        self.late = 0;
         self.counts_access = false;
     }
 
@@ -78,6 +81,12 @@ impl PageIn {
     pub(crate) fn add(&mut self, key: u64, position: u32, cold_version: u32, missing: bool) {
         let cold = if missing { NOT_READ } else { NOT_NEEDED };
         self.entries.push(PageInEntry { key, position, cold_version, cold });
+    }
+
+    /// Bytes of the cold copies of all rows that are not in memory.
+    pub(crate) fn bytes_of_copies(&self, stride: usize) -> usize {
+        let rows = self.entries.iter().filter(|entry| entry.is_missing()).count();
+        rows * (stride + 1) * size_of::<u32>()
     }
 
     /// Any row that was not in memory.

@@ -92,7 +92,7 @@ impl Table {
             stripe
                 .pending
                 .iter()
-                .for_each(|gradient| page_in.add(gradient.key, 0, stripe.cold_version, !in_memory(gradient.key)));
+                .for_each(|gradient| page_in.add(gradient.key, 0, stripe.cold_versions.now(), !in_memory(gradient.key)));
         }
         self.read_cold(&mut page_in)?;
         self.page_in_all(&mut page_in, &mut |stripe, entry, slot| {

@@ -11,6 +11,7 @@ use crate::snapshot::capture_budget::{CaptureBudget, CopyRoom};
 use crate::tier::clock::TableClock;
 use crate::tier::copy_budget::{CopyBudget, CopyPermit};
 use crate::tier::eviction_buffer::EvictionBuffer;
+use crate::tier::hinted_rows::HintClock;
 use crate::tier::table_resources::RowBudget;
 use crate::{ColdError, RequestDeadline, TableError, TableResources, UpdateLog};
 
@@ -33,6 +34,8 @@ pub(crate) struct SharedMemory {
     pub(crate) budget: RowBudget,
     pub(crate) capacity: TableResources,
     pub(crate) clock: TableClock,
+    /// The hints of later batches.
+    pub(crate) hints: HintClock,
     /// The memory of rows and indexes. Small tables share huge pages.
     pub(crate) arena: Arc<Arena>,
     /// Writes to the cold tier and removals lock it shared. A freeze locks it exclusively.
@@ -59,6 +62,7 @@ impl SharedMemory {
             budget,
             copies: CopyBudget::new(capacity.budget.map(|budget| LEAST_COPIES.max(budget / COPIES_SHARE))),
             captures: Arc::default(),
+            hints: HintClock::new(capacity.look_ahead),
             capacity,
             clock: TableClock::default(),
             arena: Arena::new(PageSize::Huge),

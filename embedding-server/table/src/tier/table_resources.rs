@@ -14,6 +14,8 @@ pub struct TableResources {
     pub budget: Option<usize>,
     /// Where evicted rows go. A row there has [`crate::TableConfig::cold_words`] words.
     pub cold: Option<Arc<dyn ColdStore>>,
+    /// For how many more hints the rows of a hint stay in memory ([`crate::RequestGuard::bring_in`]), at most 127. 0 keeps none.
+    pub look_ahead: usize,
     /// Nanoseconds of a monotonic clock, to measure waits for locks. `None` leaves these waits unmeasured. It is called
     /// only when a lock is taken.
     pub nanos: Option<fn() -> u64>,

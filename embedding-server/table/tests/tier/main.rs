@@ -6,6 +6,7 @@ mod deadlines;
 mod failures;
 mod index_memory;
 mod ledger;
+mod look_ahead;
 mod model;
 mod moving;
 mod races;

@@ -24,9 +24,14 @@ pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
 
 /// Tables with a budget, and their store.
 pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
+    looking_ahead(configs, budget, 0)
+}
+
+/// As [`within`]. Rows of a hint are kept for so many more hints.
+pub(crate) fn looking_ahead(configs: &[TableConfig], budget: usize, look_ahead: usize) -> (TableSet, Arc<HookedStore>) {
     let store = hooked(configs);
     let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;
-    let capacity = TableResources { budget: Some(budget), cold: Some(cold), ..TableResources::default() };
+    let capacity = TableResources { budget: Some(budget), cold: Some(cold), look_ahead, ..TableResources::default() };
     (TableSet::new(0, configs, capacity).unwrap(), store)
 }
 
@@ -54,6 +59,13 @@ fn look(tables: &TableSet, ids: &[u64], access: LookupMode) -> Vec<f32> {
     let part = RequestPart { table: 0, dim: dim as u32, ids };
     tables.lookup(&[part], access, &mut out, &mut RequestBuffers::new()).unwrap();
     out
+}
+
+/// Hints rows of table 0 and answers how many came to memory.
+pub(crate) fn hint(tables: &TableSet, ids: &[u64]) -> u64 {
+    let dim = tables.table(0).unwrap().dim();
+    let part = RequestPart { table: 0, dim: dim as u32, ids };
+    tables.enter().bring_in(&[part], &mut RequestBuffers::new()).unwrap()
 }
 
 /// Pushes the same number to each value of each row.

@@ -9,6 +9,7 @@ use PeerRole::{Client, Coordinator, DenseWorker, EmbeddingServer};
 pub const CALLS: &[(&str, PeerRole)] = &[
     ("/zagros.datapath.v1.Embedding/Lookup", DenseWorker),
     ("/zagros.datapath.v1.Embedding/Push", DenseWorker),
+    ("/zagros.datapath.v1.Embedding/Hint", DenseWorker),
     ("/zagros.control.v1.Storage/Describe", DenseWorker),
     ("/zagros.control.v1.Storage/Save", DenseWorker),
     ("/zagros.control.v1.Storage/Load", DenseWorker),
@@ -41,6 +42,7 @@ const MOST_BYTES: usize = 256 << 10;
 const LONG_REQUESTS: &[(&str, usize)] = &[
     ("/zagros.datapath.v1.Embedding/Lookup", MAX_MESSAGE_BYTES),
     ("/zagros.datapath.v1.Embedding/Push", MAX_MESSAGE_BYTES),
+    ("/zagros.datapath.v1.Embedding/Hint", MAX_MESSAGE_BYTES),
     ("/zagros.control.v1.Coordinator/Join", MAX_CONTROL_BYTES),
     ("/zagros.control.v1.Coordinator/Complete", MAX_CONTROL_BYTES),
     ("/zagros.control.v1.Coordinator/Transforms", 2 << 20),

@@ -8,6 +8,7 @@ use zagros_protocol::{BucketMap, RefusalKind, RowKey, ServerIndex, TableId};
 use zagros_zip::ZipEq;
 
 use super::*;
+use crate::LookAheadCounts;
 use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::testing::{Cluster, unique_ids, with_bags};
 
@@ -458,4 +459,34 @@ fn traffic_is_measured() {
     assert!(text.contains("zagros_client_retries_total{call=\"lookup\"} 1"), "{text}");
     assert!(text.contains("zagros_client_bytes_total{call=\"lookup\"} 1200"), "{text}");
     assert!(text.contains("zagros_client_lookup_seconds_count 1"), "{text}");
+}
+
+#[test]
+fn a_hint_reaches_the_owners_of_its_ids_once_and_no_failure_matters() {
+    run(async {
+        let cluster = Cluster::new(3);
+        let client = client(&cluster);
+        let ids = some_ids();
+        assert!(client.hint(&ids).is_none(), "nobody knows the servers yet");
+        client.refresh().await.unwrap();
+        client.hint(&ids).unwrap().await;
+        let hinted: Vec<u64> =
+            cluster.shards.iter().flat_map(|shard| shard.hinted.lock().unwrap().concat()).collect();
+        assert_eq!(hinted.len(), 120);
+        assert_eq!(client.look_ahead(), LookAheadCounts { hinted: 120, ..LookAheadCounts::default() });
+        assert_eq!(client.lookup(&ids, Access::Train).await.unwrap(), expected(&ids));
+    });
+}
+
+#[test]
+fn a_hint_that_no_server_answers_ends_and_is_counted() {
+    run(async {
+        let control = Arc::new(zagros_fakes::FakeControlPlane::default());
+        let shard: Arc<dyn Shard> = Arc::new(zagros_fakes::FakeShard::default().hanging());
+        let config = ClientConfig { writer: 5, incarnation: 1, wire: Encoding::F32, timeout: TIMEOUT };
+        let client = EmbeddingClient::new(config, control, Arc::new(move |_: &_| Ok(Arc::clone(&shard))));
+        client.refresh().await.unwrap();
+        client.hint(&some_ids()).unwrap().await;
+        assert_eq!(client.look_ahead(), LookAheadCounts { lost: 120, ..LookAheadCounts::default() });
+    });
 }

@@ -1,0 +1,127 @@
+//! Which cold copies that a request has read may be stale: the cold version of a stripe, and the rows that left it lately.
+//!
+//! Every eviction increases the version of its stripe. A copy that was read under version `v` is stale if its row was evicted
+//! under a later version. The stripe keeps the keys of its last evictions:
+//!
+//! ```text
+//! version 5: row 7 leaves       a copy of row 7 that was read under version 4 is stale, one read under version 5 is not
+//! version 6: row 9 leaves       a copy of row 8 that was read under version 4 is valid
+//! ```
+//!
+//! Copies that are older than the evictions that are kept count as stale, which costs a read that may not have been needed. Versions
+//! wrap around: of two versions the later one is less than half the range ahead.
+
+use std::collections::VecDeque;
+
+/// Keys that are kept: as many as a stripe has rows, within this range. They take at most 16 KiB of memory.
+const KEPT: std::ops::RangeInclusive<usize> = 256..=2048;
+
+/// The version of a stripe, and its last evictions.
+#[derive(Debug, Default)]
+pub(crate) struct ColdVersions {
+    now: u32,
+    /// Copies of earlier versions count as stale, whatever their row.
+    oldest: u32,
+    /// Versions with the cold keys of the rows that were evicted under them, both in ascending order.
+    evictions: VecDeque<(u32, Box<[u64]>)>,
+    /// Keys of all evictions that are kept.
+    keys: usize,
+}
+
+impl ColdVersions {
+    /// The present version.
+    pub(crate) fn now(&self) -> u32 {
+        self.now
+    }
+
+    /// Notes an eviction of the rows of these cold keys, in ascending order, from a stripe that has `rows` rows.
+    pub(crate) fn evict(&mut self, cold_keys: &[u64], rows: usize) {
+        self.now = self.now.wrapping_add(1);
+        self.keys += cold_keys.len();
+        self.evictions.push_back((self.now, cold_keys.into()));
+        let most = rows.clamp(*KEPT.start(), *KEPT.end());
+        while self.keys > most
+            && let Some((version, keys)) = self.evictions.pop_front()
+        {
+            self.keys -= keys.len();
+            self.oldest = version;
+        }
+    }
+
+    /// Makes all copies stale that were read so far.
+    pub(crate) fn make_all_stale(&mut self) {
+        self.now = self.now.wrapping_add(1);
+        *self = Self { now: self.now, oldest: self.now, ..Self::default() };
+    }
+
+    /// Whether a copy of a row may be stale, if it was read under an earlier version.
+    pub(crate) fn is_stale(&self, cold_key: u64, version: u32) -> bool {
+        let is_later = |other: u32| (other.wrapping_sub(version) as i32) > 0;
+        let mut since = self.evictions.iter().rev().take_while(|(other, _)| is_later(*other));
+        version != self.now && (is_later(self.oldest) || since.any(|(_, keys)| keys.binary_search(&cold_key).is_ok()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What happens to a stripe.
+    #[derive(Clone, Debug)]
+    enum Change {
+        Evict(Vec<u64>, usize),
+        MakeAllStale,
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let keys = prop::collection::btree_set(0_u64..50, 0..90).prop_map(|keys| keys.into_iter().collect());
+        let evict = (keys, 0_usize..3000).prop_map(|(keys, rows)| Change::Evict(keys, rows));
+        prop_oneof![19 => evict, 1 => Just(Change::MakeAllStale)]
+    }
+
+    proptest! {
+        /// Also where the versions wrap around.
+        #[test]
+        fn a_copy_of_a_row_that_was_evicted_since_is_stale(
+            changes in prop::collection::vec(change(), 1..60),
+            start in prop_oneof![Just(0_u32), Just(u32::MAX - 9), Just(u32::MAX / 2)],
+        ) {
+            let mut versions = ColdVersions { now: start, oldest: start, ..ColdVersions::default() };
+            let mut read = Vec::new();
+            for change in changes {
+                read.extend((0..50).map(|key| (key, versions.now())));
+                match change {
+                    Change::Evict(keys, rows) => {
+                        versions.evict(&keys, rows);
+                        for (key, version) in &read {
+                            prop_assert!(!keys.contains(key) || versions.is_stale(*key, *version));
+                        }
+                        // Of the version just before, nothing else is.
+                        let before = versions.now().wrapping_sub(1);
+                        prop_assert!((0..50).all(|key| keys.contains(&key) || !versions.is_stale(key, before)));
+                        read.retain(|(key, _)| !keys.contains(key));
+                    }
+                    Change::MakeAllStale => {
+                        versions.make_all_stale();
+                        prop_assert!(read.iter().all(|(key, version)| versions.is_stale(*key, *version)));
+                        read.clear();
+                    }
+                }
+                prop_assert!((0..50).all(|key| !versions.is_stale(key, versions.now())));
+                prop_assert!(versions.keys <= *KEPT.end());
+            }
+        }
+    }
+
+    #[test]
+    fn copies_older_than_what_is_kept_are_stale() {
+        let mut versions = ColdVersions::default();
+        let first = versions.now();
+        (0..4).for_each(|at| versions.evict(&(at * 64..(at + 1) * 64).collect::<Vec<_>>(), 64));
+        assert!(!versions.is_stale(1000, first) && versions.is_stale(63, first));
+        versions.evict(&[2000], 64);
+        assert!(versions.is_stale(1000, first) && !versions.is_stale(63, first + 1));
+    }
+}
