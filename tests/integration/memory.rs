@@ -49,7 +49,7 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
     }
 }
 
-/// Hints are advice: with them and without, each loss is the same, bit for bit; with them, lookups wait for fewer rows.
+/// Invariant DP-7. Hints are advice: with them and without, each loss is the same, bit for bit; with them, lookups wait for fewer rows.
 #[test]
 fn looking_ahead_changes_no_loss_and_leaves_fewer_rows_late() {
     let fixture = fixture();
@@ -67,7 +67,10 @@ fn looking_ahead_changes_no_loss_and_leaves_fewer_rows_late() {
     assert!(*late > 0);
     for (batches, own, hinted, ready, own_late) in &runs[1..] {
         assert_eq!(own, losses, "{batches} batches ahead");
-        assert!(*hinted > 0 && *ready > 0 && own_late < late, "{batches} batches ahead: {hinted}, {ready}, {own_late} of {late} late");
+        assert!(
+            *hinted > 0 && *ready > 0 && own_late < late,
+            "{batches} batches ahead: {hinted}, {ready}, {own_late} of {late} late"
+        );
     }
 }
 

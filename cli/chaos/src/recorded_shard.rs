@@ -14,7 +14,9 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{Encoding, HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{
+    Encoding, HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse,
+};
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
 use crate::frame::Frame;

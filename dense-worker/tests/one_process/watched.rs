@@ -11,7 +11,7 @@ use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
     SaveResponse,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
 /// Sees what passes; each does nothing unless it is wanted.
 pub(crate) trait Watch: Send + Sync {
@@ -60,6 +60,10 @@ impl<W: Watch> Shard for Watched<W> {
             Ok(answer)
         }
         .boxed()
+    }
+
+    fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
+        self.shard.hint(request, deadline)
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {

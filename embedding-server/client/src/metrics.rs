@@ -41,7 +41,8 @@ impl HintMetrics {
     fn new(registry: &Registry) -> Self {
         let help = "Ids of hints that servers answered (hinted), and of hints that they did not take (lost). Rows that hints brought from the \
                     cold tier (ready), and rows that a lookup in training had to read from it (late).";
-        let rows = register(registry, IntCounterVec::new(Opts::new("zagros_client_lookahead_rows_total", help), &["what"]));
+        let rows =
+            register(registry, IntCounterVec::new(Opts::new("zagros_client_lookahead_rows_total", help), &["what"]));
         let of = |what: &str| rows.with_label_values(&[what]);
         Self { hinted: of("hinted"), ready: of("ready"), late: of("late"), lost: of("lost") }
     }

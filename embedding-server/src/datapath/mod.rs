@@ -6,6 +6,7 @@
 mod bags;
 mod deadline;
 mod hint;
+mod hint_turns;
 mod lookup;
 mod placement;
 mod push;
@@ -15,7 +16,8 @@ mod window_groups;
 mod writers;
 
 pub(crate) use deadline::RequestTimes;
-pub(crate) use hint::{HintTurns, hint};
+pub(crate) use hint::hint;
+pub(crate) use hint_turns::HintTurns;
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;

@@ -11,9 +11,9 @@
 //! number of its pushes.
 
 mod ledger;
-mod run;
 #[path = "../rocks/mod.rs"]
 mod rocks;
+mod run;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ use run::Run;
 use workload::SAMPLES;
 use zagros_cold::{LogCounts, LogOptions, LogStore, ReadMethod, StoreContent};
 use zagros_table::{
-    ColdStore, EvictionOrder, EvictionPolicy, Initializer, Optimizer, RequestBuffers, RequestPart, TableConfig, TableCounts,
-    TableResources, TableSet,
+    ColdStore, EvictionOrder, EvictionPolicy, Initializer, Optimizer, RequestBuffers, RequestPart, TableConfig,
+    TableCounts, TableResources, TableSet,
 };
 
 const DIM: usize = 16;
@@ -100,7 +100,8 @@ fn print(plan: &Plan, rows: usize, store: &str, cost: &Cost, first: (f64, f64)) 
 
 fn measure(plan: &Plan, rows: usize, store: &str) -> Cost {
     let folder = tempfile::tempdir_in(&plan.folder).expect("a folder for the cold tier");
-    let config = TableConfig { retention: EvictionPolicy { order: plan.order, ..EvictionPolicy::default() }, ..config() };
+    let config =
+        TableConfig { retention: EvictionPolicy { order: plan.order, ..EvictionPolicy::default() }, ..config() };
     let store = open(plan, store, folder.path(), config.cold_words());
     let cold = Some(Arc::clone(&store.rows));
     // As a server: until a batch is looked up, some more are being handed over.
@@ -198,7 +199,9 @@ fn plan(arguments: impl Iterator<Item = String>) -> Plan {
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_else(|| panic!("{argument} needs a value"));
         match argument.as_str() {
-            "--quick" => plan = Plan { rows: vec![10_000, 100_000], memory: 4 << 20, warm: 2, batches: 5, ahead: 2, ..plan },
+            "--quick" => {
+                plan = Plan { rows: vec![10_000, 100_000], memory: 4 << 20, warm: 2, batches: 5, ahead: 2, ..plan }
+            }
             "--rows" => plan.rows = value().split(',').map(|rows| rows.parse().expect("numbers of rows")).collect(),
             "--memory" => plan.memory = value().parse::<usize>().expect("a number of MiB") << 20,
             "--warm" => plan.warm = value().parse().expect("a number of batches"),

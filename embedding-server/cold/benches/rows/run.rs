@@ -81,7 +81,10 @@ impl Run<'_> {
             self.tables.lookup(&parts, LookupMode::Train, &mut weights, &mut scratch).expect("rows are looked up");
             wall += started.elapsed().as_secs_f64();
             let own = seconds(ClockId::ThreadCPUTime);
-            assert!(self.ledger.agrees(&numbers, &weights), "batch {step} read a row that is not what was pushed to it");
+            assert!(
+                self.ledger.agrees(&numbers, &weights),
+                "batch {step} read a row that is not what was pushed to it"
+            );
             beside += seconds(ClockId::ThreadCPUTime) - own;
             let started = Instant::now();
             push(self.tables, &numbers, (self.rows + step) as u64, &mut self.ledger, &mut scratch);

@@ -25,7 +25,8 @@ impl SharedLog {
         self.queue.read(&pieces, &mut |piece, bytes| {
             let ((table, reads), part) = (&found[piece.part], &mut parts[piece.part]);
             let width = table.layout.format.width;
-            let mut row_of = |read: &RecordRead| (part.cold_keys[read.position as usize], read.position as usize * width);
+            let mut row_of =
+                |read: &RecordRead| (part.cold_keys[read.position as usize], read.position as usize * width);
             table.take(piece, bytes, reads, &mut row_of, &mut part.into.rows)
         })
     }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use tempfile::TempDir;
 use zagros_cold::{LogOptions, LogStore, ReadMethod, StoreContent};
-use zagros_table::{ColdRows, ColdScan, ColdStore, ColdView, MemoryColdStore};
+use zagros_table::{ColdError, ColdRead, ColdRows, ColdScan, ColdStore, ColdView, MemoryColdStore};
+use zagros_zip::ZipEq;
 
 use crate::{WIDTHS, assert_holds, row, rows, scratch, segments, small, without_ring};
 
@@ -308,4 +309,33 @@ fn a_view_outlives_its_store() {
     store.remove_all(0).unwrap();
     drop(store);
     assert_eq!(scan_all(view.as_mut(), 0, 10), [(7, row(0, 7, 0))]);
+}
+
+/// Rows of several tables in one call: each goes to its own place, by either way of reading.
+#[test]
+fn one_read_has_the_rows_of_several_tables() {
+    for options in [small(), without_ring()] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = LogStore::open(StoreContent::Scratch, folder.path(), &WIDTHS, &options).unwrap();
+        let keys = |from: u64| (from..from + 300).map(|key| key * 7919).collect::<Vec<_>>();
+        for (table, cold_keys) in [(0, keys(0)), (1, keys(100))] {
+            store.write(table, &cold_keys, &rows(table, &cold_keys, 1)).unwrap();
+        }
+        let mut found = [ColdRows::default(), ColdRows::default()];
+        let wanted = [(1, keys(250)), (0, keys(0))];
+        let before = store.counts().reads;
+        let mut reads: Vec<ColdRead<'_>> = Vec::new();
+        for ((table, cold_keys), into) in wanted.iter().zip_eq(&mut found) {
+            reads.push(ColdRead { table: *table, cold_keys, into });
+        }
+        store.read_all(&mut reads).unwrap();
+        assert!(store.counts().reads > before);
+        let is_there = |key: &u64| *key / 7919 < 400;
+        assert_eq!(found[0].found, wanted[0].1.iter().map(is_there).collect::<Vec<_>>());
+        let there: Vec<u64> = wanted[0].1.iter().copied().filter(is_there).collect();
+        assert_eq!(found[0].rows[..there.len() * WIDTHS[1]], rows(1, &there, 1));
+        assert_eq!((&found[1].found, &found[1].rows), (&vec![true; 300], &rows(0, &wanted[1].1, 1)));
+        let error = store.read_all(&mut [ColdRead { table: 2, cold_keys: &[1], into: &mut found[0] }]).unwrap_err();
+        assert_eq!(error, ColdError { doing: "read", reason: "no table 2 of 2".to_owned() });
+    }
 }

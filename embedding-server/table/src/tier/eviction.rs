@@ -38,6 +38,15 @@ const WAIT: Duration = Duration::from_secs(1);
 /// One wait takes one part in this many of the request's timeout, so all rounds together take half of it.
 const WAIT_SHARE: u32 = 2 * ROUNDS as u32;
 
+/// Who needs room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RoomFor {
+    /// A request, which needs it now: any row may leave.
+    Request,
+    /// A hint: rows that a batch is known to need stay, so that hints of more rows than fit do not displace each other's.
+    Hint,
+}
+
 /// The result of one attempt to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionOutcome {
@@ -56,6 +65,7 @@ impl Table {
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         entries: &[PageInEntry],
+        room: RoomFor,
         deadline: RequestDeadline,
     ) {
         for _ in 0..ROUNDS {
@@ -64,7 +74,8 @@ impl Table {
                 return;
             }
             let count = missing.max((stripe.rows() / SHARE).min(BATCH));
-            match self.evict(stripe, entries, count, self.eviction_wait(deadline)) {
+            match self.evict(stripe, entries, count, room, self.eviction_wait(deadline)) {
+                Ok(EvictionOutcome::Evicted(0)) if room == RoomFor::Hint => return,
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
                 Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe, deadline) => {}
                 Ok(EvictionOutcome::Frozen) | Err(_) => return,
@@ -118,6 +129,7 @@ impl Table {
         stripe: &mut MutexGuard<'_, Stripe>,
         entries: &[PageInEntry],
         count: usize,
+        room: RoomFor,
         wait: Duration,
     ) -> Result<EvictionOutcome, ColdError> {
         let tick = self.tick();
@@ -125,7 +137,8 @@ impl Table {
             buffer.needed.clear();
             buffer.needed.extend(entries.iter().map(|entry| entry.key));
             buffer.needed.sort_unstable();
-            let choose = |stripe: &mut Stripe, buffer: &mut EvictionBuffer| buffer.choose(self, stripe, count, tick);
+            let choose =
+                |stripe: &mut Stripe, buffer: &mut EvictionBuffer| buffer.choose(self, stripe, (count, room), tick);
             self.evict_chosen(stripe, buffer, wait, choose)
         })
     }
@@ -187,7 +200,7 @@ impl Table {
 
 impl EvictionBuffer {
     /// Ranks rows of a stripe and keeps the `count` lowest.
-    fn choose(&mut self, table: &Table, stripe: &mut Stripe, count: usize, tick: u64) {
+    fn choose(&mut self, table: &Table, stripe: &mut Stripe, (count, room): (usize, RoomFor), tick: u64) {
         self.scanned.clear();
         if stripe.rows() <= COMPARED {
             stripe.scan(0, usize::MAX, &mut self.scanned);
@@ -197,20 +210,23 @@ impl EvictionBuffer {
         }
         self.candidates.clear();
         let (needed, hints) = (&self.needed, &table.shared().hints);
-        let is_kept = |slot: u32| hints.keeps(stripe.hinted.get(slot));
+        let mark = |slot: u32| stripe.hinted.get(slot);
         let others = || self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
-        let rank = |slot: u32| table.access_codec().rank(stripe.access(slot), tick);
-        let candidate = |(key, slot): &(u64, u32)| EvictionCandidate::new(rank(*slot), *key, *slot);
-        self.candidates.extend(others().filter(|(_, slot)| !is_kept(*slot)).map(candidate));
-        // Rows that a later batch needs leave when there are not enough others.
-        let first = if self.candidates.len() < count { self.candidates.len() } else { 0 };
-        if first > 0 || self.candidates.is_empty() {
-            self.candidates.extend(others().filter(|(_, slot)| is_kept(*slot)).map(candidate));
+        for (key, slot) in others().filter(|(_, slot)| !hints.keeps(mark(*slot))) {
+            let rank = table.access_codec().rank(stripe.access(*slot), tick);
+            self.candidates.push(EvictionCandidate::new(rank, *key, *slot));
         }
-        let count = count - first;
-        if count < self.candidates.len() - first {
-            self.candidates[first..].select_nth_unstable(count);
-            self.candidates.truncate(first + count);
+        // Rows that a batch is known to need leave when there are not enough others, those that are needed last first.
+        let mut sure = 0;
+        if self.candidates.len() < count && room == RoomFor::Request {
+            sure = self.candidates.len();
+            for (key, slot) in others().filter(|(_, slot)| hints.keeps(mark(*slot))) {
+                self.candidates.push(EvictionCandidate::new(hints.age(mark(*slot)) + 1, *key, *slot));
+            }
+        }
+        if count - sure < self.candidates.len() - sure {
+            self.candidates[sure..].select_nth_unstable(count - sure);
+            self.candidates.truncate(count);
         }
     }
 }

@@ -51,7 +51,7 @@ impl HintClock {
     }
 
     /// Hints since the one that made the mark.
-    fn age(&self, mark: u8) -> u32 {
+    pub(crate) fn age(&self, mark: u8) -> u32 {
         let HintNumber(now) = number(self.arrived.load(Ordering::Relaxed));
         (u32::from(now) + NUMBERS - u32::from(mark)) % NUMBERS
     }

@@ -4,11 +4,13 @@
 //! hint ─► mark the rows in memory ─► one read of the cold tier for the others ─► bring them in, marked
 //! ```
 //!
-//! A hint is advice. It creates no row, counts no use and changes no value, so results are equal with hints and without. A row that
+//! A hint is advice. It creates no row, counts no use and changes no value, so results are equal with hints and without
+//! (invariant DP-7). A row that
 //! cannot be brought in (the cold tier fails, its copy is stale, nothing can leave memory) is left to the lookup.
 
 use crate::key::cold_key_of;
 use crate::stripe::Stripe;
+use crate::tier::eviction::RoomFor;
 use crate::tier::hinted_rows::HintNumber;
 use crate::tier::page_in::read_cold_of_all;
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
@@ -67,7 +69,7 @@ impl Table {
     fn bring_in(&self, page_in: &mut PageIn, hint: HintNumber) -> u64 {
         let (mut entries, tick, mut brought) = (std::mem::take(&mut page_in.entries), self.tick(), 0);
         entries.retain(|entry| page_in.cold_copy(entry, self.stride()).is_some());
-        self.for_each_chunk(&entries, page_in.deadline, &mut |stripe, entry| {
+        self.for_each_chunk(&entries, RoomFor::Hint, page_in.deadline, &mut |stripe, entry| {
             brought += u64::from(self.bring_in_one(stripe, &entry, page_in, tick, hint));
         });
         entries.clear();
@@ -75,7 +77,14 @@ impl Table {
         brought
     }
 
-    fn bring_in_one(&self, stripe: &mut Stripe, entry: &PageInEntry, page_in: &PageIn, tick: u64, hint: HintNumber) -> bool {
+    fn bring_in_one(
+        &self,
+        stripe: &mut Stripe,
+        entry: &PageInEntry,
+        page_in: &PageIn,
+        tick: u64,
+        hint: HintNumber,
+    ) -> bool {
         if let Some(slot) = stripe.find(entry.key) {
             stripe.hinted.mark(slot, hint);
             return false;

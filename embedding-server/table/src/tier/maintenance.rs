@@ -14,7 +14,7 @@ use parking_lot::MutexGuard;
 
 use crate::config::STRIPE_FLOOR;
 use crate::stripe::Stripe;
-use crate::tier::eviction::EvictionOutcome;
+use crate::tier::eviction::{EvictionOutcome, RoomFor};
 use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::{ColdError, RequestDeadline, Table, TableError, TableSet};
 
@@ -106,7 +106,10 @@ impl Table {
         }
         let mut report = MaintenanceReport::default();
         if let Some(count) = stripe.rows().checked_sub(keep).filter(|count| *count > 0) {
-            report += done(count, self.evict(stripe, &[], count, self.eviction_wait(RequestDeadline::NONE))?);
+            report += done(
+                count,
+                self.evict(stripe, &[], count, RoomFor::Request, self.eviction_wait(RequestDeadline::NONE))?,
+            );
         }
         if stripe.rows() <= keep {
             stripe.shrink();
@@ -124,7 +127,9 @@ impl Table {
             return Ok(MaintenanceReport::default());
         }
         let count = wanted - stripe.vacant();
-        Ok(done(count, self.evict(stripe, &[], count, self.eviction_wait(RequestDeadline::NONE))?))
+        let outcome = self.evict(stripe, &[], count, RoomFor::Hint, self.eviction_wait(RequestDeadline::NONE))?;
+        // If every row is needed soon, there is nothing to do for now.
+        Ok(if outcome == EvictionOutcome::Evicted(0) { MaintenanceReport::default() } else { done(count, outcome) })
     }
 
     /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row

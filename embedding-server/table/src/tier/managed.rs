@@ -14,6 +14,7 @@ use crate::request::batch::DistinctGradients;
 use crate::request::group::RequestBuffers;
 use crate::request::row_loops::{row, row_mut};
 use crate::request::update::RowUpdate;
+use crate::tier::eviction::RoomFor;
 use crate::tier::page_in::read_cold_of_all;
 use crate::tier::page_in_rows::PageIn;
 use crate::tier::shared_memory::{COLD_READ, SharedMemory};
@@ -123,7 +124,11 @@ impl Table {
     }
 
     /// Reads the cold copies of the rows of a push to this table ([`read_copies`]).
-    pub(crate) fn read_copies(&self, prepared: &mut PreparedPush<'_>, deadline: RequestDeadline) -> Result<(), TableError> {
+    pub(crate) fn read_copies(
+        &self,
+        prepared: &mut PreparedPush<'_>,
+        deadline: RequestDeadline,
+    ) -> Result<(), TableError> {
         read_copies(std::iter::once((self, prepared)), self.shared(), deadline)
     }
 
@@ -185,7 +190,7 @@ impl Table {
             entries.for_each(|(key, position)| page_in.add(*key, *position, 0, true));
         });
         self.check_room(&page_in)?;
-        self.for_each_chunk(&page_in.entries, page_in.deadline, &mut |stripe, entry| {
+        self.for_each_chunk(&page_in.entries, RoomFor::Request, page_in.deadline, &mut |stripe, entry| {
             new += u64::from(stripe.find(entry.key).is_none());
             let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
             let access = rows.access.get(entry.position as usize).copied();
@@ -207,7 +212,7 @@ impl Table {
         };
         let mut stripe = self.lock(self.stripe_of(first.key));
         let (used, limit) = shared.budget.used();
-        match self.evict(&mut stripe, &[], 1, self.eviction_wait(page_in.deadline)) {
+        match self.evict(&mut stripe, &[], 1, RoomFor::Request, self.eviction_wait(page_in.deadline)) {
             Ok(_) => Ok(()),
             Err(source) => Err(TableError::Full { table: self.number(), used, limit, source }),
         }

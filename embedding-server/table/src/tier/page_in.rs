@@ -24,6 +24,7 @@
 use crate::config::STRIPE_FLOOR;
 use crate::key::{cold_key_of, stripe_of};
 use crate::stripe::Stripe;
+use crate::tier::eviction::RoomFor;
 use crate::tier::page_in_rows::{PageIn, PageInEntry};
 use crate::{ColdError, ColdRead, ColdRows, RequestDeadline, Table, TableError};
 
@@ -47,9 +48,7 @@ enum PageInOutcome {
 }
 
 /// Reads the cold copies of rows of several tables that were not in memory, in one call. Tables of a set share their cold tier.
-pub(crate) fn read_cold_of_all<'a>(
-    parts: impl Iterator<Item = (&'a Table, &'a mut PageIn)>,
-) -> Result<(), TableError> {
+pub(crate) fn read_cold_of_all<'a>(parts: impl Iterator<Item = (&'a Table, &'a mut PageIn)>) -> Result<(), TableError> {
     let (mut reads, mut first) = (Vec::new(), None);
     for (table, PageIn { entries, cold_keys, cold, .. }) in parts {
         let Some(store) = table.cold() else { continue };
@@ -91,7 +90,7 @@ impl Table {
         let mut entries = std::mem::take(&mut page_in.entries);
         let tick = self.tick();
         let deadline = page_in.deadline;
-        self.for_each_chunk(&entries, deadline, &mut |stripe, entry| {
+        self.for_each_chunk(&entries, RoomFor::Request, deadline, &mut |stripe, entry| {
             self.page_in_one(stripe, entry, page_in, tick, action);
         });
         entries.clear();
@@ -103,6 +102,7 @@ impl Table {
     pub(crate) fn for_each_chunk(
         &self,
         entries: &[PageInEntry],
+        room: RoomFor,
         deadline: RequestDeadline,
         work: &mut dyn FnMut(&mut Stripe, PageInEntry),
     ) {
@@ -111,7 +111,7 @@ impl Table {
             let end = self.end_of_stripe(entries, start).min(start + CHUNK);
             let mut stripe = self.lock(self.stripe_of(entries[start].key));
             entries[start..end].iter().for_each(|entry| stripe.prefetch_entry(entry.key));
-            self.make_room(&mut stripe, &entries[start..end], deadline);
+            self.make_room(&mut stripe, &entries[start..end], room, deadline);
             entries[start..end].iter().for_each(|entry| work(&mut stripe, *entry));
             self.log_stripe(&mut stripe);
             self.charge(&mut stripe);

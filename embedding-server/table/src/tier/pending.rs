@@ -89,10 +89,9 @@ impl Table {
         for number in 0..self.stripes() {
             let stripe = self.lock(number);
             let in_memory = |key: u64| stripe.find(key).is_some();
-            stripe
-                .pending
-                .iter()
-                .for_each(|gradient| page_in.add(gradient.key, 0, stripe.cold_versions.now(), !in_memory(gradient.key)));
+            stripe.pending.iter().for_each(|gradient| {
+                page_in.add(gradient.key, 0, stripe.cold_versions.now(), !in_memory(gradient.key))
+            });
         }
         self.read_cold(&mut page_in)?;
         self.page_in_all(&mut page_in, &mut |stripe, entry, slot| {

@@ -470,8 +470,7 @@ fn a_hint_reaches_the_owners_of_its_ids_once_and_no_failure_matters() {
         assert!(client.hint(&ids).is_none(), "nobody knows the servers yet");
         client.refresh().await.unwrap();
         client.hint(&ids).unwrap().await;
-        let hinted: Vec<u64> =
-            cluster.shards.iter().flat_map(|shard| shard.hinted.lock().unwrap().concat()).collect();
+        let hinted: Vec<u64> = cluster.shards.iter().flat_map(|shard| shard.hinted.lock().unwrap().concat()).collect();
         assert_eq!(hinted.len(), 120);
         assert_eq!(client.look_ahead(), LookAheadCounts { hinted: 120, ..LookAheadCounts::default() });
         assert_eq!(client.lookup(&ids, Access::Train).await.unwrap(), expected(&ids));

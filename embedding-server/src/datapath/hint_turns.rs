@@ -1,0 +1,89 @@
+//! The order of hints: they take turns, apart from lookups and pushes, and those that wait take bounded memory.
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use zagros_protocol::{Refusal, RefusalKind};
+
+/// Hints that are served at a time: one waits for the disk while the rows of the other are brought in.
+const AT_ONCE: usize = 2;
+/// The most bytes of ids in hints that are served or wait.
+const MOST_BYTES: usize = 32 << 20;
+
+/// The order of hints.
+#[derive(Debug)]
+pub(crate) struct HintTurns {
+    turns: Semaphore,
+    /// Bytes of ids of the hints that are served or wait.
+    bytes: Mutex<usize>,
+}
+
+/// A turn, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HintTurn<'a> {
+    _permit: Option<SemaphorePermit<'a>>,
+    turns: &'a HintTurns,
+    bytes: usize,
+}
+
+impl Default for HintTurns {
+    fn default() -> Self {
+        Self { turns: Semaphore::new(AT_ONCE), bytes: Mutex::default() }
+    }
+}
+
+impl HintTurns {
+    /// Waits for the turn of a hint with so many bytes of ids.
+    ///
+    /// # Errors
+    /// `Unavailable` if too many hints wait.
+    pub(crate) async fn turn(&self, bytes: usize) -> Result<HintTurn<'_>, Refusal> {
+        {
+            let mut held = self.bytes.lock();
+            if *held > 0 && held.saturating_add(bytes) > MOST_BYTES {
+                let message =
+                    format!("{} MiB of hints wait already; the rows are read when they are looked up", *held >> 20);
+                return Err(Refusal::new(RefusalKind::Unavailable, message));
+            }
+            *held += bytes;
+        }
+        // Made before the wait: a sender that gives up meanwhile drops it.
+        let mut turn = HintTurn { _permit: None, turns: self, bytes };
+        turn._permit = self.turns.acquire().await.ok();
+        Ok(turn)
+    }
+}
+
+impl Drop for HintTurn<'_> {
+    fn drop(&mut self) {
+        *self.turns.bytes.lock() -= self.bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use zagros_plumbing::Deadline;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn hints_take_turns_and_those_that_wait_take_bounded_memory() {
+        let turns = HintTurns::default();
+        let [first, second] = [turns.turn(MOST_BYTES / 2).await.unwrap(), turns.turn(1).await.unwrap()];
+        let soon = Deadline::after(Duration::from_millis(20));
+        assert!(soon.bound(turns.turn(2)).await.is_err(), "two are served at a time");
+        assert_eq!(*turns.bytes.lock(), MOST_BYTES / 2 + 1, "one that is given up holds nothing");
+        let refusal = turns.turn(MOST_BYTES / 2).await.unwrap_err();
+        assert!(
+            refusal.kind == RefusalKind::Unavailable && refusal.message.contains("hints wait already"),
+            "{refusal}"
+        );
+        drop(first);
+        let third = turns.turn(MOST_BYTES / 2).await.unwrap();
+        drop((second, third));
+        // One that is larger than the limit is served alone.
+        drop(turns.turn(2 * MOST_BYTES).await.unwrap());
+        assert_eq!(*turns.bytes.lock(), 0);
+    }
+}
