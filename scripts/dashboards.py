@@ -125,7 +125,7 @@ EMBEDDING = [
     lines("Hit rate", "percentunit", "Looked up ids whose rows were in memory.",
           (f"run_server:zagros_embedding_hits:ratio_rate5m{{{HERE}}}", "server {{server}}"), top=1),
     lines("Coming and going", "rowsps", "Rows by what became of them.",
-          (f'sum by (what) (rate(zagros_embedding_table_ids_total{{{HERE}, what!~"hit|miss"}}{RATE}))', "{{what}}")),
+          (f'sum by (what) (rate(zagros_embedding_table_ids_total{{{HERE}, what!~"hit|miss|hinted|ready|late"}}{RATE}))', "{{what}}")),
     lines("Rows of requests", "rowsps", "By what became of them; `skipped` are gradients that are not finite.",
           (f"sum by (what) (rate(zagros_embedding_rows_total{{{HERE}}}{RATE}))", "{{what}}")),
     lines("Waiting for locks", "percentunit", "Share of a core that requests spend waiting for a locked part of a table.",
@@ -148,6 +148,9 @@ EMBEDDING = [
     lines("Free bytes of its disk", "bytes", "Free bytes of the file system, and its size.",
           (f"zagros_embedding_cold_disk_free_bytes{{{HERE}}}", "server {{server}} free"),
           (f"zagros_embedding_cold_disk_size_bytes{{{HERE}}}", "server {{server}} size")),
+    lines("Look-ahead, rows a second", "rowsps",
+          "Ids of hints, rows that hints brought to memory (ready), and rows that lookups had to read from the cold tier themselves (late).",
+          (f'sum by (what) (rate(zagros_embedding_table_ids_total{{{HERE}, what=~"hinted|ready|late"}}{RATE}))', "{{what}}")),
     *machine("server", "server {{index}}"),
 ]
 

@@ -45,7 +45,7 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
         assert_eq!(fixture.losses(), unlimited, "{command:?}");
         let summary = fixture.summary();
         let of = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
-        assert!(of("hinted") > 0 && of("ready") > 0 && of("lost") == 0, "{command:?}: {}", summary["look_ahead"]);
+        assert!(of("hinted") > 0 && of("ready") > 0, "{command:?}: {}", summary["look_ahead"]);
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Numbers of hints that a mark tells apart; 0 is no mark.
 const NUMBERS: u32 = u8::MAX as u32;
 
-/// The longest horizon, in hints: longer ones could not be told from old marks.
+/// The longest horizon, in hints: older marks would seem new.
 const LONGEST: u32 = NUMBERS / 2;
 
 /// The marks of a stripe's slots. Empty until the first hint.
