@@ -31,6 +31,7 @@ python3 -m venv --without-pip "$fresh"
 site=$("$fresh/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$deps/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$site/deps.pth"
 
-cd python
-"../$fresh/bin/python" -m mypy --cache-dir ../target/python/mypy zagros
-OMP_NUM_THREADS=1 "../$fresh/bin/python" -m pytest "$@"
+# Not from python/, whose folder zagros has no native half.
+cd python/tests
+"../../$fresh/bin/python" -m mypy --config-file ../pyproject.toml --cache-dir ../../target/python/mypy ../zagros
+OMP_NUM_THREADS=1 "../../$fresh/bin/python" -m pytest "$@"

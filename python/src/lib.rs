@@ -1,8 +1,10 @@
-//! The native half of the Python package `zagros` (`python/zagros`): sessions whose waits release the interpreter's lock.
+//! The native half of the Python package `zagros` (`python/zagros`): sessions whose waits release the interpreter's lock, and
+//! saved rows.
 //!
 //! Tensors cross as DLPack capsules, so nothing here knows torch. Everything that a user calls is in the Python half.
 
 mod errors;
+mod saved;
 mod session;
 mod tensor;
 
@@ -13,6 +15,8 @@ use pyo3::prelude::*;
 mod _native {
     #[pymodule_export]
     use crate::errors::ZagrosError;
+    #[pymodule_export]
+    use crate::saved::{Blocks, NativeTable, id_of, saved_tables};
     #[pymodule_export]
     use crate::session::{Batch, NativeSession, job_toml};
 }

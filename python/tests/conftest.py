@@ -1,9 +1,12 @@
-"""What the tests share: a timeout for each, and layers whose servers end with their test."""
+"""What the tests share: a timeout for each, layers whose servers end with their test, a small job."""
 
 from __future__ import annotations
 
 import faulthandler
+import os
+import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,10 @@ import zagros
 
 #: Seconds after which a test that hangs ends the whole run with the stacks of its threads.
 HANGS = 120
+PROGRAM = Path(os.environ.get("ZAGROS_PROGRAM", Path(__file__).resolve().parents[2] / "target" / "release" / "zagros"))
+needs_program = pytest.mark.skipif(
+    not PROGRAM.exists() and os.environ.get("CI") != "true", reason=f"{PROGRAM} is not built (make build)"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +60,27 @@ def read(layer: zagros.EmbeddingBags, ids: list[int], feature: str = "C1") -> to
     layer.flush()
     with torch.no_grad():
         return layer({feature: torch.tensor(ids)})[feature]
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A job on rows whose click depends on a user and a number."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    chance = random.Random(1)
+    lines = ["click,user,age"]
+    for _ in range(4000):
+        user, age = chance.randrange(20), chance.random()
+        lines.append(f"{int(user % 2 == 0 and age > 0.3)},u{user},{age:.3f}")
+    for name, part in (("train.csv", lines[:3001]), ("test.csv", [lines[0], *lines[3001:]])):
+        (tmp_path / name).write_text("\n".join(part) + "\n")
+    return {
+        "name": "clicks",
+        "data": {"format": "delimited", "train": "train.csv", "test": ["test.csv"]},
+        "features": {"label": "click", "numeric": ["age"], "categorical": ["user"]},
+        "embedding": {"dim": 4, "optimizer": {"kind": "adagrad", "lr": 0.2}},
+        "model": {"kind": "ffnn", "hidden": [8]},
+        "optimizer": {"kind": "adam", "lr": 0.01},
+        "train": {"batch_size": 100, "epochs": 4},
+        "cluster": {"durability": "checkpoint"},
+    }

@@ -6,15 +6,22 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from conftest import PROGRAM, needs_program
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "pytorch.md"
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
+pytestmark = pytest.mark.skipif(not PAGES.exists(), reason="the docs are not beside the package")
 
 
-@pytest.mark.skipif(not PAGE.exists(), reason="the docs are not beside the package")
-def test_the_programs_of_the_page_run_one_after_the_other(tmp_path: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+def blocks_of(page: str) -> list[str]:
+    """The programs of a page."""
+    return re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
+
+
+def test_the_loops_of_the_page_on_pytorch_run(tmp_path: Path) -> None:
+    blocks = blocks_of("pytorch.md")
     assert len(blocks) == 2
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning", "-c", "\n".join(blocks)],
@@ -30,3 +37,14 @@ def test_the_import_needs_neither_torch_nor_numpy() -> None:
     script = "import sys, zagros; print([name for name in ('torch', 'numpy', 'pandas') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@needs_program
+def test_the_programs_of_the_page_on_models_run(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = blocks_of("models-in-python.md")
+    assert len(blocks) == 2
+    names: dict[str, Any] = {"PROGRAM": PROGRAM}
+    for block in blocks:
+        exec(block, names)
+    assert names["run"].summary["outcome"] == "finished" and len(names["steps"]) == 90
+    assert names["frame"].shape == (20, 4) and len(names["ids"]) == 5
