@@ -52,9 +52,12 @@ fn failed(error: SnapshotError) -> PyErr {
     ZagrosError::new_err(error.to_string())
 }
 
-/// The tables in files of rows: name, dim, type of weights, and the names of the parts of a row.
+/// A table of a file: name, dim, type of weights, and the names of the parts of a row.
+type TableTuple = (String, usize, String, Vec<&'static str>);
+
+/// The tables in files of rows.
 #[pyfunction]
-pub(crate) fn saved_tables(files: Vec<PathBuf>) -> PyResult<Vec<(String, usize, String, Vec<&'static str>)>> {
+pub(crate) fn saved_tables(files: Vec<PathBuf>) -> PyResult<Vec<TableTuple>> {
     let Some(first) = files.into_iter().next() else { return Ok(Vec::new()) };
     let reader = SavedFile::disk(first).open().map_err(failed)?;
     let table = |table: &TableHeader| {
