@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::segment::RowSegment;
 
 /// The files of a table's segments, by slot.
-pub(crate) type SegmentFiles = Arc<Vec<Option<Arc<RowSegment>>>>;
+pub(crate) type RowSegmentFiles = Arc<Vec<Option<Arc<RowSegment>>>>;
 
 /// The segments of one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentSet {
     /// Shared with reads and views, which go on reading a segment after it is deleted.
-    files: SegmentFiles,
+    files: RowSegmentFiles,
     counts: Vec<SegmentCounts>,
     /// Whether a segment lost a row and has less than half left.
     has_waste: bool,
@@ -32,7 +32,7 @@ pub(crate) struct SegmentCounts {
 
 impl SegmentSet {
     /// The files by slot.
-    pub(crate) fn files(&self) -> SegmentFiles {
+    pub(crate) fn files(&self) -> RowSegmentFiles {
         Arc::clone(&self.files)
     }
 

@@ -23,7 +23,7 @@ use super::pieces::{RecordRead, group};
 use super::read_queue::{FilePiece, ReadQueue};
 use super::record::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
-use super::segment_set::{SegmentFiles, SegmentSet};
+use super::segment_set::{RowSegmentFiles, SegmentSet};
 
 /// A new segment takes one part in this many of its table.
 const SEGMENT_SHARE: usize = 8;
@@ -94,7 +94,7 @@ impl TableLog {
 
     /// Lists the records of the rows at `cold_keys`, in the order of their addresses, and notes which keys have a row. Also
     /// answers the files that the records are in.
-    pub(crate) fn find(&self, cold_keys: &[u64], into: &mut ColdRows) -> (Vec<RecordRead>, SegmentFiles) {
+    pub(crate) fn find(&self, cold_keys: &[u64], into: &mut ColdRows) -> (Vec<RecordRead>, RowSegmentFiles) {
         into.found.clear();
         into.rows.clear();
         into.rows.resize(cold_keys.len() * self.layout.format.width, 0);
