@@ -4,7 +4,7 @@ BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench durability --bench overlap
 
-.PHONY: help train test chaos build programs setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
+.PHONY: help train test chaos build programs wheel python setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -38,7 +38,13 @@ export PROPTEST_RNG_SEED ?= 1
 # Selecting the whole workspace each time, whatever is wanted of it: what several crates share has one set of features then
 # and is compiled once.
 programs: setup
-	@cargo build --release --quiet --workspace --bins
+	@cargo build --release --quiet --workspace --bins --lib
+
+wheel: programs ## the Python package as a wheel, into target/wheel
+	@python3 scripts/wheel.py
+
+python: wheel ## test the wheel in a fresh virtual environment with torch
+	@sh scripts/python_tests.sh
 
 lint: setup ## fmt and clippy, warnings denied
 	cargo fmt --all --check
@@ -48,7 +54,7 @@ unit: setup ## all tests
 	cargo test --release --workspace --quiet --lib --bins --tests
 	cargo test --release --workspace --quiet --doc
 
-test: lint docs bench-smoke manifests unit ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests
+test: lint docs bench-smoke manifests python unit ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests
 
 chaos: programs ## kill and stop processes for 20 minutes a mode; SEED=1
 	@test -f $(QUICKSTART)/planted.json || $(ZAGROS) data generate $(QUICKSTART)

@@ -23,6 +23,7 @@ libclang_packages() {
 missing=""
 command -v c++ >/dev/null 2>&1 || missing="$missing g++"
 python3 -c 'import pip' >/dev/null 2>&1 || missing="$missing python3-pip"
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 [ -n "$(rocksdb_library)" ] && [ -n "$(rocksdb_headers)" ] || missing="$missing librocksdb-dev"
 has_libclang || missing="$missing libclang"
 

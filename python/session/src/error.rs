@@ -1,0 +1,95 @@
+//! Errors of a session.
+
+use std::time::Duration;
+
+use zagros_coordinator_client::MemberError;
+use zagros_embedding_client::ClientError;
+use zagros_job::JobErrors;
+
+/// Why a call of a session failed. Each message says what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The job of the tables is wrong.
+    #[error("{}", .0.plain())]
+    Job(#[from] JobErrors),
+    /// The job cannot be written as TOML.
+    #[error("the settings are no job: {0}; keys and values are those of docs/job-file.md")]
+    JobText(String),
+    /// The coordinator did not admit this process.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// A lookup failed, or the servers have no placement.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// An address or a secret is malformed.
+    #[error("cannot reach {what}: {reason}; give the coordinator's host:port")]
+    Address {
+        /// What was to be reached.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// A push failed earlier: rows miss its gradients.
+    #[error("an earlier push failed, and rows may miss its gradients: {0}; load the newest save and go on from there")]
+    Failed(String),
+    /// The coordinator has ended the run, or another process is in the place of this one.
+    #[error("this process is no longer a worker of the run: {0}; start the embedding layer again")]
+    Left(String),
+    /// [`crate::Session::close`] was called.
+    #[error("the embedding layer is closed; make another one")]
+    Closed,
+    /// A child of `fork` has no threads, and its parent's sockets.
+    #[error(
+        "this process was forked from the one that made the embedding layer, and cannot use it; look rows up in the \
+         main process, or start the other one with the method \"spawn\""
+    )]
+    Forked,
+    /// No place becomes free: nothing is on its way to the servers.
+    #[error(
+        "the staleness window is full: {inside} batches were looked up for training, and none of them is being pushed; \
+         call backward() on each, or look up under torch.no_grad() or in eval mode; release() gives up those that were \
+         looked up"
+    )]
+    WindowFull {
+        /// Batches in the window.
+        inside: usize,
+    },
+    /// A wait came to its deadline.
+    #[error("gave up after {waited:.1?} of waiting {what}; look at the servers' logs, or give a longer timeout")]
+    Timeout {
+        /// What it waited for.
+        what: &'static str,
+        /// How long.
+        waited: Duration,
+    },
+    /// The caller did not want to wait any longer.
+    #[error("the wait was interrupted: {0}")]
+    Interrupted(Box<dyn std::error::Error + Send + Sync>),
+    /// The rows of a batch were taken before, or its gradients were pushed before.
+    #[error("{0}")]
+    Repeated(&'static str),
+    /// Gradients do not have the shape of their rows.
+    #[error("the gradients of a batch have {found:?} values by table, and its rows have {expected:?}")]
+    Shape {
+        /// Values of the rows, by table.
+        expected: Vec<usize>,
+        /// Values of the gradients, by table.
+        found: Vec<usize>,
+    },
+    /// There is no table of this position.
+    #[error("there is no table {0}; the job has {1}")]
+    NoTable(usize, usize),
+    /// A server could not save or load.
+    #[error("{server} could not {what}: {reason}; check the folder and that all servers reach it under this name")]
+    Storage {
+        /// The server's name.
+        server: String,
+        /// `save its rows` or `load rows`.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// A background task ended without a result.
+    #[error("a background task of the embedding layer ended early: {0}; this is a bug, report it")]
+    Task(String),
+}

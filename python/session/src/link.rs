@@ -1,0 +1,89 @@
+//! What the background work of a session shares: the client, the membership, the pushes on their way, the failure.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::watch;
+use zagros_coordinator_client::Membership;
+use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds};
+
+use crate::SessionError;
+use crate::batch::WindowPlace;
+
+/// A session's connection to its run.
+pub(crate) struct Link {
+    pub(crate) client: EmbeddingClient,
+    pub(crate) membership: Membership,
+    state: Mutex<LinkState>,
+    /// Pushes that are not acknowledged.
+    open_pushes: watch::Sender<usize>,
+    next_seq: AtomicU64,
+}
+
+/// Whether the session can be used.
+enum LinkState {
+    Open,
+    /// A push failed, for this reason.
+    Failed(String),
+    Closed,
+}
+
+impl Link {
+    pub(crate) fn new(client: EmbeddingClient, membership: Membership) -> Self {
+        let state = Mutex::new(LinkState::Open);
+        Self { client, membership, state, open_pushes: watch::Sender::new(0), next_seq: AtomicU64::new(0) }
+    }
+
+    /// # Errors
+    /// When a push failed, the session is closed, or the run goes on without this process.
+    pub(crate) fn check_open(&self) -> Result<(), SessionError> {
+        match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
+            LinkState::Open => {}
+            LinkState::Failed(why) => return Err(SessionError::Failed(why.clone())),
+            LinkState::Closed => return Err(SessionError::Closed),
+        }
+        let view = self.membership.subscribe();
+        let view = view.borrow();
+        match view.fenced.as_ref().or(view.stop.as_ref()) {
+            Some(reason) => Err(SessionError::Left(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether it was open until now.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        !matches!(std::mem::replace(&mut *state, LinkState::Closed), LinkState::Closed)
+    }
+
+    pub(crate) fn pushes_in_flight(&self) -> usize {
+        *self.open_pushes.borrow()
+    }
+
+    /// Waits until every push is acknowledged or has failed.
+    pub(crate) async fn pushed(&self) {
+        // The sender lives as long as this.
+        let _ = self.open_pushes.subscribe().wait_for(|open| *open == 0).await;
+    }
+
+    /// Counts a push before it is spawned, so that a wait for all pushes waits for it.
+    pub(crate) fn announce_push(&self) -> u64 {
+        self.open_pushes.send_modify(|open| *open += 1);
+        self.next_seq.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Pushes, and frees the places once the push is acknowledged, or has failed for good.
+    pub(crate) async fn push(&self, seq: u64, ids: &RoutedIds, gradients: BatchRows, places: Vec<WindowPlace>) {
+        let staleness = places.iter().map(|place| place.staleness()).max().unwrap_or_default();
+        let batch = PushedBatch { staleness: u32::try_from(staleness).unwrap_or(u32::MAX), ..seq.into() };
+        if let Err(error) = self.client.push(batch, ids, &gradients).await {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if matches!(*state, LinkState::Open) {
+                *state = LinkState::Failed(error.to_string());
+            }
+        }
+        // Places first: whoever sees no push in flight sees their places free.
+        drop(places);
+        self.open_pushes.send_modify(|open| *open -= 1);
+    }
+}

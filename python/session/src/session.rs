@@ -1,0 +1,356 @@
+//! A session: membership in a run, and the way of batches through the staleness window.
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::task::AbortOnDropHandle;
+use zagros_coordinator_client::{ControlPlane, GrpcControlPlane, Membership};
+use zagros_embedding_client::{
+    BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, RoutedIds, StalenessWindow,
+    UniqueIds,
+};
+use zagros_job::{Job, Wire};
+use zagros_plumbing::{Deadline, Shutdown};
+use zagros_protocol::control::{DataFile, JoinRequest, Outcome, Role};
+use zagros_protocol::datapath::{Access, Encoding};
+use zagros_protocol::{PROTOCOL_VERSION, TableId};
+use zagros_transport::{Credentials, RoleKey};
+
+use crate::SessionError;
+use crate::batch::{BatchAccess, LookupAnswer, LookupBatch, WindowPlace};
+use crate::gradient_sum;
+use crate::link::Link;
+use crate::waiting::{Look, wait};
+
+/// Threads that send and receive.
+const THREADS: usize = 2;
+/// How long a batch waits for a place while nothing is on its way before that is an error: another thread may be between
+/// a lookup and its push.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A table of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionTable {
+    /// Its name.
+    pub name: String,
+    /// Values per row.
+    pub dim: usize,
+}
+
+/// How a run is reached.
+#[derive(Clone)]
+pub struct Reach {
+    /// The coordinator.
+    pub control: Arc<dyn ControlPlane>,
+    /// Reaches an embedding server.
+    pub connect: Connect,
+}
+
+impl Reach {
+    /// Over gRPC: the coordinator's `host:port`, and the run's secret if it has one.
+    ///
+    /// # Errors
+    /// When one of them is malformed.
+    pub fn grpc(coordinator: &str, secret: Option<&str>, timeout: Duration) -> Result<Self, SessionError> {
+        let wrong = |what: &str, reason: &dyn std::fmt::Display| SessionError::Address {
+            what: what.to_owned(),
+            reason: reason.to_string(),
+        };
+        let key = secret.map(RoleKey::parse).transpose().map_err(|error| wrong("the run", &error))?;
+        let credentials = key.map_or(Credentials::Open, Credentials::Secret);
+        let control = GrpcControlPlane::connect(coordinator, timeout, &credentials);
+        let control = Arc::new(control.map_err(|error| wrong(coordinator, &error))?);
+        Ok(Self { control, connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout, &credentials)) })
+    }
+}
+
+/// A worker of a run whose network is not Zagros'.
+pub struct Session {
+    /// The process that made it.
+    owner: u32,
+    /// Never dropped in a child of `fork`: its threads are not there, and waiting for them would hang.
+    runtime: ManuallyDrop<Runtime>,
+    pub(crate) link: Arc<Link>,
+    tables: Vec<SessionTable>,
+    window: StalenessWindow,
+    /// The place of the step that is being accumulated.
+    step_place: Arc<tokio::sync::Mutex<Option<WindowPlace>>>,
+    deduplicator: Mutex<Deduplicator>,
+    pub(crate) timeout: Duration,
+}
+
+impl Session {
+    /// Joins the run as its only worker, and waits until all servers are there. `reach` is called inside of the session's
+    /// runtime.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer in time or refuses, or `look` ends the wait.
+    pub fn start(
+        job: &Job,
+        reach: impl FnOnce() -> Result<Reach, SessionError>,
+        look: Look<'_>,
+    ) -> Result<Self, SessionError> {
+        let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("zagros").enable_all().build();
+        let runtime = runtime.map_err(|error| SessionError::Task(error.to_string()))?;
+        let timeout = job.cluster.timeout;
+        let joined = async { join(job, reach()?).await };
+        let link = wait(&runtime, "for the coordinator and its servers", 3 * timeout, look, joined)??;
+        Ok(Self {
+            owner: std::process::id(),
+            runtime: ManuallyDrop::new(runtime),
+            link: Arc::new(link),
+            tables: job.tables.iter().map(|table| SessionTable { name: table.name.clone(), dim: table.dim }).collect(),
+            window: StalenessWindow::new(job.staleness()),
+            step_place: Arc::default(),
+            deduplicator: Mutex::default(),
+            timeout,
+        })
+    }
+
+    /// The tables, by whose positions features name theirs.
+    #[must_use]
+    pub fn tables(&self) -> &[SessionTable] {
+        &self.tables
+    }
+
+    /// Begins a lookup and returns at once. `features` are pairs of a table's position and ids, with repetitions. A batch
+    /// for training waits for its place in the window, in the order of these calls.
+    ///
+    /// # Errors
+    /// When the session cannot be used any more, or there is no table of this position.
+    pub fn look_up(&self, features: &[(usize, &[u64])], access: BatchAccess) -> Result<LookupBatch, SessionError> {
+        self.check()?;
+        let features: Result<Vec<FeatureIds<'_>>, _> =
+            features.iter().map(|(table, ids)| self.feature(*table, ids)).collect();
+        let features = features?;
+        let (unique, inverse) = self.deduplicator.lock().unwrap_or_else(PoisonError::into_inner).dedup(&features);
+        let ids = Arc::new(RoutedIds::from(unique));
+        let has_place = Arc::new(AtomicBool::new(access == BatchAccess::Read));
+        let work = answer(Arc::clone(&self.link), Arc::clone(&ids), self.entrance(access), Arc::clone(&has_place));
+        let asked = AbortOnDropHandle::new(self.runtime.spawn(work));
+        Ok(LookupBatch::new(ids, inverse, has_place, asked))
+    }
+
+    /// Waits for the rows of a batch, one row for each distinct id.
+    ///
+    /// # Errors
+    /// When a server does not answer in time, the window is full for good, or `look` ends the wait. The batch is over then.
+    pub fn rows(&self, batch: &LookupBatch, look: Look<'_>) -> Result<BatchRows, SessionError> {
+        self.check()?;
+        let asked = batch.take_asked()?;
+        let started = Deadline::after(PATIENCE);
+        let look: Look<'_> = &|| {
+            look()?;
+            self.check()?;
+            let is_stuck = !batch.has_place() && self.link.pushes_in_flight() == 0 && started.is_past();
+            let inside = self.window.inside();
+            if is_stuck && inside > 0 { Err(SessionError::WindowFull { inside }) } else { Ok(()) }
+        };
+        let answer = wait(&self.runtime, "for rows", 3 * self.timeout, look, asked)?;
+        let answer = answer.map_err(|error| SessionError::Task(error.to_string()))??;
+        batch.set_answered(answer.place);
+        Ok(answer.rows)
+    }
+
+    /// Pushes gradients in the background, as one push: of one batch, or the sums of those of several batches of a step.
+    /// Each has one row for each row of its lookup.
+    ///
+    /// # Errors
+    /// When the session cannot be used any more, gradients do not have the shape of their batch's rows, or a batch was pushed
+    /// before. Nothing is pushed then.
+    pub fn push(&self, mut batches: Vec<(&LookupBatch, BatchRows)>) -> Result<(), SessionError> {
+        self.check()?;
+        let mut places = Vec::with_capacity(batches.len());
+        for (batch, gradients) in &batches {
+            check_shape(batch.ids(), gradients)?;
+            places.push(batch.take_place()?);
+        }
+        let (ids, gradients) = match batches.len() {
+            0 => return Ok(()),
+            1 => {
+                let (batch, gradients) = batches.remove(0);
+                (Arc::clone(batch.ids()), gradients)
+            }
+            _ => {
+                let parts: Vec<(&UniqueIds, BatchRows)> =
+                    batches.into_iter().map(|(batch, gradients)| (&***batch.ids(), gradients)).collect();
+                let (unique, sums) = gradient_sum::sum(&parts);
+                (Arc::new(RoutedIds::from(unique)), sums)
+            }
+        };
+        let (link, seq) = (Arc::clone(&self.link), self.link.announce_push());
+        self.runtime.spawn(async move { link.push(seq, &ids, gradients, places).await });
+        Ok(())
+    }
+
+    /// The step that was being accumulated is over: the next batch takes a place of its own.
+    pub fn end_step(&self) {
+        let place = Arc::clone(&self.step_place);
+        // Whoever holds it waits for the window: its batch belongs to the next step.
+        if let Ok(mut place) = place.try_lock() {
+            *place = None;
+        }
+    }
+
+    /// Batches between lookup and acknowledgement, and pushes on their way.
+    #[must_use]
+    pub fn in_flight(&self) -> (usize, usize) {
+        (self.window.inside(), self.link.pushes_in_flight())
+    }
+
+    /// Waits until every push is acknowledged.
+    ///
+    /// # Errors
+    /// When one failed, or `look` ends the wait.
+    pub fn flush(&self, look: Look<'_>) -> Result<(), SessionError> {
+        self.check()?;
+        self.run("for acknowledgements of pushes", 2 * self.timeout, look, self.link.pushed())?;
+        self.check()
+    }
+
+    /// Flushes and leaves the run, which then ends well. A second call does nothing.
+    ///
+    /// # Errors
+    /// When a push failed, or the coordinator does not answer; this process has left either way.
+    pub fn close(&self, look: Look<'_>) -> Result<(), SessionError> {
+        if self.owner != std::process::id() {
+            return Ok(());
+        }
+        let flushed = match self.flush(look) {
+            Err(SessionError::Closed) => return Ok(()),
+            flushed => flushed,
+        };
+        if !self.link.close() {
+            return flushed;
+        }
+        let (outcome, reason) = match &flushed {
+            Ok(()) => (Outcome::Finished, String::new()),
+            Err(error) => (Outcome::Failed, error.to_string()),
+        };
+        let left = self.link.membership.leave(outcome, &reason);
+        let left = self.run("to leave the run", 2 * self.timeout, look, left)?;
+        flushed.and_then(|()| left.map_err(SessionError::from))
+    }
+
+    /// Waits for `work`.
+    pub(crate) fn run<T>(
+        &self,
+        what: &'static str,
+        limit: Duration,
+        look: Look<'_>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, SessionError> {
+        wait(&self.runtime, what, limit, look, work)
+    }
+
+    /// # Errors
+    /// When this is not the process that made the session, or the session cannot be used any more.
+    pub(crate) fn check(&self) -> Result<(), SessionError> {
+        if self.owner != std::process::id() {
+            return Err(SessionError::Forked);
+        }
+        self.link.check_open()
+    }
+
+    fn feature<'a>(&self, table: usize, ids: &'a [u64]) -> Result<FeatureIds<'a>, SessionError> {
+        let found = self.tables.get(table).ok_or(SessionError::NoTable(table, self.tables.len()))?;
+        Ok(FeatureIds { table: TableId(table as u32), dim: found.dim as u32, ids })
+    }
+
+    fn entrance(&self, access: BatchAccess) -> Entrance {
+        match access {
+            BatchAccess::Read => Entrance::None,
+            BatchAccess::Train => Entrance::Own(self.window.clone()),
+            BatchAccess::Accumulate => Entrance::OfStep(self.window.clone(), Arc::clone(&self.step_place)),
+        }
+    }
+}
+
+impl Drop for Session {
+    #[expect(unsafe_code, reason = "a child of fork must not wait for its parent's threads")]
+    fn drop(&mut self) {
+        if self.owner == std::process::id() {
+            // SAFETY: this is the only place that takes the runtime, and nothing uses it after a drop.
+            let runtime = unsafe { ManuallyDrop::take(&mut self.runtime) };
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<(), SessionError> {
+    let expected: Vec<usize> = ids.tables.iter().map(|table| table.wanted() * table.dim as usize).collect();
+    let found: Vec<usize> = gradients.tables.iter().map(Vec::len).collect();
+    if expected == found { Ok(()) } else { Err(SessionError::Shape { expected, found }) }
+}
+
+/// How a batch comes into the window.
+enum Entrance {
+    /// It is only read.
+    None,
+    Own(StalenessWindow),
+    OfStep(StalenessWindow, Arc<tokio::sync::Mutex<Option<WindowPlace>>>),
+}
+
+impl Entrance {
+    async fn enter(self) -> Option<WindowPlace> {
+        match self {
+            Self::None => None,
+            Self::Own(window) => Some(Arc::new(window.enter().await)),
+            Self::OfStep(window, place) => {
+                let mut place = place.lock().await;
+                if place.is_none() {
+                    *place = Some(Arc::new(window.enter().await));
+                }
+                place.clone()
+            }
+        }
+    }
+}
+
+async fn answer(
+    link: Arc<Link>,
+    ids: Arc<RoutedIds>,
+    entrance: Entrance,
+    has_place: Arc<AtomicBool>,
+) -> Result<LookupAnswer, zagros_embedding_client::ClientError> {
+    let place = entrance.enter().await;
+    has_place.store(true, Ordering::Release);
+    let access = if place.is_some() { Access::Train } else { Access::Read };
+    let rows = link.client.lookup(&ids, access).await?;
+    Ok(LookupAnswer { rows, place })
+}
+
+/// Joins as worker 0, and fetches the placement.
+async fn join(job: &Job, reach: Reach) -> Result<Link, SessionError> {
+    // The worker of a run brings its files. This one reads what the coordinator never hears of.
+    let own =
+        DataFile { path: "(read by a program of its own)".to_owned(), bytes: 1, splittable: false, fingerprint: 0 };
+    let request = JoinRequest {
+        role: Role::DenseWorker.into(),
+        index: 0,
+        instance: rand::random(),
+        job_fingerprint: job.fingerprint(),
+        protocol_version: PROTOCOL_VERSION,
+        release: env!("CARGO_PKG_VERSION").to_owned(),
+        files: vec![own],
+        ..JoinRequest::default()
+    };
+    let timeout = job.cluster.timeout;
+    let membership = Membership::join(Arc::clone(&reach.control), request, timeout, &Shutdown::new()).await?;
+    let config = ClientConfig {
+        writer: membership.member(),
+        incarnation: membership.incarnation(),
+        wire: match job.cluster.wire {
+            Wire::F32 => Encoding::F32,
+            Wire::F16 => Encoding::F16,
+            Wire::Bf16 => Encoding::Bf16,
+        },
+        timeout,
+    };
+    let client = EmbeddingClient::new(config, reach.control, reach.connect);
+    client.refresh().await?;
+    Ok(Link::new(client, membership))
+}

@@ -1,0 +1,138 @@
+//! Saves and loads of all servers' rows.
+
+use futures::future::join_all;
+use zagros_embedding_client::Shard;
+use zagros_protocol::Refusal;
+use zagros_protocol::control::{DescribeRequest, FileDigest, LoadRequest, SaveRequest, SaveStage};
+
+use crate::waiting::Look;
+use crate::{Session, SessionError};
+
+/// The longest time of a save or a load: that of a server's storage call, with retries.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(3600 + 600);
+
+/// A file of rows that a server has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedRowsFile {
+    /// Its name in the folder.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256.
+    pub sha256: Vec<u8>,
+}
+
+/// The rows of all servers in a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedRows {
+    /// By server.
+    pub files: Vec<SavedRowsFile>,
+    /// Rows in them.
+    pub rows: u64,
+}
+
+/// The rows of a table on all servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRows {
+    /// The table.
+    pub table: String,
+    /// How many rows.
+    pub rows: u64,
+    /// Memory that they take, in bytes.
+    pub bytes: u64,
+}
+
+impl Session {
+    /// Has every server write its rows into `folder`, a path or `s3://bucket/prefix` that all servers reach, after all
+    /// pushes.
+    ///
+    /// # Errors
+    /// When a push failed, or a server cannot write.
+    pub fn save(&self, folder: &str, look: Look<'_>) -> Result<SavedRows, SessionError> {
+        self.flush(look)?;
+        let save = async {
+            let servers = self.link.client.newest_servers().await?;
+            let save = |server: &std::sync::Arc<dyn Shard>| {
+                let stage = SaveStage::Whole.into();
+                let (server, request) =
+                    (server.clone(), SaveRequest { folder: folder.to_owned(), stage, ..Default::default() });
+                async move { server.save(request).await.map_err(|refusal| refused(&*server, "save its rows", &refusal)) }
+            };
+            all(servers.iter().map(save)).await
+        };
+        let saved = self.run("for servers to save their rows", LIMIT, look, save)??;
+        let rows = saved.iter().map(|saved| saved.rows).sum();
+        let file =
+            |file: FileDigest| SavedRowsFile { name: file.name, bytes: file.bytes, sha256: file.sha256.to_vec() };
+        Ok(SavedRows { files: saved.into_iter().flat_map(|saved| saved.files).map(file).collect(), rows })
+    }
+
+    /// Has every server take its part of the rows in these files of `folder`, in the place of those that it has. Returns how
+    /// many rows all servers took.
+    ///
+    /// # Errors
+    /// When a push failed, or a file is missing or damaged.
+    pub fn load(&self, folder: &str, files: Vec<SavedRowsFile>, look: Look<'_>) -> Result<u64, SessionError> {
+        self.flush(look)?;
+        let digest =
+            |file: SavedRowsFile| FileDigest { name: file.name, bytes: file.bytes, sha256: file.sha256.into() };
+        let files: Vec<FileDigest> = files.into_iter().map(digest).collect();
+        let load = async {
+            let servers = self.link.client.newest_servers().await?;
+            let load = |server: &std::sync::Arc<dyn Shard>| {
+                let request = LoadRequest {
+                    folder: folder.to_owned(),
+                    files: files.clone(),
+                    replace: true,
+                    ..Default::default()
+                };
+                let server = server.clone();
+                async move { server.load(request).await.map_err(|refusal| refused(&*server, "load rows", &refusal)) }
+            };
+            all(servers.iter().map(load)).await
+        };
+        let loaded = self.run("for servers to load rows", LIMIT, look, load)??;
+        Ok(loaded.iter().map(|loaded| loaded.rows).sum())
+    }
+
+    /// The rows that all servers hold, by table, after all pushes.
+    ///
+    /// # Errors
+    /// When a push failed, or a server does not answer in time.
+    pub fn describe(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
+        self.flush(look)?;
+        let describe = async {
+            let servers = self.link.client.newest_servers().await?;
+            let describe = |server: &std::sync::Arc<dyn Shard>| {
+                let server = server.clone();
+                async move {
+                    let described = server.describe(DescribeRequest {}).await;
+                    described.map_err(|refusal| refused(&*server, "describe its rows", &refusal))
+                }
+            };
+            all(servers.iter().map(describe)).await
+        };
+        let described = self.run("for servers to describe their rows", 3 * self.timeout, look, describe)??;
+        let none = |table: &crate::SessionTable| TableRows { table: table.name.clone(), rows: 0, bytes: 0 };
+        let mut tables: Vec<TableRows> = self.tables().iter().map(none).collect();
+        for table in described.into_iter().flat_map(|server| server.tables) {
+            if let Some(sum) = tables.iter_mut().find(|sum| sum.table == table.name) {
+                sum.rows += table.rows;
+                sum.bytes += table.bytes;
+            }
+        }
+        Ok(tables)
+    }
+}
+
+/// The answers of all servers, or the first error once every server has answered: one that still works on a call would refuse
+/// the next one.
+async fn all<T>(
+    calls: impl Iterator<Item = impl Future<Output = Result<T, SessionError>>>,
+) -> Result<Vec<T>, SessionError> {
+    join_all(calls).await.into_iter().collect()
+}
+
+fn refused(server: &dyn Shard, what: &'static str, refusal: &Refusal) -> SessionError {
+    SessionError::Storage { server: server.name().to_owned(), what, reason: refusal.to_string() }
+}

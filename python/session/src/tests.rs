@@ -1,0 +1,169 @@
+//! Sessions against a coordinator and servers in this process.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zagros_embedding_client::BatchRows;
+use zagros_launch::EmbeddedCluster;
+
+use super::*;
+
+const PATIENT: Look<'static> = &|| Ok(());
+
+/// A cluster of two servers whose rows start at zero and learn by gradient descent with rate 1, and its session.
+struct Trained {
+    session: Session,
+    /// The servers run here.
+    _cluster: tokio::runtime::Runtime,
+}
+
+fn trained(staleness: usize) -> Trained {
+    let text = format!(
+        "[data]\nformat = 'delimited'\ntrain = 'none'\ncolumns = ['a', 'b', 'label']\nheader = false\n\
+         [features]\nlabel = 'label'\ncategorical = ['a', 'b']\n[tables.a]\ndim = 1\n\
+         [embedding]\ndim = 2\ninit = {{ kind = 'zero' }}\noptimizer = {{ kind = 'sgd', lr = 1.0 }}\n\
+         [model]\nkind = 'ffnn'\nhidden = [1]\n[train]\nstaleness = {staleness}\n\
+         [cluster]\nservers = 2\ntimeout_seconds = 5.0\n"
+    );
+    let job = parse(&text, "test.toml").unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let cluster = runtime.block_on(EmbeddedCluster::start(&job)).unwrap();
+    let reach = Reach { control: cluster.control, connect: cluster.connect };
+    Trained { session: Session::start(&job, || Ok(reach), PATIENT).unwrap(), _cluster: runtime }
+}
+
+impl Trained {
+    fn batch(&self, ids: &[u64], access: BatchAccess) -> (LookupBatch, BatchRows) {
+        let batch = self.session.look_up(&[(0, ids), (1, &[7])], access).unwrap();
+        let rows = self.session.rows(&batch, PATIENT).unwrap();
+        (batch, rows)
+    }
+
+    /// The rows of table `a`, as they are.
+    fn read(&self, ids: &[u64]) -> Vec<f32> {
+        self.session.flush(PATIENT).unwrap();
+        self.batch(ids, BatchAccess::Read).1.tables.remove(0)
+    }
+}
+
+/// The gradient of each row is its value, or `value` for all.
+fn gradients(rows: &BatchRows, value: f32) -> BatchRows {
+    BatchRows { tables: rows.tables.iter().map(|table| vec![value; table.len()]).collect() }
+}
+
+#[test]
+fn gradients_reach_the_rows_once_and_the_run_ends_well() {
+    let cluster = trained(0);
+    assert_eq!(
+        cluster.session.tables(),
+        [("a", 1), ("b", 2)].map(|(name, dim)| SessionTable { name: name.into(), dim })
+    );
+    for _ in 0..3 {
+        let (batch, rows) = cluster.batch(&[5, 9, 5], BatchAccess::Train);
+        assert_eq!((batch.inverse(), rows.tables[0].len()), (&[vec![0, 1, 0], vec![0]][..], 2));
+        cluster.session.push(vec![(&batch, gradients(&rows, -1.0))]).unwrap();
+        let again = cluster.session.push(vec![(&batch, gradients(&rows, -1.0))]).unwrap_err().to_string();
+        assert!(again.contains("a push is never repeated"), "{again}");
+    }
+    assert_eq!(cluster.read(&[9, 5, 1]), [3.0, 3.0, 0.0]);
+    let tables = cluster.session.describe(PATIENT).unwrap();
+    assert_eq!(tables.iter().map(|table| table.rows).collect::<Vec<_>>(), [2, 1], "reads create no row");
+    cluster.session.close(PATIENT).unwrap();
+    cluster.session.close(PATIENT).unwrap();
+    let closed = cluster.session.look_up(&[(0, &[1])], BatchAccess::Read).err().unwrap();
+    assert!(matches!(closed, SessionError::Closed), "{closed}");
+}
+
+/// Invariant DP-4.
+#[test]
+fn the_window_holds_a_batch_until_its_push_and_a_full_window_is_an_error() {
+    let cluster = trained(1);
+    let (first, rows) = cluster.batch(&[1], BatchAccess::Train);
+    let (second, _) = cluster.batch(&[2], BatchAccess::Train);
+    let third = cluster.session.look_up(&[(0, &[3])], BatchAccess::Train).unwrap();
+    let full = cluster.session.rows(&third, PATIENT).unwrap_err();
+    assert!(matches!(full, SessionError::WindowFull { inside: 2 }), "{full}");
+    // Reading needs no place.
+    assert_eq!(cluster.read(&[1]), [0.0]);
+    // A batch that is given up and one that is pushed make room.
+    second.release();
+    cluster.session.push(vec![(&first, gradients(&rows, 1.0))]).unwrap();
+    cluster.session.flush(PATIENT).unwrap();
+    assert_eq!(cluster.session.in_flight(), (0, 0));
+    drop(cluster.batch(&[4], BatchAccess::Train));
+    assert_eq!(cluster.session.in_flight(), (0, 0));
+}
+
+#[test]
+fn the_batches_of_a_step_share_a_place_and_make_one_update() {
+    let cluster = trained(0);
+    let (first, rows) = cluster.batch(&[1, 2], BatchAccess::Accumulate);
+    let (second, more) = cluster.batch(&[2, 3], BatchAccess::Accumulate);
+    let parts = vec![(&first, gradients(&rows, 1.0)), (&second, gradients(&more, 2.0))];
+    cluster.session.push(parts).unwrap();
+    cluster.session.end_step();
+    assert_eq!(cluster.read(&[1, 2, 3]), [-1.0, -3.0, -2.0]);
+    // The next step takes a place of its own, which the one before has given back.
+    let (third, rows) = cluster.batch(&[1], BatchAccess::Accumulate);
+    cluster.session.push(vec![(&third, gradients(&rows, 1.0))]).unwrap();
+    assert_eq!(cluster.read(&[1]), [-2.0]);
+}
+
+#[test]
+fn rows_are_saved_and_loaded_in_the_place_of_others() {
+    let cluster = trained(0);
+    let train = |ids: &[u64]| {
+        let (batch, rows) = cluster.batch(ids, BatchAccess::Train);
+        cluster.session.push(vec![(&batch, gradients(&rows, 1.0))]).unwrap();
+    };
+    train(&[1, 2]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let refused = cluster.session.save("/proc/none", PATIENT).unwrap_err().to_string();
+    assert!(refused.contains("could not save its rows") && refused.contains("check the folder"), "{refused}");
+    let saved = cluster.session.save(path, PATIENT).unwrap();
+    assert_eq!((saved.rows, saved.files.len()), (3, 2));
+    train(&[2, 3]);
+    assert_eq!(cluster.session.load(path, saved.files, PATIENT).unwrap(), 3);
+    assert_eq!(cluster.read(&[1, 2, 3]), [-1.0, -1.0, 0.0]);
+}
+
+#[test]
+fn wrong_calls_are_refused_before_anything_is_sent() {
+    let cluster = trained(0);
+    let none = cluster.session.look_up(&[(2, &[1])], BatchAccess::Read).err().unwrap().to_string();
+    assert_eq!(none, "there is no table 2; the job has 2");
+    let (batch, mut rows) = cluster.batch(&[1], BatchAccess::Train);
+    assert!(matches!(cluster.session.rows(&batch, PATIENT), Err(SessionError::Repeated(_))));
+    rows.tables[0].push(0.0);
+    let shape = cluster.session.push(vec![(&batch, rows)]).unwrap_err().to_string();
+    assert!(shape.contains("[2, 2] values by table") && shape.contains("[1, 2]"), "{shape}");
+    let (read, rows) = {
+        batch.release();
+        cluster.batch(&[1], BatchAccess::Read)
+    };
+    let read = cluster.session.push(vec![(&read, rows)]).unwrap_err().to_string();
+    assert!(read.contains("look its ids up for training"), "{read}");
+}
+
+#[test]
+fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
+    let cluster = trained(0);
+    let (first, rows) = cluster.batch(&[1], BatchAccess::Train);
+    let second = cluster.session.look_up(&[(0, &[1])], BatchAccess::Train).unwrap();
+    let asked = AtomicBool::new(false);
+    let interrupted = cluster.session.rows(&second, &|| {
+        asked.store(true, Ordering::Relaxed);
+        Err(SessionError::Interrupted("Ctrl-C".into()))
+    });
+    assert!(matches!(interrupted, Err(SessionError::Interrupted(_))) && asked.into_inner());
+    cluster.session.push(vec![(&first, gradients(&rows, 1.0))]).unwrap();
+    assert_eq!(cluster.read(&[1]), [-1.0]);
+}
+
+#[tokio::test]
+async fn a_malformed_address_and_a_malformed_secret_are_reported() {
+    let wrong = Reach::grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
+    assert!(wrong.contains("64 hexadecimal digits"), "{wrong}");
+    let wrong = Reach::grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
+    assert!(wrong.contains("cannot reach no where"), "{wrong}");
+}

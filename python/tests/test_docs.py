@@ -1,0 +1,50 @@
+"""The programs of the docs run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import PROGRAM, needs_program
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
+pytestmark = pytest.mark.skipif(not PAGES.exists(), reason="the docs are not beside the package")
+
+
+def blocks_of(page: str) -> list[str]:
+    """The programs of a page."""
+    return re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(), re.DOTALL)
+
+
+def test_the_loops_of_the_page_on_pytorch_run(tmp_path: Path) -> None:
+    blocks = blocks_of("pytorch.md")
+    assert len(blocks) == 2
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", "\n".join(blocks)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    losses = [float(line.rsplit(" ", 1)[1]) for line in done.stdout.splitlines()]
+    assert len(losses) == 5 and losses[-1] < 0.5 * losses[0], done.stdout
+    assert (tmp_path / "model" / "manifest.json").is_file()
+
+
+def test_the_import_needs_neither_torch_nor_numpy() -> None:
+    script = "import sys, zagros; print([name for name in ('torch', 'numpy', 'pandas') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@needs_program
+def test_the_programs_of_the_page_on_models_run(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = blocks_of("models-in-python.md")
+    assert len(blocks) == 2
+    names: dict[str, Any] = {"PROGRAM": PROGRAM}
+    for block in blocks:
+        exec(block, names)
+    assert names["run"].summary["outcome"] == "finished" and len(names["steps"]) == 90
+    assert names["frame"].shape == (20, 4) and len(names["ids"]) == 5

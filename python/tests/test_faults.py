@@ -1,0 +1,230 @@
+"""Processes that die, are forked, interrupted or ended: an error in time, and no push twice."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import read
+
+import zagros
+
+Layers = Callable[..., zagros.EmbeddingBags]
+#: No wait of these tests may take this long, in seconds.
+LONG = 30.0
+
+
+def run(script: str, *more: str) -> subprocess.Popen[str]:
+    """A program of its own."""
+    command = [sys.executable, "-c", textwrap.dedent(script), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def are_gone(pids: list[int], within: float = 10.0) -> bool:
+    """Whether all of these processes end in time."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not any(is_alive(pid) for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def stop(pid: int) -> None:
+    """Stops a process, and waits until it is."""
+    os.kill(pid, signal.SIGSTOP)
+    while any(task.read_text().rsplit(")", 1)[1].split()[0] != "T" for task in Path(f"/proc/{pid}/task").glob("*/stat")):
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_server_that_is_killed_before_backward_is_named(layers: Layers) -> None:
+    layer = layers(staleness=1)
+    loss = layer({"C1": torch.arange(50)})["C1"].sum()
+    assert layer._servers is not None
+    pid = layer._servers.pids()["embedding-server-1"]
+    os.kill(pid, signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(zagros.ZagrosError, match=rf"embedding-server-1 \(process {pid}\) was killed by signal 9"):
+        loss.backward()
+        layer.flush()
+    with pytest.raises(zagros.ZagrosError, match="load the newest save"):
+        layer({"C1": torch.arange(50)})
+        layer({"C1": torch.arange(50)})
+    assert time.monotonic() - started < LONG
+
+
+def test_a_server_that_is_stopped_is_an_error_at_the_deadline(layers: Layers) -> None:
+    layer = layers(servers="local:1", timeout=1.0)
+    loss = layer({"C1": torch.tensor([1])})["C1"].sum()
+    assert layer._servers is not None
+    pid = layer._servers.pids()["embedding-server-0"]
+    stop(pid)
+    try:
+        loss.backward()
+        with pytest.raises(zagros.ZagrosError, match="could not push gradients to embedding server 0"):
+            layer.flush()
+        with pytest.raises(zagros.ZagrosError, match="an earlier push failed"):
+            layer({"C1": torch.tensor([1])})
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def in_fork(layer: zagros.EmbeddingBags, answers: multiprocessing.Queue[str]) -> None:
+    try:
+        layer({"C1": torch.tensor([1])})
+        answers.put("it was answered")
+    except zagros.ZagrosError as error:
+        answers.put(str(error))
+
+
+def test_a_forked_process_is_refused_and_does_no_harm(layers: Layers) -> None:
+    layer = layers()
+    context = multiprocessing.get_context("fork")
+    answers: multiprocessing.Queue[str] = context.Queue()
+    child = context.Process(target=in_fork, args=(layer, answers))
+    child.start()
+    assert "was forked" in answers.get(timeout=LONG)
+    child.join(LONG)
+    assert child.exitcode == 0
+    layer({"C1": torch.tensor([1])})["C1"].sum().backward()
+    assert read(layer, [1]).tolist() == [[-1.0, -1.0]]
+
+
+def test_workers_of_a_loader_do_not_disturb(layers: Layers) -> None:
+    layer = layers(staleness=2)
+    loader = torch.utils.data.DataLoader(torch.arange(64), batch_size=8, num_workers=2, multiprocessing_context="fork")
+    for item in layer.ahead(loader, ids=lambda item: {"C1": item}):
+        layer({"C1": item})["C1"].sum().backward()
+    assert read(layer, list(range(64)))[:, 0].tolist() == [-1.0] * 64
+
+
+LOOP = """
+    import sys, torch, zagros
+    layer = zagros.EmbeddingBags({"C1": 2}, servers="local:2", staleness=4, optimizer=zagros.SGD(lr=1.0), timeout=20.0)
+    print(*layer._servers.pids().values(), flush=True)
+    for step in range(int(sys.argv[1])):
+        layer({"C1": torch.arange(500) + step})["C1"].sum().backward()
+"""
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise SystemExit(3)", "1 / 0"], ids=["end", "exit", "raise", "error"])
+def test_the_end_of_the_interpreter_flushes_and_ends_the_servers(end: str) -> None:
+    program = run(f"{textwrap.dedent(LOOP)}\n{end}", "20")
+    out, err = program.communicate(timeout=LONG)
+    expected = {"": 0, "1 / 0": 1}.get(end, 3)
+    assert program.returncode == expected, err
+    assert "may be lost" not in err
+    assert are_gone([int(pid) for pid in out.split()])
+
+
+def test_servers_end_with_a_process_that_is_killed() -> None:
+    program = run(LOOP, str(10**9))
+    assert program.stdout is not None
+    pids = [int(pid) for pid in program.stdout.readline().split()]
+    assert len(pids) == 3 and all(is_alive(pid) for pid in pids)
+    time.sleep(0.5)
+    program.kill()
+    program.wait()
+    # They wait for their worker until its lease ends.
+    assert are_gone(pids, within=LONG)
+    program.stdout.close()
+
+
+def test_ctrl_c_in_a_loop_is_a_keyboard_interrupt_and_the_rows_are_there() -> None:
+    script = """
+        import sys, torch, zagros
+        layer = zagros.EmbeddingBags({"C1": 1}, servers="local:1", optimizer=zagros.SGD(lr=1.0), init=zagros.Zero(), timeout=20.0)
+        print("ready", flush=True)
+        pushed = 0
+        try:
+            while True:
+                layer({"C1": torch.tensor([1])})["C1"].sum().backward()
+                pushed += 1
+        except KeyboardInterrupt:
+            layer.release()
+        with torch.no_grad():
+            layer.flush()
+            print(pushed, layer.steps, layer({"C1": torch.tensor([1])})["C1"].item())
+    """
+    program = run(script)
+    assert program.stdout is not None and program.stdout.readline().strip() == "ready"
+    time.sleep(0.5)
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(timeout=LONG)
+    assert program.returncode == 0, err
+    pushed, steps, row = (float(number) for number in out.split())
+    # The interrupt may come between a push and its count. The row has each push once.
+    assert steps == -row and steps - 1 <= pushed <= steps and pushed > 0
+
+
+def test_ctrl_c_ends_a_wait(layers: Layers) -> None:
+    layer = layers(servers="local:1")
+    assert layer._servers is not None
+    pid = layer._servers.pids()["embedding-server-0"]
+    stop(pid)
+    try:
+        timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            layer({"C1": torch.tensor([1])})
+        assert time.monotonic() - started < LONG / 2
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    layer({"C1": torch.tensor([1])})["C1"].sum().backward()
+    assert read(layer, [1]).tolist() == [[-1.0, -1.0]]
+
+
+def test_a_wait_lets_other_threads_run(layers: Layers) -> None:
+    layer = layers(servers="local:1")
+    assert layer._servers is not None
+    pid = layer._servers.pids()["embedding-server-0"]
+    counted = 0
+    stop(pid)
+
+    def count() -> None:
+        nonlocal counted
+        for _ in range(50):
+            time.sleep(0.01)
+            counted += 1
+        os.kill(pid, signal.SIGCONT)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    layer({"C1": torch.tensor([1])})
+    assert counted == 50
+    thread.join()
+
+
+def test_two_layers_have_rows_of_their_own(layers: Layers) -> None:
+    first, second = layers(), layers()
+    first({"C1": torch.tensor([1])})["C1"].sum().backward()
+    assert read(first, [1])[0, 0] == -1.0 and read(second, [1])[0, 0] == 0.0
+
+
+def test_a_closed_layer_says_so_and_a_coordinator_that_is_not_there_too(layers: Layers) -> None:
+    layer = layers()
+    layer.close()
+    layer.close()
+    with pytest.raises(zagros.ZagrosError, match="is closed"):
+        layer({"C1": torch.tensor([1])})
+    with pytest.raises(zagros.ZagrosError, match=r"check that coordinator \(127.0.0.1:1\) runs"):
+        zagros.EmbeddingBags({"C1": 2}, servers="127.0.0.1:1", timeout=0.5)

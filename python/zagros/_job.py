@@ -1,0 +1,54 @@
+"""The job of an embedding layer: tables without data and without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ._native import job_toml
+from .settings import Bag, Init, Optimizer, keys_of
+
+
+def job_of(
+    bags: Mapping[str, Bag],
+    *,
+    optimizer: Optimizer,
+    init: Init,
+    servers: int,
+    staleness: int,
+    seed: int,
+    timeout: float,
+    settings: Mapping[str, object],
+) -> tuple[str, str]:
+    """The TOML that every role gets, and its fingerprint. ``settings`` are keys of docs/job-file.md with dots."""
+    tables = {bag.table or name: bag.dim for name, bag in bags.items()}
+    label = "label"
+    while label in bags:
+        label += "_"
+    categorical = [{"column": name, "table": bag.table or name, "separator": "|", "pooling": bag.pooling} for name, bag in bags.items()]
+    job: dict[str, object] = {
+        "name": "embedding-bags",
+        # Samples are read by the program that looks rows up.
+        "data": {"format": "delimited", "header": False, "columns": [*bags, label], "train": "none"},
+        "features": {"label": label, "categorical": categorical},
+        "embedding": {"optimizer": keys_of(optimizer), "init": keys_of(init)},
+        "tables": {name: {"dim": dim} for name, dim in tables.items()},
+        # So is the network theirs.
+        "model": {"kind": "ffnn", "hidden": [1]},
+        "train": {"staleness": staleness, "seed": seed},
+        "cluster": {"servers": servers, "timeout_seconds": float(timeout), "durability": "checkpoint"},
+    }
+    for key, value in settings.items():
+        _set(job, key, value)
+    return job_toml(json.dumps(job), "settings of EmbeddingBags")
+
+
+def _set(job: dict[str, object], key: str, value: object) -> None:
+    *path, last = key.split(".")
+    place = job
+    for name in path:
+        inner = place.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise ValueError(f"the setting {key!r} is below {name!r}, which is no table")
+        place = inner
+    place[last] = value

@@ -1,0 +1,157 @@
+"""Folders of saves: rows, dense weights, the job, and the manifest that says by which bytes each is known.
+
+The manifest is that of the trainer (docs/snapshots.md): written last, deleted first, with its own SHA-256 in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ._native import NativeSession, ZagrosError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MANIFEST = "manifest.json"
+DENSE = "dense.safetensors"
+JOB = "job.toml"
+#: Layout of the folder.
+FORMAT = 1
+_NO_SEAL = "0" * 64
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a folder holds."""
+
+    folder: pathlib.Path
+    #: The manifest's keys.
+    keys: Mapping[str, Any]
+
+    @property
+    def steps(self) -> int:
+        """Steps trained."""
+        return int(self.keys["steps"])
+
+    @property
+    def samples(self) -> int:
+        """Samples trained on."""
+        return int(self.keys["samples"])
+
+    def file(self, name: str) -> bytes:
+        """One of the files, compared with what was saved."""
+        record = next((file for file in self.keys["files"] if file["name"] == name), None)
+        if record is None:
+            raise ZagrosError(f"{self.folder / MANIFEST} does not name {name}; it is of another save")
+        content = (self.folder / name).read_bytes()
+        if hashlib.sha256(content).hexdigest() != record["sha256"]:
+            raise ZagrosError(f"{self.folder / name} is not the file that was saved: it is damaged or of another save; use another one")
+        return content
+
+    def row_files(self) -> list[tuple[str, int, bytes]]:
+        """Name, bytes and SHA-256 of each file of rows."""
+        records = {file["name"]: file for file in self.keys["files"]}
+        found = [records[name] for name in self.keys["row_files"]]
+        return [(file["name"], int(file["bytes"]), bytes.fromhex(file["sha256"])) for file in found]
+
+
+def open_manifest(folder: pathlib.Path) -> Manifest:
+    """Reads the manifest of a model's folder, or of the folder of its run."""
+    for place in (folder, folder / "model"):
+        if (place / MANIFEST).is_file():
+            text = (place / MANIFEST).read_bytes()
+            break
+    else:
+        raise ZagrosError(f"{folder} holds no model: there is no {MANIFEST}, nor one in {folder / 'model'}")
+    try:
+        keys = json.loads(text)
+    except ValueError as error:
+        raise ZagrosError(f"{place / MANIFEST} is damaged ({error}); use another save") from None
+    if keys.get("format") != FORMAT:
+        raise ZagrosError(f"{place} has the format {keys.get('format')}, and this release reads format {FORMAT}")
+    seal = str(keys.get("manifest_sha256", ""))
+    if seal != _seal(text, seal):
+        raise ZagrosError(f"{place / MANIFEST} is damaged (it is not the one that was written); use another save")
+    return Manifest(place, keys)
+
+
+def write(
+    session: NativeSession,
+    folder: pathlib.Path,
+    state: Mapping[str, Tensor],
+    job: str,
+    fingerprint: str,
+    steps: int,
+    samples: int,
+) -> None:
+    """Saves rows and dense weights; the manifest last."""
+    import safetensors.torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
+    rows, count = session.save(str(folder))
+    own = {
+        DENSE: safetensors.torch.save({name: tensor.contiguous().cpu() for name, tensor in state.items()}),
+        JOB: job.encode(),
+    }
+    files = [{"name": name, "bytes": size, "sha256": bytes(sha256).hex()} for name, size, sha256 in rows]
+    for name, content in own.items():
+        _write_file(folder / name, content)
+        files.append({"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+    from . import __version__
+
+    keys: dict[str, Any] = {
+        "manifest_sha256": _NO_SEAL,
+        "format": FORMAT,
+        "job": "embedding-bags",
+        "fingerprint": fingerprint,
+        "release": __version__,
+        "outcome": "finished",
+        "steps": steps,
+        "samples": samples,
+        "dense": DENSE,
+        "row_files": [name for name, _, _ in rows],
+        "rows": count,
+        "files": files,
+        "evaluation": None,
+        "validation": None,
+    }
+    text = json.dumps(keys, indent=2).encode()
+    _write_file(folder / MANIFEST, text.replace(_NO_SEAL.encode(), _seal(text, _NO_SEAL).encode(), 1))
+
+
+def read(session: NativeSession, folder: pathlib.Path) -> tuple[dict[str, Tensor], Manifest]:
+    """Has the servers load the rows; the dense weights."""
+    import safetensors.torch
+
+    manifest = open_manifest(folder)
+    state = safetensors.torch.load(manifest.file(manifest.keys["dense"]))
+    loaded = session.load(str(manifest.folder), manifest.row_files())
+    if loaded != manifest.keys["rows"]:
+        raise ZagrosError(f"{manifest.keys['rows']} rows were saved, but the embedding servers took {loaded}; is a file missing?")
+    return state, manifest
+
+
+def _seal(text: bytes, now: str) -> str:
+    return hashlib.sha256(text.replace(now.encode(), _NO_SEAL.encode(), 1)).hexdigest()
+
+
+def _write_file(path: pathlib.Path, content: bytes) -> None:
+    """Whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    with open(temporary, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

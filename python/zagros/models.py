@@ -1,0 +1,249 @@
+"""Saved models as data: rows of tables as NumPy, Arrow or pandas, dense weights as arrays."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ._native import NativeTable, ZagrosError, id_of, saved_tables
+from ._saved import JOB, Manifest, open_manifest
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from typing_extensions import CapsuleType
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.uint64]
+Metric = Literal["cosine", "dot", "euclidean"]
+#: Bytes that are hashed at a time.
+_CHUNK = 1 << 20
+#: Where a tensor is: the processor's own memory.
+_HOST = (1, 0)
+
+
+class _Tensor:
+    """A capsule as NumPy takes it."""
+
+    def __init__(self, capsule: CapsuleType) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: object) -> CapsuleType:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _HOST
+
+
+def _array(capsule: CapsuleType) -> npt.NDArray[Any]:
+    return np.from_dlpack(_Tensor(capsule))  # type: ignore[arg-type, unused-ignore]
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Some rows of a table.
+
+    Attributes:
+        ids: uint64 ``[rows]``.
+        parts: float32 ``[rows, values]`` by name: ``weights``, and with state what the optimiser keeps.
+    """
+
+    ids: Ids
+    parts: dict[str, Floats]
+
+    @property
+    def weights(self) -> Floats:
+        """The weights, float32 ``[rows, dim]``."""
+        return self.parts["weights"]
+
+
+class SavedTable:
+    """An embedding table of a saved model.
+
+    Attributes:
+        name: Its name.
+        dim: Values of a row.
+        element: How weights are stored: ``f32``, ``f16`` or ``bf16``. They are read as float32, which is exact.
+        parts: What a row has: ``weights``, then what the optimiser keeps.
+    """
+
+    def __init__(self, files: list[tuple[str, str]], name: str, dim: int, element: str, parts: list[str]) -> None:
+        self.name, self.dim, self.element, self.parts = name, dim, element, parts
+        self._native = NativeTable(files, name)
+
+    def __repr__(self) -> str:
+        return f"SavedTable({self.name!r}, dim={self.dim}, {self.element}, {', '.join(self.parts)})"
+
+    def batches(self, state: bool = False) -> Iterator[RowBlock]:
+        """All rows, a block of some thousands at a time: for tables larger than memory.
+
+        Args:
+            state: Whether blocks have what the optimiser keeps.
+        """
+        for ids, parts in self._native.blocks(state):
+            yield RowBlock(_array(ids), {name: _array(values) for name, values in parts})
+
+    def to_numpy(self, state: bool = False) -> RowBlock:
+        """All rows at once, in the order of the files."""
+        blocks = list(self.batches(state))
+        names = self.parts if state else self.parts[:1]
+        if not blocks:
+            empty = {name: np.zeros((0, self.dim if name == "weights" else 0), np.float32) for name in names}
+            return RowBlock(np.zeros(0, np.uint64), empty)
+        parts = {name: np.concatenate([block.parts[name] for block in blocks]) for name in names}
+        return RowBlock(np.concatenate([block.ids for block in blocks]), parts)
+
+    def to_arrow(self, state: bool = False) -> pyarrow.Table:
+        """All rows as a table of Arrow: column ``id`` of uint64, and a column of lists of floats for each part."""
+        import pyarrow
+
+        rows = self.to_numpy(state)
+        columns: dict[str, Any] = {"id": pyarrow.array(rows.ids)}
+        for name, values in rows.parts.items():
+            flat = pyarrow.array(values.reshape(-1))
+            columns[name] = pyarrow.FixedSizeListArray.from_arrays(flat, max(values.shape[1], 1))
+        return pyarrow.table(columns)
+
+    def to_pandas(self, state: bool = False) -> pandas.DataFrame:
+        """All rows as a frame: the index is the id, and a column ``weights_0`` … for each value of each part."""
+        import pandas
+
+        rows = self.to_numpy(state)
+        columns = {f"{name}_{index}": values[:, index] for name, values in rows.parts.items() for index in range(values.shape[1])}
+        return pandas.DataFrame(columns, index=pandas.Index(rows.ids, name="id"))
+
+    def row(self, id: int | str, state: bool = False) -> Floats | dict[str, Floats]:
+        """One row: its weights float32 ``[dim]``, or with ``state`` all parts by name.
+
+        Args:
+            id: The id, or the text of a value in the data, whose id is its hash.
+
+        Raises:
+            KeyError: There is no such row.
+        """
+        found = self._native.row(_id(id))
+        if found is None:
+            raise KeyError(f"table {self.name!r} has no row of {id!r}; only ids that occurred in training have rows")
+        parts = {name: _array(values) for name, values in found}
+        return parts if state else parts["weights"]
+
+    def nearest(self, to: int | str | Floats, k: int = 10, metric: Metric = "cosine") -> tuple[Ids, Floats]:
+        """The ``k`` rows that are nearest to a row or a vector, the nearest first; exact, by reading all rows.
+
+        Args:
+            to: An id, the text of a value, or a vector ``[dim]``.
+            k: How many.
+            metric: ``cosine`` or ``dot`` (larger is nearer), or ``euclidean`` (smaller is nearer).
+
+        Returns:
+            Ids uint64 and measures float32, each ``[k]`` or as many as there are rows. A row is near itself.
+        """
+        if metric not in ("cosine", "dot", "euclidean"):
+            raise ValueError(f"metric is {metric!r}; it is \"cosine\", \"dot\" or \"euclidean\"")
+        vector = self.row(to) if isinstance(to, (int, str)) else to
+        vector = np.asarray(vector, np.float32)
+        if vector.shape != (self.dim,):
+            raise ValueError(f"the vector has the shape {list(vector.shape)}; rows of {self.name!r} have [{self.dim}]")
+        ids, measures = np.zeros(0, np.uint64), np.zeros(0, np.float32)
+        for block in self.batches():
+            ids = np.concatenate([ids, block.ids])
+            measures = np.concatenate([measures, _measure(block.weights, vector, metric)])
+            order = np.argsort(measures if metric == "euclidean" else -measures, kind="stable")[:k]
+            ids, measures = ids[order], measures[order]
+        return ids, measures
+
+
+class Model:
+    """A saved model: what :func:`zagros.open` returns."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self._files = [(str(manifest.folder / name), sha256.hex()) for name, _, sha256 in manifest.row_files()]
+        found = saved_tables([path for path, _ in self._files])
+        #: The tables by name.
+        self.tables: dict[str, tuple[int, str, list[str]]] = {name: (dim, element, parts) for name, dim, element, parts in found}
+
+    def __repr__(self) -> str:
+        return f"Model({str(self.folder)!r}, {self.steps} steps, {len(self.tables)} tables, {self.rows} rows)"
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where it is."""
+        return self._manifest.folder
+
+    @property
+    def steps(self) -> int:
+        """Steps trained."""
+        return self._manifest.steps
+
+    @property
+    def rows(self) -> int:
+        """Rows of all tables."""
+        return int(self._manifest.keys["rows"])
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """Measures of the held-out part, such as ``auc``; None without one."""
+        evaluation = self._manifest.keys.get("evaluation")
+        return dict(evaluation) if evaluation is not None else None
+
+    @property
+    def job(self) -> str:
+        """The resolved job file, as TOML."""
+        return self._manifest.file(JOB).decode()
+
+    def table(self, name: str) -> SavedTable:
+        """A table by its name.
+
+        Raises:
+            KeyError: There is no such table.
+        """
+        if name not in self.tables:
+            raise KeyError(f"the model has no table {name!r}; there are {', '.join(self.tables)}")
+        return SavedTable(self._files, name, *self.tables[name])
+
+    def dense(self) -> dict[str, npt.NDArray[Any]]:
+        """The weights of the dense network by name."""
+        import safetensors.numpy
+
+        return dict(safetensors.numpy.load(self._manifest.file(self._manifest.keys["dense"])))
+
+    def verify(self) -> None:
+        """Compares every file with what was saved.
+
+        Raises:
+            ZagrosError: A file is damaged, missing or of another save.
+        """
+        for file in self._manifest.keys["files"]:
+            digest = hashlib.sha256()
+            with open(self.folder / file["name"], "rb") as content:
+                while chunk := content.read(_CHUNK):
+                    digest.update(chunk)
+            if digest.hexdigest() != file["sha256"]:
+                raise ZagrosError(f"{self.folder / file['name']} is not the file that was saved; use another save")
+
+
+def open_model(folder: str | os.PathLike[str]) -> Model:
+    """Opens the folder of a model, or of the run that saved it. No row is read yet."""
+    return Model(open_manifest(pathlib.Path(folder)))
+
+
+def _id(value: int | str) -> int:
+    return id_of(value) if isinstance(value, str) else value
+
+
+def _measure(weights: Floats, vector: Floats, metric: Metric) -> Floats:
+    if metric == "euclidean":
+        return np.asarray(np.linalg.norm(weights - vector, axis=1), np.float32)
+    dot = weights @ vector
+    if metric == "dot":
+        return dot
+    lengths = np.linalg.norm(weights, axis=1) * np.linalg.norm(vector)
+    return np.asarray(dot / np.maximum(lengths, np.finfo(np.float32).tiny), np.float32)
