@@ -60,11 +60,11 @@ pub(crate) struct EarlyLookup {
 /// Some of a batch's ids.
 struct PartOfBatch {
     ids: Arc<RoutedIds>,
-    places: Vec<Place>,
+    places: Vec<RowPlaces>,
 }
 
 /// Where the rows of one table of a part belong.
-struct Place {
+struct RowPlaces {
     /// The table's position in the batch.
     table: usize,
     /// The position of each row; `None` for all rows and sums of the table.
@@ -102,10 +102,10 @@ impl EarlyRows {
     }
 
     fn divide(&self, unique: &UniqueIds, in_flight: &[IdFilter]) -> (PartOfBatch, PartOfBatch) {
-        let (mut early, mut late) = (Parts::default(), Parts::default());
+        let (mut early, mut late) = (CollectedIds::default(), CollectedIds::default());
         for (index, table) in unique.tables.iter().enumerate() {
             if table.bags.is_some() || !self.is_settled(table.table) {
-                late.add(table.clone(), Place { table: index, rows: None });
+                late.add(table.clone(), RowPlaces { table: index, rows: None });
                 continue;
             }
             let changes = |id: u64| in_flight.iter().any(|ids| ids.may_hold(table.table, id));
@@ -113,7 +113,7 @@ impl EarlyRows {
                 (0..table.ids.len() as u32).partition(|row| changes(table.ids[*row as usize]));
             for (part, rows) in [(&mut early, others), (&mut late, in_step)] {
                 let ids = rows.iter().map(|row| table.ids[*row as usize]).collect();
-                part.add(TableIds::rows(table.table, table.dim, ids), Place { table: index, rows: Some(rows) });
+                part.add(TableIds::rows(table.table, table.dim, ids), RowPlaces { table: index, rows: Some(rows) });
             }
         }
         (early.into(), late.into())
@@ -156,7 +156,7 @@ impl EarlyLookup {
 impl PartOfBatch {
     /// Writes the rows of this part to their places among those of the batch.
     fn write(&self, unique: &UniqueIds, rows: BatchRows, all: &mut BatchRows) {
-        for (Place { table, rows: positions }, found) in self.places.iter().zip_eq(rows.tables) {
+        for (RowPlaces { table, rows: positions }, found) in self.places.iter().zip_eq(rows.tables) {
             let Some(positions) = positions else {
                 all.tables[*table] = found;
                 continue;
@@ -170,13 +170,13 @@ impl PartOfBatch {
 }
 
 #[derive(Default)]
-struct Parts {
+struct CollectedIds {
     ids: UniqueIds,
-    places: Vec<Place>,
+    places: Vec<RowPlaces>,
 }
 
-impl Parts {
-    fn add(&mut self, ids: TableIds, place: Place) {
+impl CollectedIds {
+    fn add(&mut self, ids: TableIds, place: RowPlaces) {
         if !ids.ids.is_empty() {
             self.ids.tables.push(ids);
             self.places.push(place);
@@ -184,8 +184,8 @@ impl Parts {
     }
 }
 
-impl From<Parts> for PartOfBatch {
-    fn from(Parts { ids, places }: Parts) -> Self {
+impl From<CollectedIds> for PartOfBatch {
+    fn from(CollectedIds { ids, places }: CollectedIds) -> Self {
         Self { ids: Arc::new(ids.into()), places }
     }
 }
