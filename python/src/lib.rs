@@ -1,8 +1,9 @@
-//! The native half of the Python package `zagros` (`python/zagros`): sessions whose waits release the interpreter's lock, and
-//! saved rows.
+//! The native half of the Python package `zagros` (`python/zagros`): sessions whose waits release the interpreter's lock, saved
+//! rows and batches of data.
 //!
 //! Tensors cross as DLPack capsules, so nothing here knows torch. Everything that a user calls is in the Python half.
 
+mod data;
 mod errors;
 mod saved;
 mod session;
@@ -13,6 +14,8 @@ use pyo3::prelude::*;
 /// Names of `zagros._native`; `_native.pyi` has their types.
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::data::BatchReader;
     #[pymodule_export]
     use crate::errors::ZagrosError;
     #[pymodule_export]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import PROGRAM, needs_program
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
@@ -42,9 +43,10 @@ def test_the_import_needs_neither_torch_nor_numpy() -> None:
 @needs_program
 def test_the_programs_of_the_page_on_models_run(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     blocks = blocks_of("models-in-python.md")
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, Any] = {"PROGRAM": PROGRAM}
     for block in blocks:
         exec(block, names)
     assert names["run"].summary["outcome"] == "finished" and len(names["steps"]) == 90
     assert names["frame"].shape == (20, 4) and len(names["ids"]) == 5
+    assert names["tensors"]["ids"]["user"].dtype is torch.int64

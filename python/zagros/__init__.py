@@ -24,6 +24,7 @@ from .settings import (
 )
 
 if TYPE_CHECKING:
+    from . import data as data
     from .embedding import EmbeddingBags as EmbeddingBags
     from .jobs import Run as Run
     from .jobs import train as train
@@ -50,6 +51,7 @@ __all__ = [
     "Uniform",
     "ZagrosError",
     "Zero",
+    "data",
     "id_of",
     "open",
     "train",
@@ -67,6 +69,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "data":
+        return importlib.import_module(".data", __name__)
     if name not in _LATER:
         raise AttributeError(f"module 'zagros' has no attribute {name!r}")
     module, attribute = _LATER[name]

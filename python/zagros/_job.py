@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from collections.abc import Mapping
+from typing import Any
 
 from ._native import job_toml
 from .settings import Bag, Init, Optimizer, keys_of
@@ -52,3 +54,17 @@ def _set(job: dict[str, object], key: str, value: object) -> None:
             raise ValueError(f"the setting {key!r} is below {name!r}, which is no table")
         place = inner
     place[last] = value
+
+
+def absolute(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Paths of data start at the current directory, not at the folder of the text."""
+    data = job.get("data", {})
+    if not isinstance(data, Mapping):
+        return dict(job)
+
+    def path(value: Any) -> Any:
+        if isinstance(value, str) and "://" not in value and value != "-":
+            return str(pathlib.Path(value).absolute())
+        return [path(item) for item in value] if isinstance(value, list) else value
+
+    return {**job, "data": {key: path(value) if key in ("train", "test", "validation") else value for key, value in data.items()}}

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
+from ._job import absolute
 from ._native import ZagrosError, job_toml
 from .models import Model, open_model
 
@@ -87,7 +88,7 @@ def train(
         # The folder is only for the text: the run folder holds the resolved job.
         with tempfile.TemporaryDirectory(prefix="zagros-") as folder:
             path = pathlib.Path(folder) / f"{job.get('name', 'job')}.toml"
-            text, _ = job_toml(json.dumps(_absolute(job)), path.name)
+            text, _ = job_toml(json.dumps(absolute(job)), path.name)
             path.write_text(text)
             return _train(program, path, overrides or {}, progress)
     return _train(program, pathlib.Path(job), overrides or {}, progress)
@@ -150,17 +151,3 @@ def _program(given: str | os.PathLike[str] | None) -> str:
         what = "zagros is not on the PATH" if given is None else f"{os.fspath(given)} is no program"
         raise ZagrosError(f"{what}; build it with `make build` and pass program=\"…/target/release/zagros\"")
     return found
-
-
-def _absolute(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Paths of data start at the current directory, not at the folder of the text."""
-    data = job.get("data", {})
-    if not isinstance(data, Mapping):
-        return dict(job)
-
-    def path(value: Any) -> Any:
-        if isinstance(value, str) and "://" not in value and value != "-":
-            return str(pathlib.Path(value).absolute())
-        return [path(item) for item in value] if isinstance(value, list) else value
-
-    return {**job, "data": {key: path(value) if key in ("train", "test", "validation") else value for key, value in data.items()}}

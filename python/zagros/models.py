@@ -12,38 +12,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from ._arrays import array
 from ._native import NativeTable, ZagrosError, id_of, saved_tables
 from ._saved import JOB, Manifest, open_manifest
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
-    from typing_extensions import CapsuleType
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.uint64]
 Metric = Literal["cosine", "dot", "euclidean"]
 #: Bytes that are hashed at a time.
 _CHUNK = 1 << 20
-#: Where a tensor is: the processor's own memory.
-_HOST = (1, 0)
-
-
-class _Tensor:
-    """A capsule as NumPy takes it."""
-
-    def __init__(self, capsule: CapsuleType) -> None:
-        self._capsule = capsule
-
-    def __dlpack__(self, **_: object) -> CapsuleType:
-        return self._capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _HOST
-
-
-def _array(capsule: CapsuleType) -> npt.NDArray[Any]:
-    return np.from_dlpack(_Tensor(capsule))  # type: ignore[arg-type, unused-ignore]
 
 
 @dataclass(frozen=True)
@@ -88,7 +69,7 @@ class SavedTable:
             state: Whether blocks have what the optimiser keeps.
         """
         for ids, parts in self._native.blocks(state):
-            yield RowBlock(_array(ids), {name: _array(values) for name, values in parts})
+            yield RowBlock(array(ids), {name: array(values) for name, values in parts})
 
     def to_numpy(self, state: bool = False) -> RowBlock:
         """All rows at once, in the order of the files."""
@@ -131,7 +112,7 @@ class SavedTable:
         found = self._native.row(_id(id))
         if found is None:
             raise KeyError(f"table {self.name!r} has no row of {id!r}; only ids that occurred in training have rows")
-        parts = {name: _array(values) for name, values in found}
+        parts = {name: array(values) for name, values in found}
         return parts if state else parts["weights"]
 
     def nearest(self, to: int | str | Floats, k: int = 10, metric: Metric = "cosine") -> tuple[Ids, Floats]:
