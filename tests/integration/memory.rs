@@ -54,8 +54,8 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
 fn looking_ahead_changes_no_loss_and_leaves_fewer_rows_late() {
     let fixture = fixture();
     let mut runs = Vec::new();
-    for batches in [0, 1, 8] {
-        let sets = ["train.mode=sync".to_owned(), limit(), format!("train.lookahead={batches}")];
+    for batches in [0, 1, 4] {
+        let sets = ["train.staleness=0".to_owned(), limit(), format!("train.lookahead={batches}")];
         let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
         fixture.zagros(["train", "shared.toml"].into_iter().chain(sets)).expect(0);
         let summary = fixture.summary();

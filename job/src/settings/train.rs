@@ -114,7 +114,7 @@ impl Default for Train {
             mode: Mode::Hybrid,
             staleness: 4,
             staleness_total: None,
-            lookahead: 4,
+            lookahead: 2,
             seed: 1,
             threads: 0,
             precision: Precision::F32,
