@@ -34,6 +34,8 @@ pub struct Metrics {
     staleness_bound: IntGauge,
     /// Gather, dense and scatter together.
     pub step_seconds: Histogram,
+    /// Rows that were looked up while the step before their own was made.
+    pub early_rows: IntCounter,
     /// Lookups without an answer yet.
     pub lookups_in_flight: IntGauge,
     /// Malformed rows skipped.
@@ -169,6 +171,10 @@ impl Metrics {
             ),
             step_seconds: register(registry, Histogram::with_opts(step_seconds.buckets(latency_buckets()))),
             lookups_in_flight: whole("zagros_worker_lookups_in_flight", "Lookups sent and not answered."),
+            early_rows: counter(
+                "zagros_worker_early_rows_total",
+                "Rows looked up while the step before their own was made (mode sync).",
+            ),
             bad_rows: counter("zagros_worker_bad_rows_total", "Malformed rows skipped."),
             checkpoints: counter("zagros_worker_checkpoints_total", "Checkpoints written."),
             checkpoint_failures: counter(

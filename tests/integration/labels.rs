@@ -7,7 +7,8 @@ use zagros_zip::ZipEq;
 
 use crate::fixture::Fixture;
 
-/// `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows from `b`; `rating` is often missing.
+/// The best AUC of the first label would end the run, or choose what is saved, while the others have more to learn: so patience is as
+/// long as the run, and no best state is kept. `click` and `price` follow from `a`; `buy` only comes with a click; `level` follows from `b`; `rating` is often missing.
 const JOB: &str = r#"
 name = "labels"
 [data]
@@ -43,13 +44,14 @@ tower = [8]
 [train]
 batch_size = 64
 threads = 1
-epochs = 4
-early_stop = { patience = 4 }
+epochs = 8
+early_stop = { patience = 8 }
 [cluster]
 timeout_seconds = 20
 lease_seconds = 2
 [output]
 folder = "runs"
+keep_best = 0
 "#;
 
 fn rows(count: u64) -> String {
@@ -148,7 +150,7 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     let sets = ["--set", "eval.calibration=isotonic", "--set", "data.validation_share=0.2"];
     fixture.write(
         "job.toml",
-        JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 4 }\n", ""),
+        JOB.replace("validation = \"test.csv\"\n", "").replace("early_stop = { patience = 8 }\n", ""),
     );
     fixture.zagros([&["up", "job.toml", "--servers", "1", "--workers", "2"][..], &sets].concat()).expect(0);
     let run = fixture.run_folder().display().to_string();
@@ -253,9 +255,7 @@ fn purchases_without_a_click_are_warned_of_with_their_share() {
 #[test]
 fn workers_learn_all_labels_together() {
     let fixture = fixture();
-    // The best AUC of the first label would end the run, or choose what is saved, while the others have more to learn.
-    let sets = ["--set", "train.epochs=8", "--set", "train.early_stop.patience=8", "--set", "output.keep_best=0"];
-    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(sets)).expect(0);
+    fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"]).expect(0);
     assert_learned(&fixture.summary());
 }
 

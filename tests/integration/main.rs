@@ -18,6 +18,7 @@ mod days;
 mod deltas;
 mod described;
 mod doctor;
+mod early_rows;
 mod early_stop;
 mod encodings;
 mod ending;

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use zagros_worker_core::{Event, StepAgreement, StepVote, VoteRule};
+use zagros_zip::number_from;
 
 use super::group_session::{GroupRank, InFlightBatch};
 use super::tracker::MadeStep;
 use super::trainer::Trainer;
 use crate::datapath::dense::{Dense, Stepped};
+use crate::datapath::early_rows::settled_tables;
+use crate::datapath::id_filter::IdFilter;
 use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::Fetched;
+use crate::datapath::prepared::{Fetched, inconsistent};
 use crate::datapath::process_group::{AgreedTurns, RankTurn, TurnAhead};
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
@@ -27,7 +30,25 @@ impl Trainer {
         let agreed = self.run.dense.call(move |dense| dense.agree(mine)).await??;
         let agreement = agreed.agreement();
         self.group.agreed = Some(agreed);
+        self.share_ids(batch).await?;
         Ok(Event::Agreed(agreement))
+    }
+
+    /// In mode `sync`, tells all ranks which ids this rank's batch has, and the prefetch which ids all batches of the step have.
+    async fn share_ids(&mut self, batch: bool) -> Result<(), WorkerError> {
+        if !self.group.in_step().is_some_and(|rank| rank.in_turns) {
+            return Ok(());
+        }
+        let fetched = self.stream.batch.as_deref().filter(|_| batch);
+        let mine = fetched.map(|fetched| IdFilter::of(&fetched.prepared.unique)).unwrap_or_default().to_bytes();
+        let all = self.run.dense.call(move |dense| dense.all_gather(&mine)).await??;
+        let Some(seq) = fetched.map(|fetched| fetched.seq) else { return Ok(()) };
+        let odd = |rank| inconsistent(seq, format!("what dense worker {rank} sent of its ids"));
+        let filters: Vec<IdFilter> = number_from(0, &all)
+            .map(|(rank, bytes)| IdFilter::from_bytes(bytes).ok_or_else(|| odd(rank)))
+            .collect::<Result<_, _>>()?;
+        self.stream.step_begins(seq, || filters);
+        Ok(())
     }
 
     /// Makes the step that all ranks have agreed on. Returns what they agree on for the next one, where all know it in time.
@@ -137,7 +158,7 @@ impl Trainer {
     }
 
     /// Sends this rank's gradients; in turns where all runs must be equal: the order in which a row's gradients are
-    /// applied changes its bits.
+    /// applied changes its bits. The sum of two gradients has the same bits in both orders.
     async fn push(
         &mut self,
         epoch: u32,
@@ -151,8 +172,8 @@ impl Trainer {
         }
         // Held until the last rank's gradients are acknowledged, so that the next batch is looked up after them.
         let _permit = gradients.as_ref().map(|gradients| Arc::clone(&gradients.permit));
-        for busy in agreed.busy() {
-            if let Some(gradients) = gradients.take_if(|_| busy == rank.rank as usize) {
+        for turn in self.turns(agreed) {
+            if let Some(gradients) = gradients.take_if(|_| turn.contains(&(rank.rank as usize))) {
                 self.stream.pushes.start(gradients);
                 let complete = self.stream.pushes.drain().await?;
                 self.complete(epoch, complete);
@@ -162,6 +183,16 @@ impl Trainer {
             self.run.metrics.spent(Stage::Reduce, since.elapsed());
         }
         Ok(())
+    }
+
+    /// The ranks that push at a time.
+    fn turns(&self, agreed: &AgreedTurns) -> Vec<Vec<usize>> {
+        let busy: Vec<usize> = agreed.busy().collect();
+        let are_settled = settled_tables(&self.run.job).into_iter().all(|is_settled| is_settled);
+        if busy.len() == 2 && are_settled {
+            return vec![busy];
+        }
+        busy.into_iter().map(|rank| vec![rank]).collect()
     }
 
     /// Waits for all ranks. Asynchronous workers wait at the coordinator.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use zagros_ingest::{Batch, BatchStream, DataPart, IngestError, StreamOptions, StreamStart, StreamStats};
-use zagros_job::Job;
+use zagros_job::{Job, Mode};
 use zagros_protocol::datapath::Access;
 use zagros_worker_core::Event;
 
@@ -15,6 +15,7 @@ use super::group_session::seed;
 use super::splits::{Asking, Assigned, AssignedStream};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
+use crate::datapath::early_rows::{EarlyRows, settled_tables};
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::Preparer;
 use crate::datapath::read::{Batches, Open, Reader};
@@ -96,7 +97,13 @@ impl Trainer {
         let preparer = Preparer::new(&run.job, Access::Train).beside(stream.weights.clone());
         let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let lookups = Lookups { client, access: Access::Train, window, metrics: run.metrics.clone() };
+        let (in_flight, early) = match run.job.train.mode {
+            Mode::Sync => Some(EarlyRows::new(settled_tables(&run.job))).unzip(),
+            Mode::Hybrid | Mode::Async => (None, None),
+        };
+        // Of the steps of an earlier stream nothing is looked up.
+        stream.in_flight = in_flight;
+        let lookups = Lookups { client, access: Access::Train, window, metrics: run.metrics.clone(), early };
         stream.prefetch = Some(Prefetch::start(lookups, incoming, stream.next_seq, limit));
         stream.reader = Some(reader);
         Ok(())

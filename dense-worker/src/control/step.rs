@@ -8,6 +8,7 @@ use zagros_worker_core::{Event, StepAgreement, VoteRule};
 use super::tracker::{MadeStep, progress};
 use super::trainer::Trainer;
 use crate::datapath::dense::{Dense, Stepped};
+use crate::datapath::id_filter::IdFilter;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
@@ -40,6 +41,7 @@ impl Trainer {
         let Fetched { seq, prepared, rows, permit } = fetched;
         let permit = Arc::new(permit);
         self.stream.permit = Some(Arc::clone(&permit));
+        self.stream.step_begins(seq, || vec![IdFilter::of(&prepared.unique)]);
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.run.dense.call(work).await?;
         if let Err(skipped @ ModelError::Skipped { .. }) = stepped {

@@ -8,6 +8,8 @@ use zagros_ingest::Batch;
 
 use super::splits::AssignedStream;
 use super::stream_position::StreamPosition;
+use crate::datapath::early_rows::{StepInFlight, StepsInFlight};
+use crate::datapath::id_filter::IdFilter;
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Pushes;
@@ -26,6 +28,8 @@ pub(crate) struct StreamState {
     /// The thread that reads, and the lookups ahead.
     pub(crate) reader: Option<Reader>,
     pub(crate) prefetch: Option<Prefetch>,
+    /// Where the prefetch learns which step is made, in mode `sync`.
+    pub(crate) in_flight: Option<StepsInFlight>,
     /// The batch of the next step, its rows looked up.
     pub(crate) batch: Option<Box<Fetched>>,
     pub(crate) window: StalenessWindow,
@@ -54,6 +58,7 @@ impl StreamState {
             preloaded: None,
             reader: None,
             prefetch: None,
+            in_flight: None,
             batch: None,
             window,
             permit: None,
@@ -72,6 +77,13 @@ impl StreamState {
         const EVERY: u32 = 50;
         self.waits += 1;
         self.waits % EVERY == 1
+    }
+
+    /// Says that the step with this worker's batch `seq` is being made, and which ids its batches have.
+    pub(crate) fn step_begins(&self, seq: u64, ids: impl FnOnce() -> Vec<IdFilter>) {
+        if let Some(in_flight) = &self.in_flight {
+            in_flight.send_replace(Some(StepInFlight { seq, ids: ids().into() }));
+        }
     }
 
     /// Drops batches that were read and are not trained on. They are read again.

@@ -257,6 +257,8 @@ async fn a_batch_that_waits_for_the_lease_is_trained_on_before_the_worker_stops(
     let setting = Setting::new(FakeShard::default());
     let mut worker = setting.worker(0);
     worker.job.train.mode = zagros_job::Mode::Sync;
+    // Of such tables no row is looked up early.
+    worker.job.tables.iter_mut().for_each(|table| table.settings.ttl_steps = u32::MAX);
     (worker.job.train.epochs, worker.job.cluster.timeout) = (u32::MAX, Duration::from_secs(3600));
     let running = tokio::spawn(run(worker, 10));
     until("it trains", || setting.shard.pushes() > 0).await;

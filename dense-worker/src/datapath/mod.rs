@@ -6,7 +6,9 @@ pub mod buckets;
 pub mod kernels;
 
 pub(crate) mod dense;
+pub(crate) mod early_rows;
 pub(crate) mod group_step;
+pub(crate) mod id_filter;
 pub(crate) mod join;
 pub(crate) mod ledger;
 pub(crate) mod permuted;

@@ -1,4 +1,5 @@
-//! Second stage: looks up the rows of the next batches, as many as the window allows. Delivers them in order.
+//! Second stage: looks up the rows of the next batches, as many as the window allows. Delivers them in order. In mode `sync`
+//! some rows of the next batch are looked up before the window allows it (`early_rows.rs`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +12,7 @@ use zagros_embedding_client::{EmbeddingClient, StalenessWindow, WindowPermit};
 use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
 
+use super::early_rows::{EarlyLookup, EarlyRows};
 use super::prepared::{Fetched, Prepared, fits, inconsistent};
 use super::read::Incoming;
 use crate::error::WorkerError;
@@ -23,6 +25,8 @@ pub(crate) struct Lookups {
     pub(crate) access: Access,
     pub(crate) window: StalenessWindow,
     pub(crate) metrics: Metrics,
+    /// How rows are looked up before the window allows it, in mode `sync`.
+    pub(crate) early: Option<EarlyRows>,
 }
 
 /// Batches that are looked up before they are asked for, if the window allows. More would only make rows older.
@@ -49,24 +53,27 @@ pub(crate) struct Prefetch {
 
 impl Prefetch {
     /// Takes at most `limit` batches, and numbers them from `first`.
-    pub(crate) fn start(lookups: Lookups, mut incoming: Incoming, first: u64, limit: u64) -> Self {
+    pub(crate) fn start(mut lookups: Lookups, mut incoming: Incoming, first: u64, limit: u64) -> Self {
         let (send, under_way) = mpsc::channel(AHEAD);
         let places = Arc::new(Semaphore::new(AHEAD));
         let feeder = tokio::spawn(async move {
-            let (mut seq, mut taken) = (first, 0);
+            let (mut seq, mut taken, mut step_before) = (first, 0, None);
             while taken < limit {
                 let Some(prepared) = incoming.recv().await else { return };
                 // An empty batch only carries the ends of splits, so it is not a step.
-                taken += u64::from(!prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0));
+                let is_step = !prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0);
+                taken += u64::from(is_step);
                 let place = Arc::clone(&places).acquire_owned().await.ok();
                 let full = Waiting::new("lookups", WaitKind::Window, "a place for batch").numbered(seq);
                 let waiting = lookups.metrics.waits.begin(full);
-                let permit = lookups.window.enter().await;
+                let (permit, early) = lookups.enter(step_before, &prepared).await;
                 drop(waiting);
-                let fetched = AbortOnDropHandle::new(tokio::spawn(lookups.clone().fetch(seq, prepared, permit)));
+                let fetching = lookups.clone().fetch(seq, prepared, permit, early);
+                let fetched = AbortOnDropHandle::new(tokio::spawn(fetching));
                 if send.send(Lookup { fetched, place }).await.is_err() {
                     return;
                 }
+                step_before = if is_step { Some(seq) } else { step_before };
                 seq += 1;
             }
         });
@@ -106,19 +113,46 @@ impl Prefetch {
 }
 
 impl Lookups {
+    /// Waits for a place in the window. Meanwhile, once the step with the batch before is being made, it starts to look up the
+    /// rows that the step does not change.
+    async fn enter(
+        &mut self,
+        step_before: Option<u64>,
+        prepared: &Result<Prepared, WorkerError>,
+    ) -> (WindowPermit, Option<EarlyLookup>) {
+        let (Some(early), Some(before), Ok(prepared)) = (&mut self.early, step_before, prepared) else {
+            return (self.window.enter().await, None);
+        };
+        let in_flight = tokio::select! {
+            biased;
+            permit = self.window.enter() => return (permit, None),
+            in_flight = early.step_with(before) => in_flight,
+        };
+        let lookup = early.start(&self.client, &prepared.unique, &in_flight);
+        self.metrics.early_rows.inc_by(lookup.early_rows() as u64);
+        (self.window.enter().await, Some(lookup))
+    }
+
     async fn fetch(
         self,
         seq: u64,
         prepared: Result<Prepared, WorkerError>,
         permit: WindowPermit,
+        early: Option<EarlyLookup>,
     ) -> Result<Fetched, WorkerError> {
         let prepared = prepared?;
         let started = Instant::now();
         self.metrics.lookups_in_flight.inc();
-        let rows = self.client.lookup(&prepared.unique, self.access).await;
+        let rows = match early {
+            Some(early) => early.finish(&self.client, seq, &prepared.unique).await,
+            None => {
+                let rows = self.client.lookup(&prepared.unique, self.access).await;
+                rows.map_err(|source| WorkerError::Embedding { batch: seq, source })
+            }
+        };
         self.metrics.lookups_in_flight.dec();
         self.metrics.spent(Stage::Lookup, started.elapsed());
-        let rows = rows.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
+        let rows = rows?;
         if !fits(&rows, &prepared.unique) {
             return Err(inconsistent(seq, "the rows looked up are not those of its ids"));
         }
@@ -163,7 +197,13 @@ mod tests {
         let client = Arc::new(EmbeddingClient::new(config, Arc::new(FakeControlPlane::default()), connect));
         let window = StalenessWindow::new(staleness);
         let (_reader, incoming) = Reader::start(open, Preparer::new(&job, Access::Train), metrics.clone()).unwrap();
-        let lookups = Lookups { client: Arc::clone(&client), access: Access::Train, window: window.clone(), metrics };
+        let lookups = Lookups {
+            client: Arc::clone(&client),
+            access: Access::Train,
+            window: window.clone(),
+            metrics,
+            early: None,
+        };
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
         let waits = async {
             while client.waiting().first().is_none_or(|waiting| waiting.lookups <= staleness) {

@@ -25,7 +25,7 @@ impl Job {
     }
 
     /// Of each layer of a Wukong: the vectors that it gives, and the products of its vectors, which no weight gives.
-    fn values_of_interactions(&self) -> Vec<u64> {
+    pub(super) fn values_of_interactions(&self) -> Vec<u64> {
         let Model::Wukong { layers, fmb, lcb, rank, .. } = &self.model else { return Vec::new() };
         let (vectors, dim) = ((fmb + lcb) as u64, self.tables.first().map_or(0, |table| table.dim as u64));
         (0..*layers).flat_map(|_| [vectors * dim, vectors * *rank as u64]).collect()

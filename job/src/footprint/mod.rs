@@ -124,9 +124,11 @@ impl Job {
         }
     }
 
-    /// Values that autograd keeps for a batch: of each layer the output, and what follows it.
+    /// Values that autograd keeps for a batch: of each layer the output, and what follows it; of what no weight gives also its
+    /// norm.
     fn kept_values(&self, layout: &DenseLayout) -> u64 {
-        2 * self.train.batch_size as u64 * outputs(layout).sum::<u64>()
+        let interactions: u64 = self.values_of_interactions().iter().sum();
+        self.train.batch_size as u64 * (2 * outputs(layout).sum::<u64>() + 3 * interactions)
     }
 }
 
@@ -178,5 +180,17 @@ mod tests {
             |text: &str| job(CRITEO, &format!("{FFNN}[mlp]\nactivation = 'gelu'\n{text}")).dense_footprint().unwrap();
         assert_eq!(of("[train]\nbatch_size = 100\n").activations, 2 * 4 * 100 * 97);
         assert_eq!(of("[train]\nthreads = 8\n").gradients, of("[train]\nthreads = 1\n").gradients);
+    }
+
+    #[test]
+    fn a_wukong_keeps_its_vectors_and_their_products() {
+        let of = |layers: u64| {
+            let sizes =
+                "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n[train]\nbatch_size = 100\n";
+            let job = job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"));
+            job.dense_footprint().unwrap().activations
+        };
+        // 27 vectors of 16 values and their products with 16 more; of the weights the projection, the layer of the FMB and the LCB.
+        assert_eq!(of(3) - of(2), 4 * 100 * (3 * 2 * 27 * 16 + 2 * (16 * 16 + 20 * 16 + 7 * 16)));
     }
 }

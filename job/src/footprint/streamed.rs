@@ -6,7 +6,7 @@
 use zagros_table::optimizer::dense::Staging;
 
 use super::{LINE, VALUE, largest, outputs, weights};
-use crate::settings::{DenseLayout, DenseTensor, Job};
+use crate::settings::{DenseLayout, DenseTensor, Job, Model};
 
 /// Samples that go through a layer together are made up to a multiple of so many.
 const BLOCK: u64 = 256;
@@ -152,7 +152,15 @@ impl Job {
         let crossed =
             || weights(layout).filter(|tensor| tensor.name.starts_with("cross")).map(|tensor| tensor.outputs.size);
         let cross = crossed().sum::<u64>() + 2 * largest(crossed());
-        outputs + dropped * all + slopes + cross + 2 * largest(inputs).next_multiple_of(LINE)
+        let fused = self.values_of_fusion();
+        outputs + dropped * all + slopes + cross + fused + 2 * largest(inputs).next_multiple_of(LINE)
+    }
+
+    /// Of the end of a FinalMLP: the second stream's outputs as each head's matrix takes them to the first, and slopes of one head's.
+    fn values_of_fusion(&self) -> u64 {
+        let Model::FinalMlp { second, heads, .. } = &self.model else { return 0 };
+        let width = second.last().map_or(0, |width| width.unsigned_abs());
+        width + width / (*heads as u64).max(1)
     }
 }
 

@@ -138,6 +138,14 @@ impl TableSettings {
         UpdateLimits { clip_value, clip_norm, weight_bound }
     }
 
+    /// Whether a row changes by pushes alone, and is there from its first push on: no other row is admitted, expires, or is
+    /// dropped where the table's server has so much `memory`.
+    #[must_use]
+    pub fn changes_by_pushes_alone(&self, memory: Option<u64>) -> bool {
+        let drops = self.victims == EvictionTarget::Drop && (memory.is_some() || self.small_norm > 0.0);
+        self.admission == AdmissionPolicy::Always && (self.ttl_steps, self.ttl_seconds) == (0, 0) && !drops
+    }
+
     /// Which rows leave memory, and where they go.
     #[must_use]
     pub fn retention(&self) -> EvictionPolicy {

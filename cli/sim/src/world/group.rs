@@ -24,8 +24,8 @@ pub(super) struct Gathering {
     here: usize,
     /// Counts groups and calls, so that the end of a call that was given up is distinguished.
     era: u64,
-    /// Ranks that have not pushed, in mode `sync`.
-    turns: VecDeque<usize>,
+    /// Ranks that push at a time and are not acknowledged, in mode `sync`.
+    turns: VecDeque<Vec<usize>>,
     /// The newest group that is known to have lost a worker.
     broken: u64,
 }
@@ -143,19 +143,20 @@ impl SimWorld {
     fn end_group_step(&mut self, members: &[usize]) {
         let now = self.queue.now();
         let ahead = self.agreed_ahead(members);
-        let mut turns = VecDeque::new();
+        let mut turns = Vec::new();
         for index in members {
             let worker = &mut self.workers[*index];
             worker.spent.group += now - worker.since;
             worker.since = now;
             let samples = worker.batch.as_ref().map_or(0, |(batch, _)| batch.samples);
             if samples > 0 {
-                turns.push_back(*index);
+                turns.push(*index);
             }
             self.stepped(*index, samples);
         }
         if self.policy.is_in_turns() {
-            self.gathering.turns = turns;
+            // The sum of two gradients has the same bits in both orders.
+            self.gathering.turns = turns.chunks(if turns.len() == 2 { 2 } else { 1 }).map(<[usize]>::to_vec).collect();
             return self.take_turn();
         }
         for index in turns {
@@ -167,13 +168,15 @@ impl SimWorld {
         members.iter().for_each(|index| self.reply(*index, Event::Stepped { ahead }));
     }
 
-    /// In mode `sync` the ranks push one after another.
+    /// In mode `sync` more than two ranks push one after another.
     fn take_turn(&mut self) {
-        match self.gathering.turns.front().copied() {
-            Some(index) => {
-                if let Some((batch, permit)) = self.workers[index].batch.take() {
-                    self.workers[index].kept = Some(permit.clone());
-                    self.start_push(index, batch, permit);
+        match self.gathering.turns.front().cloned() {
+            Some(turn) => {
+                for index in turn {
+                    if let Some((batch, permit)) = self.workers[index].batch.take() {
+                        self.workers[index].kept = Some(permit.clone());
+                        self.start_push(index, batch, permit);
+                    }
                 }
             }
             None => self
@@ -185,9 +188,14 @@ impl SimWorld {
         }
     }
 
-    /// A rank's push is acknowledged: after a barrier of all, the next one pushes.
+    /// A rank's push is acknowledged: after the last of its turn and a barrier of all, the next ones push.
     pub(super) fn end_turn(&mut self, index: usize) {
-        if self.policy.is_group() && self.policy.is_in_turns() && self.gathering.turns.front() == Some(&index) {
+        if !(self.policy.is_group() && self.policy.is_in_turns()) {
+            return;
+        }
+        let Some(turn) = self.gathering.turns.front_mut().filter(|turn| turn.contains(&index)) else { return };
+        turn.retain(|rank| *rank != index);
+        if turn.is_empty() {
             self.queue.push(self.queue.now() + self.ring_latency(), Happening::NextTurn { era: self.gathering.era });
         }
     }
