@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,14 @@ def layers() -> Iterator[Callable[..., zagros.EmbeddingBags]]:
         except zagros.ZagrosError:
             # A test that breaks a layer has seen the error.
             pass
+
+
+def is_idle(layer: zagros.EmbeddingBags) -> bool:
+    """Whether the window is empty, or is soon: a lookup that is given up ends in the background."""
+    deadline = time.monotonic() + 10.0
+    while layer._session.in_flight() != (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return layer._session.in_flight() == (0, 0)
 
 
 def read(layer: zagros.EmbeddingBags, ids: list[int], feature: str = "C1") -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import read
+from conftest import is_idle, read
 from torch import nn
 
 import zagros
@@ -89,7 +89,7 @@ def test_lookups_ahead_change_no_result(layers: Layers, staleness: int) -> None:
         layer({"C1": item})["C1"].sum().backward()
         seen += 1
     layer.flush()
-    assert layer._session.in_flight() == (0, 0) and layer.steps == 15
+    assert is_idle(layer) and layer.steps == 15
     assert read(layer, list(range(10)))[:, 0].sum() == -(10 * 2 + 5 * 4)
 
 
@@ -101,7 +101,7 @@ def test_other_ids_than_those_ahead_are_trained_on_and_said(layers: Layers, stal
         for item in layer.ahead(loader, ids=lambda item: {"C1": item}):
             train(layer, (item + 100).tolist())
     layer.flush()
-    assert layer._session.in_flight() == (0, 0) and layer.steps == 10
+    assert is_idle(layer) and layer.steps == 10
     assert read(layer, list(range(100, 140)))[:, 0].tolist() == [-1.0] * 40
 
 

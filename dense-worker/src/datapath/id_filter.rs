@@ -48,17 +48,17 @@ impl IdFilter {
     fn place(&self, TableId(table): TableId, id: u64) -> (usize, u64) {
         let hash = mixed(id ^ mixed(u64::from(table)));
         // The upper half of the product is below the number of words.
-        let word = (u128::from(hash) * self.words.len() as u128 >> u64::BITS) as usize;
-        (word, 1 << (hash & 63) | 1 << (hash >> 6 & 63))
+        let word = ((u128::from(hash) * self.words.len() as u128) >> u64::BITS) as usize;
+        (word, (1 << (hash & 63)) | (1 << ((hash >> 6) & 63)))
     }
 }
 
 /// Each bit depends on all bits of the number (the finaliser of SplitMix64: Steele, Lea and Flood 2014).
 fn mixed(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ number >> 31
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
 }
 
 #[cfg(test)]
