@@ -234,7 +234,8 @@ mod tests {
         let within = Duration::from_millis(50);
         let shard = GrpcShard::connect(&entry, TIMEOUT, &Credentials::Open).unwrap();
         let refusal = shard.lookup(LookupRequest::default(), Deadline::after(within)).await.unwrap_err();
-        assert_eq!(refusal, Refusal::no_answer(within));
+        // On a busy machine the time that is left when the call begins is less.
+        assert_eq!(refusal.kind, RefusalKind::Deadline, "{refusal}");
     }
 
     #[test]
