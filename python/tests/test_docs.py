@@ -43,10 +43,13 @@ def test_the_import_needs_neither_torch_nor_numpy() -> None:
 @needs_program
 def test_the_programs_of_the_page_on_models_run(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     blocks = blocks_of("models-in-python.md")
-    assert len(blocks) == 3
+    assert len(blocks) == 6
     names: dict[str, Any] = {"PROGRAM": PROGRAM}
     for block in blocks:
         exec(block, names)
     assert names["run"].summary["outcome"] == "finished" and len(names["steps"]) == 90
     assert names["frame"].shape == (20, 4) and len(names["ids"]) == 5
     assert names["tensors"]["ids"]["user"].dtype is torch.int64
+    assert list(names["scores"].to_pandas().columns) == ["user", "score"] and names["scores"].rows == 1000
+    assert len(names["trials"]) == 4 and names["best"].summary["outcome"] == "finished"
+    assert names["chances"].shape == (100, 1) and names["chances"].std() > 0.01

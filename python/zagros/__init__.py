@@ -26,11 +26,18 @@ from .settings import (
 if TYPE_CHECKING:
     from . import data as data
     from .embedding import EmbeddingBags as EmbeddingBags
+    from .jobs import Predictions as Predictions
     from .jobs import Run as Run
+    from .jobs import predict as predict
     from .jobs import train as train
     from .models import Model as Model
     from .models import SavedTable as SavedTable
     from .models import open_model as open
+    from .searches import Range as Range
+    from .searches import ScalingLaw as ScalingLaw
+    from .searches import Sweep as Sweep
+    from .searches import scaling_law as scaling_law
+    from .searches import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -45,15 +52,22 @@ __all__ = [
     "Ftrl",
     "Model",
     "Normal",
+    "Predictions",
+    "Range",
     "RowAdagrad",
     "Run",
     "SavedTable",
+    "ScalingLaw",
+    "Sweep",
     "Uniform",
     "ZagrosError",
     "Zero",
     "data",
     "id_of",
     "open",
+    "predict",
+    "scaling_law",
+    "sweep",
     "train",
 ]
 
@@ -61,9 +75,16 @@ __all__ = [
 _LATER = {
     "EmbeddingBags": ("embedding", "EmbeddingBags"),
     "Model": ("models", "Model"),
+    "Predictions": ("jobs", "Predictions"),
+    "Range": ("searches", "Range"),
     "Run": ("jobs", "Run"),
     "SavedTable": ("models", "SavedTable"),
+    "ScalingLaw": ("searches", "ScalingLaw"),
+    "Sweep": ("searches", "Sweep"),
     "open": ("models", "open_model"),
+    "predict": ("jobs", "predict"),
+    "scaling_law": ("searches", "scaling_law"),
+    "sweep": ("searches", "sweep"),
     "train": ("jobs", "train"),
 }
 

@@ -1,30 +1,26 @@
-"""Jobs: the native trainer as a child process of this one."""
+"""Jobs: the native trainer as a child process of this one, and its predictions."""
 
 from __future__ import annotations
 
 import json
 import os
 import pathlib
-import re
-import shutil
-import subprocess
-import sys
 import tempfile
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Union
 
-from ._job import absolute
-from ._native import ZagrosError, job_toml
+import numpy as np
+import numpy.typing as npt
+
+from . import _child
+from ._child import JobSource, Progress
+from ._native import ZagrosError
 from .models import Model, open_model
 
 if TYPE_CHECKING:
     import pandas
 
-#: Lines of the program that an error shows.
-_SHOWN = 60
-#: Seconds that the program has to save its state after Ctrl-C.
-_PATIENCE = 600.0
+Path = Union[str, "os.PathLike[str]"]
 
 
 class Run:
@@ -35,7 +31,7 @@ class Run:
         summary: What ``summary.json`` says, such as ``summary["evaluation"]["auc"]``.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = pathlib.Path(folder)
         self.summary: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
 
@@ -60,11 +56,11 @@ class Run:
 
 
 def train(
-    job: Mapping[str, Any] | str | os.PathLike[str],
+    job: JobSource,
     overrides: Mapping[str, object] | None = None,
     *,
-    program: str | os.PathLike[str] | None = None,
-    progress: Callable[[str], None] | None = None,
+    program: Path | None = None,
+    progress: Progress | None = None,
 ) -> Run:
     """Trains a job with the program ``zagros``, and waits for its end.
 
@@ -83,71 +79,96 @@ def train(
         ZagrosError: The program ended with an error, whose text it has.
         ValueError: The job is wrong.
     """
-    program = _program(program)
-    if isinstance(job, Mapping):
-        # The folder is only for the text: the run folder holds the resolved job.
-        with tempfile.TemporaryDirectory(prefix="zagros-") as folder:
-            path = pathlib.Path(folder) / f"{job.get('name', 'job')}.toml"
-            text, _ = job_toml(json.dumps(absolute(job)), path.name)
-            path.write_text(text)
-            return _train(program, path, overrides or {}, progress)
-    return _train(program, pathlib.Path(job), overrides or {}, progress)
+    program = _child.find(program)
+    with _child.job_file(job, resolved=True) as path:
+        lines = _child.run([program, "train", str(path), "--exit-with-parent", *_child.sets(overrides)], progress)
+    return Run(_child.named(lines, r"^\s*run folder\s+(\S.*)", "the folder of its run"))
 
 
-def _train(program: str, job: pathlib.Path, overrides: Mapping[str, object], progress: Callable[[str], None] | None) -> Run:
-    command = [program, "train", str(job), "--exit-with-parent"]
-    for key, value in overrides.items():
-        command += ["--set", f"{key}={json.dumps(value)}"]
-    report = progress or (lambda line: print(line, file=sys.stderr, flush=True))
-    # A session of its own: this process decides what Ctrl-C means.
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    assert child.stdout is not None and child.stdin is not None
-    lines: deque[str] = deque(maxlen=_SHOWN)
-    try:
-        folder = _follow(child.stdout, lines, report)
-        code = child.wait()
-    except BaseException:
-        # SIGINT: it finishes its step and saves.
-        child.send_signal(2)
-        try:
-            # Read on: a full pipe would hold it up.
-            child.communicate(timeout=_PATIENCE)
-        except BaseException:
-            child.kill()
-            child.wait()
-        raise
-    finally:
-        for pipe in (child.stdin, child.stdout):
-            pipe.close()
-    if code != 0 or folder is None:
-        shown = "\n".join(lines)
-        raise ZagrosError(f"{program} train {job} ended with exit code {code} (docs/exit-codes.md):\n{shown}")
-    return Run(folder)
+class Predictions:
+    """The scores of rows, in their order.
+
+    Attributes:
+        file: Where they are. Without ``output`` it is temporary, and goes with this object.
+        rows: How many.
+        malformed: Rows that were malformed, by what ``bad_rows`` makes of them.
+    """
+
+    def __init__(
+        self, file: pathlib.Path, summary: Mapping[str, Any], keys: int, folder: tempfile.TemporaryDirectory[str] | None
+    ) -> None:
+        self.file, self._keys = file, keys
+        self.rows, self.malformed = int(summary["rows"]), int(summary["malformed"])
+        self._folder = folder
+
+    def __repr__(self) -> str:
+        return f"Predictions({str(self.file)!r}, {self.rows} rows)"
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A frame with the keys, and a column for each score."""
+        import pandas
+
+        if self.file.suffix == ".parquet":
+            return pandas.read_parquet(self.file)
+        if self.file.suffix == ".jsonl":
+            return pandas.read_json(self.file, lines=True, dtype=False)
+        return pandas.read_csv(self.file)
+
+    def to_numpy(self) -> npt.NDArray[np.float64]:
+        """The scores without the keys: float64 ``[rows]``, or ``[rows, columns]`` for several labels or classes."""
+        frame = self.to_pandas()
+        scores = np.asarray(frame[list(frame.columns)[self._keys :]], np.float64)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
-def _follow(output: IO[str], lines: deque[str], report: Callable[[str], None]) -> str | None:
-    """Passes lines on until the end; the run's folder, once the program names it."""
-    folder = None
-    for line in output:
-        text = re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()
-        named = re.match(r"\s*run folder\s+(\S.*)", text)
-        folder = named[1] if named else folder
-        lines.append(text)
-        report(text)
-    return folder
+def predict(
+    model: Model | Run | Path | Sequence[Model | Run | Path],
+    data: Path | Sequence[Path],
+    output: Path | None = None,
+    *,
+    keys: Sequence[str] = (),
+    logits: bool = False,
+    calibrated: bool = True,
+    average: Literal["scores", "logits"] = "scores",
+    bad_rows: Literal["refuse", "skip", "empty"] = "refuse",
+    overwrite: bool = False,
+    overrides: Mapping[str, object] | None = None,
+    program: Path | None = None,
+    progress: Progress | None = None,
+) -> Predictions:
+    """Scores the rows of files with a saved model and the program ``zagros``, and waits for its end.
 
+    Args:
+        model: A model or a run, or the folder of one. The scores of several are averaged.
+        data: Files with rows in any format that the program reads, with or without the label.
+        output: File for the scores: ``.csv``, ``.jsonl`` or ``.parquet``. Default: a temporary one.
+        keys: Columns of the data before the scores, such as the id of the row.
+        logits: Whether scores are logits. Otherwise that of a click is a probability.
+        calibrated: Whether the model's calibration is applied, if it has one.
+        average: What is averaged over several models.
+        bad_rows: What becomes of malformed rows.
+        overwrite: Whether ``output`` is replaced if it exists.
+        overrides: Keys of the model's job, with dots: ``{"data.threads": 4}``.
+        program: The program. Default: ``zagros`` on the PATH.
+        progress: Gets each line that the program prints. Default: they go to this process's standard error.
 
-def _program(given: str | os.PathLike[str] | None) -> str:
-    found = shutil.which(os.fspath(given) if given is not None else "zagros")
-    if found is None:
-        what = "zagros is not on the PATH" if given is None else f"{os.fspath(given)} is no program"
-        raise ZagrosError(f"{what}; build it with `make build` and pass program=\"…/target/release/zagros\"")
-    return found
+    Raises:
+        ZagrosError: The program ended with an error, whose text it has.
+    """
+    program = _child.find(program)
+    models = [model] if isinstance(model, (Model, Run, str, os.PathLike)) else list(model)
+    files = [data] if isinstance(data, (str, os.PathLike)) else list(data)
+    if not models or not files:
+        raise ValueError("there is nothing to score: give a model and a file of rows at least")
+    folder = tempfile.TemporaryDirectory(prefix="zagros-") if output is None else None
+    file = pathlib.Path(folder.name, "scores.parquet") if folder else pathlib.Path(output or "")
+    if file.suffix not in (".csv", ".jsonl", ".parquet"):
+        raise ValueError(f"output is {str(file)!r}; its ending is .csv, .jsonl or .parquet")
+    places = ",".join(str(one.folder) if isinstance(one, (Model, Run)) else os.fspath(one) for one in models)
+    command = [program, "predict", places, *(os.fspath(one) for one in files), "--output", str(file), "--json", "--bad-rows", bad_rows]
+    for flag, is_given in (("--logits", logits), ("--uncalibrated", not calibrated), ("--force", overwrite)):
+        command += [flag] if is_given else []
+    command += ["--average", average] if len(models) > 1 else []
+    command += ["--keys", ",".join(keys)] if keys else []
+    lines = _child.run([*command, *_child.sets(overrides)], progress)
+    return Predictions(file, json.loads(_child.named(lines, r"^(\{.*\})$", "what it wrote")), len(keys), folder)

@@ -7,7 +7,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from ._saved import JOB, Manifest, open_manifest
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from .torch_model import DenseNetwork, TorchModel
 
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.uint64]
@@ -195,6 +197,26 @@ class Model:
         import safetensors.numpy
 
         return dict(safetensors.numpy.load(self._manifest.file(self._manifest.keys["dense"])))
+
+    @overload
+    def to_torch(self, *, rows: Literal[True] = True) -> TorchModel: ...
+
+    @overload
+    def to_torch(self, *, rows: Literal[False]) -> DenseNetwork: ...
+
+    def to_torch(self, *, rows: bool = True) -> TorchModel | DenseNetwork:
+        """An equal module of PyTorch in eval mode, whose logits are those of ``zagros predict --logits --uncalibrated``.
+
+        Args:
+            rows: Whether the rows are in it, all in memory: it then takes ids. Without them it takes vectors, such as those of
+                :class:`zagros.EmbeddingBags`.
+
+        Raises:
+            ZagrosError: It cannot be equal, and why.
+        """
+        from .torch_model import build
+
+        return build(self, rows)
 
     def verify(self) -> None:
         """Compares every file with what was saved.
