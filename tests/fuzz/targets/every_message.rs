@@ -13,7 +13,7 @@ use zagros_protocol::control::{
     ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, SaveRequest, SaveResponse, ScaleRequest,
     ScaleResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
 };
-use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
+use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse};
 
 use crate::allocations::AllocatedBytes;
 use crate::coordinator::{A_BYTE, LEAST};
@@ -42,7 +42,8 @@ fn read_all(bytes: &[u8]) -> Vec<(&'static str, bool)> {
         bytes,
         AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, BeginMoveRequest, BeginMoveResponse, CompleteRequest, CompleteResponse, DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, FreezeMoveRequest, FreezeMoveResponse, GroupRequest, GroupResponse, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LeaveResponse, LoadRequest, LoadResponse, MoveRowsRequest, MoveRowsResponse, PlacementRequest, PlacementResponse, PositionRequest, PositionResponse, ReportEvaluationRequest, ReportEvaluationResponse, ReportMoveRequest, ReportMoveResponse, SaveRequest, SaveResponse, ScaleRequest, ScaleResponse, StatusRequest, StatusResponse, TransformsRequest, TransformsResponse,
     };
-    let datapath = read_all! { bytes, LookupRequest, LookupResponse, PushRequest, PushResponse };
+    let datapath =
+        read_all! { bytes, HintRequest, HintResponse, LookupRequest, LookupResponse, PushRequest, PushResponse };
     [&control[..], &datapath[..]].concat()
 }
 
