@@ -40,7 +40,7 @@ class Dice(nn.Module):
         """``[rows, width]`` to the same shape. ``real`` ``[rows]`` says which rows count in training; without it all do."""
         mean, variance = self._of_batch(x, real) if self.training else (self.running_mean, self.running_var)
         share = torch.sigmoid((x - mean) / torch.sqrt(variance + 1e-8))
-        return x * (share * (1 - self.weight) + self.weight)
+        return x * (share * (self.weight.neg() + 1) + self.weight)
 
     def _of_batch(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
         real = x.new_ones(len(x), 1) if real is None else real.to(x.dtype).reshape(-1, 1)

@@ -176,7 +176,7 @@ class WukongLayer(nn.Module):
         """``[batch, vectors, dim]`` to the same with as many vectors as the layer gives."""
         columns = x.transpose(1, 2)
         products = (x @ self.projection(columns)).flatten(1)
-        made = self.fm_mlp(self.fm_norm(products)).reshape(len(x), -1, self.dim)
+        made = self.fm_mlp(self.fm_norm(products)).reshape(x.shape[0], -1, self.dim)
         both = torch.cat([made, self.compress(columns).transpose(1, 2)], 1)
         kept = x if self.residual is None else self.residual(columns).transpose(1, 2)
         out: Tensor = self.norm(both + kept)
@@ -238,9 +238,9 @@ class FinalMlp(Network):
         x = inputs.flat()
         first, second = self.first(x), self.second(x)
         # [heads, batch, …] each.
-        one, two = (stream.reshape(len(x), self.heads, -1).transpose(0, 1) for stream in (first, second))
+        one, two = (stream.reshape(x.shape[0], self.heads, -1).transpose(0, 1) for stream in (first, second))
         products = self.fusion.reshape(-1, self.heads, one.shape[2], two.shape[2]).permute(1, 2, 0, 3)
-        left = (one @ products.flatten(2)).reshape(self.heads, len(x), -1, two.shape[2])
+        left = (one @ products.flatten(2)).reshape(self.heads, x.shape[0], -1, two.shape[2])
         interactions = (left * two.unsqueeze(2)).sum((0, 3))
         out: Tensor = self.fusion_first(first) + self.fusion_second(second) + interactions
         return out

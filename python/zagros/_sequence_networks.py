@@ -120,7 +120,7 @@ class Transformer(nn.Module):
     def forward(self, values: Tensor, real: Tensor, target: Tensor) -> Tensor:
         """The outputs of all positions, ``[batch, (length + 1)·dim]``."""
         x = torch.cat([values, target.unsqueeze(1)], 1) + self.positions
-        real = torch.cat([real, real.new_ones(len(real), 1)], 1)
+        real = torch.cat([real, real.new_ones(real.shape[0], 1)], 1)
         hidden = ~real[:, None, None, :]
         if self.causal:
             count = x.shape[1]

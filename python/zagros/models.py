@@ -218,6 +218,24 @@ class Model:
 
         return build(self, rows)
 
+    def to_onnx(self, file: str | os.PathLike[str]) -> list[str]:
+        """Writes the dense network as a program of ONNX, for any number of samples; rows are looked up outside. Needs ``onnx`` and ``onnxscript``.
+
+        Its inputs are ``numeric``, float32 ``[batch, inputs]``, if there are numbers, and for each categorical feature by its name its
+        vector, float32 ``[batch, dim]``; of a sequence, its vectors ``[batch, length, dim]``, zeros where padded, and as ``NAME_count``
+        the number of real ones, int64 ``[batch]``. :meth:`zagros.torch_model.TorchModel.vectors` makes them of ids. Its output is
+        ``logits``, float32 ``[batch, outputs]``.
+
+        Returns:
+            The names of the inputs.
+
+        Raises:
+            ZagrosError: A package is missing, or the network cannot be equal, and why.
+        """
+        from ._onnx import export
+
+        return export(self.to_torch(rows=False), file)
+
     def verify(self) -> None:
         """Compares every file with what was saved.
 

@@ -201,7 +201,12 @@ class DenseNetwork(nn.Module):
         if numeric is None or numeric.shape[1:] != (self.numeric_inputs,) or (batch >= 0 and len(numeric) != batch):
             shape = [] if numeric is None else list(numeric.shape)
             raise ValueError(f"numeric has the shape {shape}; it is [{max(batch, 0) or 'batch'}, {self.numeric_inputs}]")
-        out: Tensor = self.network(Inputs(numeric if self.numbers is None else self.numbers(numeric), own, sequences))
+        return self.scores(Inputs(numeric, own, sequences))
+
+    def scores(self, inputs: Inputs) -> Tensor:
+        """As :meth:`forward`, of inputs that are right."""
+        numeric = inputs.numeric if self.numbers is None else self.numbers(inputs.numeric)
+        out: Tensor = self.network(Inputs(numeric, inputs.vectors, inputs.sequences))
         return self._finished(out)
 
     def _finished(self, out: Tensor) -> Tensor:
