@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from conftest import needs_program
@@ -21,8 +22,6 @@ KINDS = [name for name in NETWORKS if name not in ("dlrm without numbers", "wuko
 
 @pytest.mark.parametrize("network", KINDS)
 def test_its_logits_are_those_of_the_module(base: dict[str, Any], network: str, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnxscript")
     model, features, mlp = NETWORKS[network]
     saved = trained(base, model, features, mlp=mlp).model
     names = saved.to_onnx(tmp_path / "net.onnx")
