@@ -145,8 +145,8 @@ fn peak(pid: u32) -> u64 {
 #[cfg(target_os = "linux")]
 fn the_process_of_a_server_keeps_to_its_budget() {
     const BUDGET: u64 = 8 << 20;
-    // 66 MiB have been seen; the rows that must not be held are 16 MiB and more.
-    const BESIDES: u64 = 72 << 20;
+    // 73 MiB have been seen, with copies of the rows of two hints; the rows that must not be held are 16 MiB and more.
+    const BESIDES: u64 = 80 << 20;
     let fixture = Fixture::new(40_000);
     let sets = [
         "embedding.dim=64",
