@@ -56,9 +56,16 @@ fn a_run_whose_links_and_disks_fail_loses_and_doubles_nothing() {
 /// ADR 39: pushes follow the buckets, and each is applied once.
 #[test]
 fn a_run_whose_servers_come_and_go_while_processes_are_killed_loses_and_doubles_nothing() {
-    let said = chaos(&Fixture::new(10_000), "hybrid", "scale,kill", "6");
-    assert!(said.contains("are exactly minus the sum of"), "{said}");
-    assert!(said.contains(" moves of "), "no bucket has moved: {said}");
+    // On a busy machine servers may be gone again before they have got a bucket.
+    let mut said = String::new();
+    for seed in ["6", "7", "8"] {
+        said = chaos(&Fixture::new(10_000), "hybrid", "scale,kill", seed);
+        assert!(said.contains("are exactly minus the sum of"), "{said}");
+        if said.contains(" moves of ") {
+            return;
+        }
+    }
+    panic!("no bucket has moved: {said}");
 }
 
 #[test]

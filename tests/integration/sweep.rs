@@ -79,7 +79,8 @@ fn a_sweep_that_is_killed_and_stopped_goes_on_to_the_same_table() {
     first.signal(Signal::KILL);
     first.finish();
     let mut second = broken.start(GRID);
-    second.wait_for_line("going on:");
+    // It listens to signals by then, and two trials are left.
+    second.wait_for_line("trial 1: auc");
     second.signal(Signal::INT);
     second.finish().expect(130).says(&["stopped; the same command goes on"]);
     broken.zagros(GRID).expect(0);
