@@ -36,7 +36,9 @@ impl Trainer {
 
     /// In mode `sync`, tells all ranks which ids this rank's batch has, and the prefetch which ids all batches of the step have.
     async fn share_ids(&mut self, batch: bool) -> Result<(), WorkerError> {
-        if !self.group.in_step().is_some_and(|rank| rank.in_turns) {
+        let is_in_turns = self.group.in_step().is_some_and(|rank| rank.in_turns);
+        // Else no rank looks anything up early.
+        if !is_in_turns || !settled_tables(&self.run.job).contains(&true) {
             return Ok(());
         }
         let fetched = self.stream.batch.as_deref().filter(|_| batch);

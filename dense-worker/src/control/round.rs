@@ -99,10 +99,8 @@ impl Trainer {
         let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let (in_flight, early) = match run.job.train.mode {
-            Mode::Sync => Some(EarlyRows::new(settled_tables(&run.job))).unzip(),
-            Mode::Hybrid | Mode::Async => (None, None),
-        };
+        let settled = (run.job.train.mode == Mode::Sync).then(|| settled_tables(&run.job));
+        let (in_flight, early) = settled.filter(|settled| settled.contains(&true)).map(EarlyRows::new).unzip();
         // Of the steps of an earlier stream nothing is looked up.
         stream.in_flight = in_flight;
         let lookups = Lookups { client, access: Access::Train, window, metrics: run.metrics.clone(), early };
