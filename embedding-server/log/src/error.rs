@@ -86,10 +86,16 @@ impl LogError {
     }
 }
 
-/// Why the log takes nothing in at the moment.
+/// Why the log takes nothing in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the log cannot be written: {reason}; it is tried again every second, and pushes are refused until then")]
-pub struct LogStopped {
-    /// What the system says, and where.
-    pub reason: String,
+pub enum LogStopped {
+    /// The disk takes nothing at the moment.
+    #[error("the log cannot be written: {reason}; it is tried again every second, and pushes are refused until then")]
+    Disk {
+        /// What the system says, and where.
+        reason: String,
+    },
+    /// Its files are not this process' any more.
+    #[error("the run of the log is over, and its files are deleted")]
+    Ended,
 }

@@ -13,6 +13,8 @@
 //! Running ──────────────────────────────────────────────► Stopped { reason }: pushes are refused before they are applied
 //!    ▲                                                       │
 //!    └───────── all that was appended is durable ◄── retry ──┘
+//!
+//! Running or Stopped ── end ──► Ended: no file is touched any more
 //! ```
 
 use std::path::Path;
@@ -42,6 +44,8 @@ const SLACK_SHARE: u64 = 64;
 enum LogState {
     Running,
     Stopped(LogStopped),
+    /// Its files are not this process' any more.
+    Ended,
 }
 
 /// What was appended and is not taken by a flush yet.
@@ -55,7 +59,8 @@ struct AppendBuffer {
 /// What a flush has taken, until it is durable.
 #[derive(Debug)]
 struct FlushState {
-    files: SegmentFiles,
+    /// `None` once the log has ended.
+    files: Option<SegmentFiles>,
     /// The lsn of the first byte.
     start: u64,
     bytes: Vec<u8>,
@@ -108,7 +113,7 @@ impl LogWriter {
         let files = SegmentFiles::new(folder, disk, mode, lineage, segment_bytes, next)?;
         let log = Self {
             buffer: Mutex::new(AppendBuffer { start: next, bytes: Vec::new() }),
-            flushing: Mutex::new(FlushState { files, start: next, bytes: Vec::new() }),
+            flushing: Mutex::new(FlushState { files: Some(files), start: next, bytes: Vec::new() }),
             state: Mutex::new(LogState::Running),
             durable: AtomicU64::new(next),
             reserved: AtomicU64::new(0),
@@ -147,7 +152,15 @@ impl LogWriter {
         match &*self.state.lock() {
             LogState::Running => Ok(()),
             LogState::Stopped(stopped) => Err(stopped.clone()),
+            LogState::Ended => Err(LogStopped::Ended),
         }
+    }
+
+    /// Touches the files no more, from the moment this returns: another process may make a log in the same folder. What is not
+    /// durable is lost, and pushes are refused.
+    pub fn end(&self) {
+        self.flushing.lock().files = None;
+        *self.state.lock() = LogState::Ended;
     }
 
     /// Appends the end of a push to these window groups. None are named for group 0 alone.
@@ -207,7 +220,11 @@ impl LogWriter {
         drop(flushing);
         self.room.store(0, Ordering::Release);
         self.make_room()?;
-        *self.state.lock() = LogState::Running;
+        let mut state = self.state.lock();
+        if *state == LogState::Ended {
+            return Err(LogStopped::Ended);
+        }
+        *state = LogState::Running;
         Ok(())
     }
 
@@ -229,7 +246,7 @@ impl LogWriter {
     /// # Errors
     /// When a file cannot be deleted.
     pub fn delete_before(&self, lsn: u64) -> Result<usize, LogError> {
-        self.flushing.lock().files.delete_before(lsn)
+        self.flushing.lock().files.as_mut().map_or(Ok(0), |files| files.delete_before(lsn))
     }
 
     fn append_draft(&self, draft: &RecordDraft<'_>) {
@@ -254,6 +271,7 @@ impl LogWriter {
             }
         }
         let FlushState { files, start, bytes } = flushing;
+        let Some(files) = files else { return Err(LogStopped::Ended) };
         let written = files.write(bytes, *start);
         self.room.store(files.room(), Ordering::Release);
         match written {
@@ -278,15 +296,19 @@ impl LogWriter {
             return Ok(());
         }
         let mut flushing = self.flushing.lock();
-        let (room, wanted) = (flushing.files.room(), wanted());
-        let made = if room >= wanted { Ok(()) } else { flushing.files.add_room(wanted - room) };
-        self.room.store(flushing.files.room(), Ordering::Release);
+        let Some(files) = &mut flushing.files else { return Err(LogStopped::Ended) };
+        let (room, wanted) = (files.room(), wanted());
+        let made = if room >= wanted { Ok(()) } else { files.add_room(wanted - room) };
+        self.room.store(files.room(), Ordering::Release);
         made.map_err(|error| self.stop(&error))
     }
 
     fn stop(&self, error: &std::io::Error) -> LogStopped {
-        let stopped = LogStopped { reason: error.to_string() };
-        *self.state.lock() = LogState::Stopped(stopped.clone());
+        let stopped = LogStopped::Disk { reason: error.to_string() };
+        let mut state = self.state.lock();
+        if *state != LogState::Ended {
+            *state = LogState::Stopped(stopped.clone());
+        }
         stopped
     }
 }

@@ -274,11 +274,12 @@ impl ServerLog {
         Ok(())
     }
 
-    /// The run is over, and its model is saved elsewhere: deletes the log's files. What is appended afterwards is lost with
-    /// the process.
+    /// The run is over, and its model is saved elsewhere: deletes the log's files. Pushes are refused afterwards.
     pub(crate) fn end(&self) -> Result<(), LogError> {
         let _only = self.base.lock();
         self.is_over.store(true, Ordering::Release);
+        // First: once the lock is gone, the files of these names may be those of the next server.
+        self.writer.end();
         self.folder.wipe()
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
-use zagros_log::{LogWriter, SyncMode};
+use zagros_log::{LogStopped, LogWriter, SyncMode};
 
 use crate::disks::{DiskFault, FaultyDisk};
 use crate::support::{Change, SEGMENT, changes, open_on, read, records_of, records_read};
@@ -108,4 +108,28 @@ fn pushes_that_wait_share_one_sync() {
     assert_eq!(records, threads * 50);
     // One thread alone would need one each, and two for each segment.
     assert!(syncs <= records + 3 * records * 104 / SEGMENT + 3, "{syncs} syncs for {records} records");
+}
+
+/// The process goes on for a moment after its run is over, while the next server makes a log in the same folder.
+#[test]
+fn a_log_that_has_ended_touches_no_file_of_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, ended) = log_on(folder.path(), SyncMode::Process);
+    Change::Commit(1).append(&ended);
+    ended.flush_appended().unwrap();
+    let held = ended.reserve(1).unwrap();
+    Change::Commit(2).append(&ended);
+    ended.end();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let next = open_on(folder.path(), Arc::new(FaultyDisk::default()), SyncMode::Process, 0);
+    assert_eq!(ended.flush_appended(), Err(LogStopped::Ended));
+    assert_eq!(ended.reserve(64 * SEGMENT * SEGMENT).map(drop), Err(LogStopped::Ended));
+    assert_eq!((ended.retry(), ended.check()), (Err(LogStopped::Ended), Err(LogStopped::Ended)));
+    assert_eq!(ended.delete_before(u64::MAX).unwrap(), 0);
+    drop(held);
+    Change::Commit(3).append(&next);
+    next.flush_appended().unwrap();
+    assert_eq!(records_read(folder.path()), records_of(&[Change::Commit(3)]));
 }
