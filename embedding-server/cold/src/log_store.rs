@@ -1,8 +1,10 @@
 //! The cold tier as a log of rows. [`store`] has the store, [`table_log`] how rows are written and read, [`compaction`] how
 //! space comes back.
 
+mod call_threads;
 mod compaction;
 mod counters;
+mod file_piece;
 mod flushed;
 mod folder;
 mod key_index;
@@ -10,6 +12,7 @@ mod pieces;
 mod read_queue;
 mod record;
 mod recovery;
+mod ring;
 mod row_reads;
 mod segment;
 mod segment_set;

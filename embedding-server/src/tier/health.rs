@@ -1,6 +1,9 @@
 //! A cold store that records whether its last calls failed. While it fails, the server serves from memory and reports
 //! the failure.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
 use parking_lot::Mutex;
 use tracing::{error, info};
 use zagros_plumbing::metrics::{Histogram, IntCounter};
@@ -9,6 +12,9 @@ use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView}
 /// So many bytes of the store's index are beside `cluster.memory`, like the memory of the program itself. Otherwise a small limit
 /// would leave no room for rows.
 pub(crate) const INDEX_BESIDE: usize = 4 << 20;
+
+/// A call that takes longer waits for a disk that hangs.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
 
 /// A cold store with a record of its last calls.
 #[derive(Debug)]
@@ -25,6 +31,8 @@ pub(crate) struct StoreCalls {
     pub(crate) rows: IntCounter,
     /// Why the last call failed. `None` if it succeeded.
     failure: Mutex<Option<String>>,
+    /// When each call began that has not ended, by number.
+    open: Mutex<BTreeMap<u64, Instant>>,
 }
 
 impl<S: ColdStore> WatchedStore<S> {
@@ -38,26 +46,49 @@ impl<S: ColdStore> WatchedStore<S> {
         &self.store
     }
 
-    /// Whether rows can be read and written, judging by the last calls.
+    /// Whether rows can be read and written, judging by the last calls and those that do not end.
     ///
     /// # Errors
     /// The reason why not.
     pub(crate) fn health(&self) -> Result<(), String> {
-        let failure = || self.writes.failure.lock().clone();
-        failure().or_else(|| self.reads.failure.lock().clone()).map_or(Ok(()), Err)
+        self.health_within(LONGEST_CALL)
+    }
+
+    fn health_within(&self, longest: Duration) -> Result<(), String> {
+        let failure = self.writes.failure.lock().clone();
+        let failure = failure.or_else(|| self.reads.failure.lock().clone());
+        let failure = failure.or_else(|| self.writes.unanswered("write", longest));
+        failure.or_else(|| self.reads.unanswered("read", longest)).map_or(Ok(()), Err)
     }
 }
 
 impl StoreCalls {
     pub(crate) fn new(seconds: Histogram, rows: IntCounter) -> Self {
-        Self { seconds, rows, failure: Mutex::default() }
+        Self { seconds, rows, failure: Mutex::default(), open: Mutex::default() }
+    }
+
+    /// What a call waits for that began more than `longest` ago.
+    fn unanswered(&self, doing: &str, longest: Duration) -> Option<String> {
+        let began = *self.open.lock().first_key_value()?.1;
+        let waits = began.elapsed();
+        (waits > longest).then(|| {
+            format!("the cold tier cannot {doing}: the disk has not answered for {:.0} s", waits.as_secs_f64())
+        })
+    }
+
+    fn begin(&self) -> u64 {
+        let mut open = self.open.lock();
+        let number = open.last_key_value().map_or(0, |(number, _)| number + 1);
+        open.insert(number, Instant::now());
+        number
     }
 
     /// Makes a call for `rows` rows, and records its result.
     fn observe<T>(&self, rows: usize, call: impl FnOnce() -> Result<T, ColdError>) -> Result<T, ColdError> {
-        let timer = self.seconds.start_timer();
+        let (timer, number) = (self.seconds.start_timer(), self.begin());
         let done = call();
         timer.observe_duration();
+        self.open.lock().remove(&number);
         let mut failure = self.failure.lock();
         match &done {
             Ok(_) => {
@@ -151,5 +182,25 @@ mod tests {
         assert_eq!(store.health(), Err("the cold tier cannot read: input/output error".to_owned()));
         assert_eq!((store.writes.rows.get(), store.reads.rows.get()), (3, 2));
         assert_eq!(store.reads.seconds.get_sample_count(), 2);
+    }
+
+    #[test]
+    fn a_call_that_does_not_end_is_reported_and_forgotten_once_it_ends() {
+        let store = WatchedStore::new(MemoryColdStore::new(&[1]), calls(), calls());
+        let (answer, disk) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let hung = scope.spawn(|| store.writes.observe(1, || disk.recv().map_err(|_| unreachable!("it answers"))));
+            while store.writes.open.lock().is_empty() {
+                std::thread::yield_now();
+            }
+            // A call that began later ends before.
+            store.write(0, &[1], &[10]).unwrap();
+            let reported = store.health_within(Duration::ZERO).unwrap_err();
+            assert!(reported.contains("cannot write: the disk has not answered for"), "{reported}");
+            assert_eq!(store.health_within(Duration::from_secs(3600)), Ok(()));
+            answer.send(()).unwrap();
+            hung.join().unwrap().unwrap();
+        });
+        assert_eq!(store.health_within(Duration::ZERO), Ok(()));
     }
 }

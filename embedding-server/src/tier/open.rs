@@ -64,7 +64,10 @@ pub(crate) fn open(
     let Some(memory) = MemoryBudget::of(job).filter(|_| is_needed(job, configs)) else { return Ok(None) };
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
     let segment = (memory.rows / 64).clamp(*SEGMENT.start(), *SEGMENT.end());
-    let options = LogOptions { index: memory.index, segment, ..LogOptions::default() };
+    let default = LogOptions::default();
+    // Time is left to say so to whoever waits, and to try again.
+    let patience = default.patience.min(job.cluster.timeout / 3);
+    let options = LogOptions { index: memory.index, segment, patience, ..default };
     let store = LogStore::open(content, &folder(job, index), &widths, &options);
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
     let metrics = ColdMetrics::new(registry, index);

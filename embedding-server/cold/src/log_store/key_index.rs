@@ -150,10 +150,16 @@ impl IndexLeaf {
     }
 
     /// The key in an entry.
+    #[inline]
     fn key(&self, place: usize) -> u64 {
-        let mut bytes = [0; 8];
-        bytes[..self.width].copy_from_slice(&self.entries[place * self.size()..][..self.width]);
-        u64::from_le_bytes(bytes)
+        let start = place * self.size();
+        // One load instead of a call that copies a few bytes: a search reads some ten keys.
+        let word = match self.entries.get(start..start + size_of::<u64>()) {
+            Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap_or_default()),
+            // The last entries of narrow keys end before a whole word does.
+            None => self.entries[start..].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        word & (u64::MAX >> (u64::BITS as usize - 8 * self.width))
     }
 
     fn address(&self, place: usize) -> u32 {

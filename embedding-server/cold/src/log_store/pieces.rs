@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zagros_table::ColdError;
 
-use super::read_queue::FilePiece;
+use super::file_piece::FilePiece;
 use super::segment::{RowSegment, SegmentLayout};
 
 /// Bytes between two records that are read rather than skipped: reading them costs less than one more read.

@@ -1,26 +1,30 @@
-//! Reads of many pieces of files at once: by io_uring where the kernel lets this process use it, else one by one after the
-//! kernel was advised of the next ones.
+//! Reads of many pieces of files at once: by io_uring where the kernel lets this process use it, else by a few threads.
 //!
 //! Both read through the page cache. It takes memory that nothing else uses, and a piece that is in it costs no I/O.
-//! With [`DEPTH`] pieces on their way, the device has always something to do.
+//!
+//! ```text
+//!            pieces                                  nothing arrives within the patience
+//! a read ───────────► ring (or threads) ─► rows     ────────────────────────────────────► error; the ring is set aside
+//!                      ▲                                                                   │
+//!                      └────────────── the disk has answered all of its reads ◄────────────┘
+//! ```
+//!
+//! A disk that hangs answers no read, and no read can be taken back: the kernel may write into its buffer at any time. So the
+//! buffer is set aside with its ring, whoever waits gets an error, and both are used again once the disk answers.
 
-use std::io;
-use std::os::fd::AsRawFd;
-use std::sync::Arc;
+use std::time::Duration;
 
-use io_uring::{IoUring, opcode, types};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, fadvise};
 use zagros_table::ColdError;
 
-use super::segment::RowSegment;
+use super::call_threads::CallThreads;
+use super::file_piece::{FilePiece, OnPiece, hangs};
+use super::ring::Ring;
 
 /// Rings that are kept for the next reads. Each has a buffer of 1 MiB or more.
 const IDLE: usize = 8;
-/// Pieces on their way at a time.
-const DEPTH: usize = 128;
-/// Pieces that the kernel is advised of before they are read, without io_uring.
-const AHEAD: usize = 64;
+/// Rings that wait for a disk that hangs. With so many, reads fail at once.
+const MOST_STUCK: usize = 4;
 /// The longest piece, unless a record is longer.
 const LONGEST: usize = 8 << 10;
 
@@ -30,59 +34,50 @@ pub enum ReadMethod {
     /// By io_uring, or as [`Self::Calls`] where the kernel does not let this process use it.
     #[default]
     Ring,
-    /// One call a piece, after the kernel was advised of the next pieces.
+    /// By calls of a few threads, after the kernel was advised of the next pieces.
     Calls,
 }
-
-/// A piece of a file with some of the requested records.
-#[derive(Clone, Debug)]
-pub(crate) struct FilePiece {
-    pub(crate) segment: Arc<RowSegment>,
-    pub(crate) offset: u64,
-    /// At most [`ReadQueue::longest`].
-    pub(crate) bytes: usize,
-    /// Which of the tables of the read it is of.
-    pub(crate) part: usize,
-    /// Which of the requested records of this table are in it.
-    pub(crate) records: std::ops::Range<usize>,
-}
-
-/// Takes the pieces in the order of their arrival, with their bytes.
-pub(crate) type OnPiece<'a> = dyn FnMut(&FilePiece, &[u8]) -> Result<(), ColdError> + 'a;
 
 /// Reads pieces for any number of threads.
 #[derive(Debug)]
 pub(crate) struct ReadQueue {
-    /// Rings that no thread uses now. Empty without io_uring.
-    idle: Mutex<Vec<Ring>>,
-    method: ReadMethod,
+    reader: Reader,
     longest: usize,
+    patience: Duration,
 }
 
-/// An instance of io_uring, with a buffer for each piece on its way.
-struct Ring {
-    ring: IoUring,
-    /// `[DEPTH * longest]`.
-    buffer: Vec<u8>,
-    longest: usize,
-    pieces: Vec<Option<FilePiece>>,
-    free: Vec<usize>,
-    /// Reads that the kernel has and has not completed.
-    in_flight: usize,
+#[derive(Debug)]
+enum Reader {
+    Rings(Mutex<Rings>),
+    Calls(CallThreads),
+}
+
+/// The rings that no thread uses now.
+#[derive(Debug, Default)]
+struct Rings {
+    idle: Vec<Ring>,
+    /// With reads that the disk has not answered in time.
+    stuck: Vec<Ring>,
 }
 
 impl ReadQueue {
-    /// Reads of records of `record` bytes at most.
-    pub(crate) fn new(method: ReadMethod, record: usize) -> Self {
+    /// Reads of records of `record` bytes at most. A read fails if nothing of it arrives for `patience`.
+    pub(crate) fn new(method: ReadMethod, record: usize, patience: Duration) -> Self {
         let longest = record.max(LONGEST);
         let first = if method == ReadMethod::Ring { Ring::new(longest) } else { None };
-        let method = if first.is_some() { ReadMethod::Ring } else { ReadMethod::Calls };
-        Self { idle: Mutex::new(first.into_iter().collect()), method, longest }
+        let reader = match first {
+            Some(ring) => Reader::Rings(Mutex::new(Rings { idle: vec![ring], stuck: Vec::new() })),
+            None => Reader::Calls(CallThreads::default()),
+        };
+        Self { reader, longest, patience }
     }
 
     /// How it really reads.
     pub(crate) fn method(&self) -> ReadMethod {
-        self.method
+        match self.reader {
+            Reader::Rings(_) => ReadMethod::Ring,
+            Reader::Calls(_) => ReadMethod::Calls,
+        }
     }
 
     /// The most bytes of a piece.
@@ -93,172 +88,66 @@ impl ReadQueue {
     /// Reads the pieces and gives each one to `on_piece`.
     ///
     /// # Errors
-    /// The first failure of a read or of `on_piece`.
+    /// The first failure of a read or of `on_piece`, or that the disk answers nothing.
     pub(crate) fn read(&self, pieces: &[FilePiece], on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
-        let idle = if self.method == ReadMethod::Ring { self.idle.lock().pop() } else { None };
-        let ring = idle.or_else(|| (self.method == ReadMethod::Ring).then(|| Ring::new(self.longest)).flatten());
-        let Some(mut ring) = ring else { return self.read_by_calls(pieces, on_piece) };
-        let done = ring.read(pieces, on_piece);
-        let mut idle = self.idle.lock();
-        if ring.in_flight == 0 && idle.len() < IDLE {
-            idle.push(ring);
-        }
-        done
-    }
-
-    fn read_by_calls(&self, pieces: &[FilePiece], on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
-        let mut buffer = vec![0; self.longest];
-        pieces.iter().take(AHEAD).for_each(advise);
-        for (number, piece) in pieces.iter().enumerate() {
-            pieces.get(number + AHEAD).into_iter().for_each(advise);
-            let bytes = &mut buffer[..piece.bytes];
-            piece.segment.read(piece.offset, bytes)?;
-            on_piece(piece, bytes)?;
-        }
-        Ok(())
-    }
-}
-
-/// Tells the kernel that a piece will be read soon. If the kernel takes no advice, the read itself waits longer.
-fn advise(piece: &FilePiece) {
-    let bytes = std::num::NonZeroU64::new(piece.bytes as u64);
-    let _ = fadvise(&piece.segment.file, piece.offset, bytes, Advice::WillNeed);
-}
-
-impl Ring {
-    /// `None` if the kernel does not let this process use io_uring, as in many containers.
-    fn new(longest: usize) -> Option<Self> {
-        // Completions are noted when this thread waits for them, not by interrupting it. Kernels before 5.19 refuse this.
-        let cheap = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
-        let ring = cheap.or_else(|_| IoUring::new(DEPTH as u32)).ok()?;
-        Some(Self {
-            ring,
-            buffer: vec![0; DEPTH * longest],
-            longest,
-            pieces: vec![None; DEPTH],
-            free: (0..DEPTH).collect(),
-            in_flight: 0,
-        })
-    }
-
-    fn read(&mut self, pieces: &[FilePiece], on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
-        let (mut next, mut done) = (pieces.iter(), Ok(()));
-        loop {
-            while done.is_ok() && !self.free.is_empty() {
-                let Some(piece) = next.next() else { break };
-                done = self.start(piece, on_piece);
-            }
-            if self.in_flight == 0 {
-                return done;
-            }
-            // Waiting for a quarter makes fewer calls than waiting for one, and keeps the device busy.
-            let enough = if next.len() > 0 { self.in_flight.div_ceil(4) } else { 1 };
-            let arrived = match self.wait(enough) {
-                Ok(arrived) => arrived,
-                Err(error) => return Err(ColdError { doing: "read", reason: format!("io_uring fails: {error}") }),
-            };
-            for (slot, result) in arrived {
-                let taken = self.take(slot, result, on_piece);
-                done = done.and(taken);
-            }
-        }
-    }
-
-    /// Puts a read into the queue. If the queue is full, reads at once.
-    #[expect(unsafe_code, reason = "the kernel writes into the buffer while the read is on its way")]
-    fn start(&mut self, piece: &FilePiece, on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
-        let Some(slot) = self.free.pop() else { return Ok(()) };
-        let buffer = self.buffer[slot * self.longest..][..piece.bytes].as_mut_ptr();
-        let read = opcode::Read::new(types::Fd(piece.segment.file.as_raw_fd()), buffer, piece.bytes as u32);
-        let entry = read.offset(piece.offset).build().user_data(slot as u64);
-        self.pieces[slot] = Some(piece.clone());
-        // SAFETY: The buffer and the file live until the read has completed: the buffer is not touched, the piece holds the file,
-        // and both are dropped only after `Drop` has waited for it. The queue has as many entries as there are buffers.
-        if unsafe { self.ring.submission().push(&entry) }.is_err() {
-            return self.take(slot, -libc::EBUSY, on_piece);
-        }
-        self.in_flight += 1;
-        Ok(())
-    }
-
-    /// Submits what is queued and waits for so many completions. Answers buffers and results.
-    fn wait(&mut self, enough: usize) -> io::Result<Vec<(usize, i32)>> {
-        match self.ring.submit_and_wait(enough) {
-            Ok(_) => {}
-            // The caller comes again.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-            Err(error) => return Err(error),
-        }
-        let arrived: Vec<_> =
-            self.ring.completion().map(|entry| (entry.user_data() as usize, entry.result())).collect();
-        self.in_flight -= arrived.len();
-        Ok(arrived)
-    }
-
-    /// Gives a piece that has arrived to `on_piece`, and frees its buffer.
-    fn take(&mut self, slot: usize, result: i32, on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
-        self.free.push(slot);
-        let Some(piece) = self.pieces[slot].take() else { return Ok(()) };
-        let bytes = &mut self.buffer[slot * self.longest..][..piece.bytes];
-        if usize::try_from(result) != Ok(bytes.len()) {
-            // A short or interrupted read goes on here; one that failed fails again, and says why.
-            piece.segment.read(piece.offset, bytes)?;
-        }
-        on_piece(&piece, bytes)
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        while self.in_flight > 0 {
-            if self.wait(self.in_flight).is_err() {
-                // The kernel may still write into the buffer, so nobody else may have its memory.
-                std::mem::forget(std::mem::take(&mut self.buffer));
-                return;
+        match &self.reader {
+            Reader::Calls(threads) => threads.read(pieces, self.patience, on_piece),
+            Reader::Rings(rings) => {
+                let taken = rings.lock().take(self.patience)?;
+                // The kernel has let this process make one: it is out of memory or of open files.
+                let Some(mut ring) = taken.or_else(|| Ring::new(self.longest)) else {
+                    let reason = "no further instance of io_uring can be made (memory or open files)".to_owned();
+                    return Err(ColdError { doing: "read", reason });
+                };
+                let done = ring.read(pieces, self.patience, on_piece);
+                rings.lock().give_back(ring);
+                done
             }
         }
     }
 }
 
-impl std::fmt::Debug for Ring {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("Ring")
-            .field("longest", &self.longest)
-            .field("in_flight", &self.in_flight)
-            .finish_non_exhaustive()
+impl Rings {
+    /// An idle ring, if there is one.
+    ///
+    /// # Errors
+    /// When many rings wait for a disk that hangs.
+    fn take(&mut self, patience: Duration) -> Result<Option<Ring>, ColdError> {
+        for mut ring in std::mem::take(&mut self.stuck) {
+            ring.forget_answered();
+            self.give_back(ring);
+        }
+        if self.stuck.len() >= MOST_STUCK {
+            return Err(hangs(patience, None));
+        }
+        Ok(self.idle.pop())
+    }
+
+    fn give_back(&mut self, ring: Ring) {
+        if ring.is_waiting() {
+            self.stuck.push(ring);
+        } else if self.idle.len() < IDLE {
+            self.idle.push(ring);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::log_store::record::RecordFormat;
+    use crate::log_store::file_piece::testing::{numbers, pieces};
+    use crate::log_store::segment::RowSegment;
 
-    /// A segment of `count` numbers of four bytes after its head.
-    fn numbers(folder: &std::path::Path, count: u32) -> Arc<RowSegment> {
-        let segment = RowSegment::create(folder, RecordFormat { table: 0, width: 1 }, 0).unwrap();
-        let bytes: Vec<u8> = (0..count).flat_map(u32::to_le_bytes).collect();
-        segment.write(super::super::segment::HEAD as u64, &bytes).unwrap();
-        Arc::new(segment)
-    }
-
-    fn pieces(segment: &Arc<RowSegment>, numbers: impl Iterator<Item = u32>) -> Vec<FilePiece> {
-        let piece = |(at, number): (usize, u32)| FilePiece {
-            segment: Arc::clone(segment),
-            offset: super::super::segment::HEAD as u64 + 4 * u64::from(number),
-            bytes: 4,
-            part: 0,
-            records: at..at + 1,
-        };
-        numbers.enumerate().map(piece).collect()
-    }
+    const PATIENT: Duration = Duration::from_secs(60);
 
     #[test]
     fn every_piece_arrives_once_by_either_method() {
         let folder = tempfile::tempdir().unwrap();
         let segment = numbers(folder.path(), 100_000);
         for method in [ReadMethod::Ring, ReadMethod::Calls] {
-            let queue = ReadQueue::new(method, 4);
+            let queue = ReadQueue::new(method, 4, PATIENT);
             for count in [0, 1, 127, 128, 129, 5000] {
                 let wanted = |at: u32| at.wrapping_mul(7919) % 100_000;
                 let mut found = vec![None; count as usize];
@@ -278,7 +167,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let segment = numbers(folder.path(), 1000);
         for method in [ReadMethod::Ring, ReadMethod::Calls] {
-            let queue = ReadQueue::new(method, 4);
+            let queue = ReadQueue::new(method, 4, PATIENT);
             let past_the_end = pieces(&segment, (0..1000).chain([5000]).chain(0..1000));
             let error = queue.read(&past_the_end, &mut |_, _| Ok(())).unwrap_err();
             assert!(error.reason.contains("t00000-0000000000000000.rows"), "{error}");
@@ -294,5 +183,43 @@ mod tests {
                 .unwrap();
             assert_eq!(arrived, 1000);
         }
+    }
+
+    /// A file whose reads are not answered until somebody writes: a pipe.
+    fn hanging(folder: &std::path::Path) -> (Arc<RowSegment>, std::io::PipeWriter) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let file = std::fs::File::from(std::os::fd::OwnedFd::from(reader));
+        (Arc::new(RowSegment { number: 0, file, path: folder.join("hanging") }), writer)
+    }
+
+    /// Everything else is read meanwhile, and the ring is used again once the disk has answered.
+    #[test]
+    fn a_disk_that_hangs_is_an_error_after_the_patience_and_is_read_again_once_it_answers() {
+        let folder = tempfile::tempdir().unwrap();
+        let (healthy, (hung, mut disk)) = (numbers(folder.path(), 100), hanging(folder.path()));
+        let queue = ReadQueue::new(ReadMethod::Ring, 4, Duration::from_millis(20));
+        let Reader::Rings(rings) = &queue.reader else { return eprintln!("SKIPPED: no io_uring here") };
+        for stuck in 1..=MOST_STUCK {
+            let error = queue.read(&pieces(&hung, 0..1), &mut |_, _| Ok(())).unwrap_err();
+            assert!(
+                error.reason.contains("has answered nothing for 0.0 s") && error.reason.contains("hanging"),
+                "{error}"
+            );
+            assert_eq!(rings.lock().stuck.len(), stuck);
+            if stuck < MOST_STUCK {
+                queue.read(&pieces(&healthy, 0..100), &mut |_, _| Ok(())).unwrap();
+            }
+        }
+        let error = queue.read(&pieces(&healthy, 0..1), &mut |_, _| Ok(())).unwrap_err();
+        assert!(error.reason.contains("has answered nothing"), "{error}");
+        std::io::Write::write_all(&mut disk, &[7; 4 * MOST_STUCK]).unwrap();
+        // The kernel answers in its own time.
+        while queue.read(&pieces(&healthy, 0..100), &mut |_, _| Ok(())).is_err() {
+            std::thread::yield_now();
+        }
+        while !rings.lock().stuck.is_empty() {
+            let _ = queue.read(&pieces(&healthy, 0..1), &mut |_, _| Ok(()));
+        }
+        assert!(!rings.lock().idle.is_empty());
     }
 }

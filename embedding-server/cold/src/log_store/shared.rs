@@ -25,6 +25,8 @@ pub(crate) struct SharedLog {
     pub(crate) is_scratch: AtomicBool,
     /// The most bytes of the indices.
     pub(crate) most_index: usize,
+    /// The first failure to put rows on the disk.
+    pub(crate) lost: Mutex<Option<ColdError>>,
     /// Content of tables that were emptied. The compaction drops it: that takes time.
     pub(crate) removed: Mutex<Vec<TableState>>,
     pub(crate) work: Mutex<CompactionWork>,
@@ -68,8 +70,18 @@ impl SharedLog {
         Err(ColdError { doing: "write", reason })
     }
 
+    /// Puts all rows on the disk. Once that has failed it fails for ever: the system may have dropped what it could not write, and
+    /// would say nothing the next time.
     pub(crate) fn flush(&self) -> Result<(), ColdError> {
-        let up_to: Vec<SyncedUpTo> = self.tables.iter().map(TableLog::sync).collect::<Result<_, _>>()?;
+        let mut lost = self.lost.lock();
+        if let Some(error) = &*lost {
+            return Err(error.clone());
+        }
+        let synced: Result<Vec<SyncedUpTo>, ColdError> = self.tables.iter().map(TableLog::sync).collect();
+        let up_to = synced.map_err(|ColdError { doing, reason }| {
+            let next = "rows may be lost with the process; check the disk and restart the server, which recovers them from its log";
+            lost.insert(ColdError { doing, reason: format!("{reason}; {next}") }).clone()
+        })?;
         sync_folder(self.folder.path())?;
         flushed::write(self.folder.path(), &up_to)
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
@@ -43,11 +44,16 @@ pub struct LogOptions {
     pub reads: ReadMethod,
     /// The smallest size of a whole segment in bytes. Segments of large tables are up to 256 MiB.
     pub segment: usize,
+    /// How long the disk may answer no read. Then the reads that wait fail.
+    pub patience: Duration,
 }
+
+/// The longest patience with a disk.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { index: usize::MAX, reads: ReadMethod::Ring, segment: 4 << 20 }
+        Self { index: usize::MAX, reads: ReadMethod::Ring, segment: 4 << 20, patience: PATIENCE }
     }
 }
 
@@ -73,11 +79,12 @@ impl LogStore {
         let longest = formats.iter().map(|format| format.bytes()).max().unwrap_or(0);
         let log = Arc::new(SharedLog {
             tables: formats.iter().map(table).collect(),
-            queue: ReadQueue::new(options.reads, longest),
+            queue: ReadQueue::new(options.reads, longest, options.patience),
             counters: Counters::default(),
             folder,
             is_scratch: AtomicBool::new(!is_kept),
             most_index: options.index,
+            lost: Mutex::default(),
             removed: Mutex::default(),
             work: Mutex::new(CompactionWork::Look),
             wake: Condvar::new(),

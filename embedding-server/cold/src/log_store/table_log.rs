@@ -18,9 +18,10 @@ use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
 use super::counters::Counters;
+use super::file_piece::FilePiece;
 use super::key_index::KeyIndex;
 use super::pieces::{RecordRead, group};
-use super::read_queue::{FilePiece, ReadQueue};
+use super::read_queue::ReadQueue;
 use super::record::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
 use super::segment_set::{RowSegmentFiles, SegmentSet};

@@ -1,0 +1,169 @@
+//! Reads by io_uring: many pieces on their way at a time, so that the device has always something to do.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use io_uring::types::{Fd, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+use zagros_table::ColdError;
+
+use super::file_piece::{FilePiece, OnPiece, hangs};
+
+/// Pieces on their way at a time.
+const DEPTH: usize = 128;
+
+/// An instance of io_uring, with a buffer for each piece on its way.
+pub(super) struct Ring {
+    ring: IoUring,
+    /// `[DEPTH * longest]`.
+    buffer: Vec<u8>,
+    longest: usize,
+    pieces: Vec<Option<FilePiece>>,
+    free: Vec<usize>,
+    /// Reads that the kernel has and has not completed.
+    in_flight: usize,
+}
+
+impl Ring {
+    /// `None` if the kernel does not let this process use io_uring, as in many containers.
+    pub(super) fn new(longest: usize) -> Option<Self> {
+        // Completions are noted when this thread waits for them, not by interrupting it. Kernels before 5.19 refuse this.
+        let cheap = IoUring::builder().setup_coop_taskrun().build(DEPTH as u32);
+        let ring = cheap.or_else(|_| IoUring::new(DEPTH as u32)).ok()?;
+        // Kernels before 5.11 cannot end a wait.
+        if !ring.params().is_feature_ext_arg() {
+            return None;
+        }
+        Some(Self {
+            ring,
+            buffer: vec![0; DEPTH * longest],
+            longest,
+            pieces: vec![None; DEPTH],
+            free: (0..DEPTH).collect(),
+            in_flight: 0,
+        })
+    }
+
+    /// Whether the kernel has reads that it has not completed.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.in_flight > 0
+    }
+
+    /// Frees the buffers of reads that were completed after their caller had gone.
+    pub(super) fn forget_answered(&mut self) {
+        for (slot, _) in self.arrived() {
+            self.pieces[slot] = None;
+            self.free.push(slot);
+        }
+    }
+
+    /// Reads the pieces and gives each one to `on_piece`. If the disk answers nothing for `patience`, reads are still on their way
+    /// afterwards.
+    ///
+    /// # Errors
+    /// The first failure of a read or of `on_piece`, or that the disk answers nothing.
+    pub(super) fn read(
+        &mut self,
+        pieces: &[FilePiece],
+        patience: Duration,
+        on_piece: &mut OnPiece<'_>,
+    ) -> Result<(), ColdError> {
+        let (mut next, mut done) = (pieces.iter(), Ok(()));
+        loop {
+            while done.is_ok() && !self.free.is_empty() {
+                let Some(piece) = next.next() else { break };
+                done = self.start(piece, on_piece);
+            }
+            if self.in_flight == 0 {
+                return done;
+            }
+            // Waiting for a quarter makes fewer calls than waiting for one, and keeps the device busy.
+            let enough = if next.len() > 0 { self.in_flight.div_ceil(4) } else { 1 };
+            let arrived = match self.wait(enough, patience) {
+                Ok(arrived) => arrived,
+                Err(error) if error.raw_os_error() == Some(libc::ETIME) => {
+                    return Err(hangs(patience, self.pieces.iter().flatten().next()));
+                }
+                Err(error) => return Err(ColdError { doing: "read", reason: format!("io_uring fails: {error}") }),
+            };
+            for (slot, result) in arrived {
+                let taken = self.take(slot, result, on_piece);
+                done = done.and(taken);
+            }
+        }
+    }
+
+    /// Puts a read into the queue. If the queue is full, reads at once.
+    #[expect(unsafe_code, reason = "the kernel writes into the buffer while the read is on its way")]
+    fn start(&mut self, piece: &FilePiece, on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
+        let Some(slot) = self.free.pop() else { return Ok(()) };
+        let buffer = self.buffer[slot * self.longest..][..piece.bytes].as_mut_ptr();
+        let read = opcode::Read::new(Fd(piece.segment.file.as_raw_fd()), buffer, piece.bytes as u32);
+        let entry = read.offset(piece.offset).build().user_data(slot as u64);
+        self.pieces[slot] = Some(piece.clone());
+        // SAFETY: The file is open until the kernel has taken the read: the piece holds it. The buffer is not touched until the read
+        // has completed, and if it never does, `Drop` leaks it. The queue has as many entries as there are buffers.
+        if unsafe { self.ring.submission().push(&entry) }.is_err() {
+            return self.take(slot, -libc::EBUSY, on_piece);
+        }
+        self.in_flight += 1;
+        Ok(())
+    }
+
+    /// Submits what is queued and waits for so many completions. Answers buffers and results: fewer, if the rest takes longer than
+    /// `patience`.
+    ///
+    /// # Errors
+    /// `ETIME` if there is none for `patience`, and other failures of io_uring.
+    fn wait(&mut self, enough: usize, patience: Duration) -> io::Result<Vec<(usize, i32)>> {
+        let longest = Timespec::from(patience);
+        let waited = self.ring.submitter().submit_with_args(enough, &SubmitArgs::new().timespec(&longest));
+        let arrived = self.arrived();
+        match waited {
+            Ok(_) => Ok(arrived),
+            Err(_) if !arrived.is_empty() => Ok(arrived),
+            // The caller comes again.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => Ok(arrived),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn arrived(&mut self) -> Vec<(usize, i32)> {
+        let arrived: Vec<_> =
+            self.ring.completion().map(|entry| (entry.user_data() as usize, entry.result())).collect();
+        self.in_flight -= arrived.len();
+        arrived
+    }
+
+    /// Gives a piece that has arrived to `on_piece`, and frees its buffer.
+    fn take(&mut self, slot: usize, result: i32, on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
+        self.free.push(slot);
+        let Some(piece) = self.pieces[slot].take() else { return Ok(()) };
+        let bytes = &mut self.buffer[slot * self.longest..][..piece.bytes];
+        if usize::try_from(result) != Ok(bytes.len()) {
+            // A short or interrupted read goes on here; one that failed fails again, and says why.
+            piece.segment.read(piece.offset, bytes)?;
+        }
+        on_piece(&piece, bytes)
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.forget_answered();
+        if self.is_waiting() {
+            // The kernel may still write into the buffer, so nobody else may have its memory.
+            std::mem::forget(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_struct("Ring")
+            .field("longest", &self.longest)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
