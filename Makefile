@@ -2,7 +2,7 @@
 ZAGROS := target/release/zagros
 BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
-BENCHES := --bench table --bench pooling --bench tier --bench cold --bench rows --bench save --bench durability --bench overlap
+BENCHES := --bench table --bench pooling --bench tier --bench cold --bench save --bench durability --bench overlap
 
 .PHONY: help train test chaos build programs wheel python setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
 
@@ -88,6 +88,7 @@ bench: programs ## benchmarks; they print ratios
 	$(BENCH) embedding --dim 64
 	$(BENCH) modes --page target/bench-modes.html
 	$(BENCH) durability
+	$(BENCH) capacity
 
 bench-smoke: programs
 	cargo bench --quiet --workspace $(BENCHES) -- --quick
@@ -97,6 +98,8 @@ bench-smoke: programs
 	$(BENCH) embedding --quick --servers 2 --clients 1
 	$(BENCH) modes --quick
 	$(BENCH) durability --quick
+	$(BENCH) capacity --quick
+	$(BENCH) capacity --quick --ids uniform --ahead 0
 	$(BENCH) scale --quick
 
 release: programs ## pack VERSION=0.2.0 (docs/releasing.md); DRY_RUN=1 only shows what is missing

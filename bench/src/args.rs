@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use zagros_shell::Logging;
 
+use crate::capacity::IdLaw;
+
 const EXAMPLES: &str = "\
 Examples:
   zagros-bench train --model ffnn               microseconds of CPU a sample, by stage
@@ -16,6 +18,7 @@ Examples:
   zagros-bench durability --rounds 5            one job with each value of cluster.durability
   zagros-bench plan                             forecasts beside runs: predicted, measured, ratio
   zagros-bench scale                            samples/s while servers and workers come and go
+  zagros-bench capacity --page capacity.html    a sample's cost as a table outgrows memory
 
 `embedding`, `scaling`, `modes`, `durability`, `plan` and `scale` start processes of the program `zagros`, which must be in the same folder.";
 
@@ -45,6 +48,45 @@ pub(crate) enum Benchmark {
     Plan(PlanArgs),
     /// Train while embedding servers go from 2 to 4 to 3 and dense workers from 1 to 3 to 2. Every role is a process.
     Scale(ScaleArgs),
+    /// Look up and update tables that outgrow memory: the cost of a sample, from a million rows to what the disk holds.
+    Capacity(CapacityArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CapacityArgs {
+    /// Rows of the table; one line for each number.
+    #[arg(long, default_values_t = [1_000_000, 3_000_000, 10_000_000], value_delimiter = ',', value_name = "N,…", value_parser = rows())]
+    pub(crate) rows: Vec<u64>,
+    /// Share of the rows that memory has room for.
+    #[arg(long, default_value_t = 0.1, value_parser = share)]
+    pub(crate) share: f64,
+    /// How often ids are drawn.
+    #[arg(long, value_enum, default_value_t = IdLaw::Zipf)]
+    pub(crate) ids: IdLaw,
+    /// Batches that are hinted before they are looked up, as with train.lookahead. 0 hints none.
+    #[arg(long, default_value_t = 2, value_parser = RangedU64ValueParser::<u64>::new().range(0..=100))]
+    pub(crate) ahead: u64,
+    /// Time that the network takes for a sample, microseconds. The thread that looks up and pushes sleeps so long.
+    #[arg(long, default_value_t = 25.0, value_name = "MICROSECONDS", value_parser = microseconds)]
+    pub(crate) compute: f64,
+    /// Batches before the measured ones, in which memory gets the rows that are used most.
+    #[arg(long, default_value_t = 100)]
+    pub(crate) warm: u64,
+    /// Measured batches.
+    #[arg(long, default_value_t = 50, value_parser = at_least_one())]
+    pub(crate) batches: u64,
+    /// Folder on the disk to measure. Default: the system's folder for temporary files.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Write the figures as a page with charts.
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) page: Option<PathBuf>,
+    /// Do a tiny run, which only checks that no row is lost.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -278,6 +320,21 @@ fn megabits(text: &str) -> Result<f64, String> {
     number_up_to(text, 1e6)
         .filter(|rate| *rate >= 0.001)
         .ok_or("expected 0.001 to 1000000 megabits a second".to_owned())
+}
+
+/// Up to a second.
+fn microseconds(text: &str) -> Result<f64, String> {
+    number_up_to(text, 1e6).filter(|time| *time >= 0.0).ok_or("expected 0 to 1000000 microseconds".to_owned())
+}
+
+/// A part of all rows.
+fn share(text: &str) -> Result<f64, String> {
+    number_up_to(text, 1.0).filter(|share| *share >= 0.001).ok_or("expected 0.001 to 1".to_owned())
+}
+
+/// Rows are numbered with 32 bits.
+fn rows() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1000..=u64::from(u32::MAX))
 }
 
 fn number_up_to(text: &str, most: f64) -> Option<f64> {

@@ -3,6 +3,7 @@
 //! `train` and `embedding` keep their batches in memory, so that reading is not measured.
 
 mod args;
+mod capacity;
 mod durability;
 mod embedding;
 mod modes;
@@ -32,6 +33,7 @@ fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Benchmark::Scaling(args) => block_on(scaling::run(args)),
         Benchmark::Plan(args) => block_on(plan::run(args)),
         Benchmark::Scale(args) => block_on(scale::run(args)),
+        Benchmark::Capacity(args) => capacity::run(&args),
         Benchmark::Durability(args) => block_on(durability::run(args)),
     }
 }

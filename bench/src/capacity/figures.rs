@@ -1,0 +1,185 @@
+//! The figures of all numbers of rows, as lines and as ratios.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use zagros_shell::out;
+use zagros_zip::ZipEq;
+
+use super::ids::{IdLaw, SAMPLES};
+use super::table_run::{DIM, TableFigures};
+use crate::args::CapacityArgs;
+
+/// The most CPU and wall time of a sample with a tenth of the rows in memory, over those with all of them there.
+const CPU_GOAL: f64 = 2.5;
+const WALL_GOAL: f64 = 1.25;
+
+/// All figures of a benchmark.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct CapacityFigures {
+    pub(super) ids: IdLaw,
+    /// The share of rows in memory.
+    pub(super) share: f64,
+    /// Batches that are hinted before they are looked up.
+    pub(super) ahead: u64,
+    /// Time of the network for a sample, µs.
+    pub(super) compute_us: f64,
+    /// Batches before the measured ones, and the measured ones.
+    pub(super) batches: (u64, u64),
+    pub(super) points: Vec<CapacityPoint>,
+}
+
+/// One number of rows.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct CapacityPoint {
+    pub(super) rows: usize,
+    /// Bytes of memory for rows and for the index of those on disk, where not all are in memory.
+    pub(super) budget: usize,
+    /// `None` where memory or disk have no room.
+    pub(super) in_memory: Option<TableFigures>,
+    pub(super) on_disk: Option<TableFigures>,
+}
+
+/// Titles of the table's columns.
+pub(super) const COLUMNS: [&str; 12] = [
+    "rows",
+    "in memory",
+    "memory MB",
+    "disk MB",
+    "found %",
+    "late %",
+    "reads",
+    "evicted",
+    "written ×",
+    "wall µs",
+    "CPU µs",
+    "× memory: wall, CPU",
+];
+
+impl CapacityFigures {
+    pub(super) fn new(args: &CapacityArgs, batches: (u64, u64)) -> Self {
+        let compute_us = if args.quick { 0.0 } else { args.compute };
+        Self { ids: args.ids, share: args.share, ahead: args.ahead, compute_us, batches, points: Vec::new() }
+    }
+
+    /// The settings of the benchmark, in one line.
+    pub(super) fn lead(&self) -> String {
+        let law = match self.ids {
+            IdLaw::Zipf => "Zipf ids",
+            IdLaw::Uniform => "uniform ids",
+        };
+        let (warm, measured) = self.batches;
+        format!(
+            "{law}, dim {DIM} and as much state, f32; {:.0} % of the rows in memory, the others on disk; {} batches ahead; \
+             {} µs of network a sample; {warm} batches, then {measured} measured, of {SAMPLES} samples",
+            self.share * 100.0,
+            self.ahead,
+            self.compute_us
+        )
+    }
+
+    pub(super) fn print_head(&self) {
+        out!("{}\n", self.lead());
+        out!("{}", line(&COLUMNS.map(str::to_owned)));
+    }
+
+    pub(super) fn print_summary(&self) {
+        out!(
+            "\nreads and evicted rows are those of a batch; times are those of a sample; every row is what was pushed to it"
+        );
+        self.goals().iter().for_each(|goal| out!("{goal}"));
+    }
+
+    /// The goals and the measured values, for numbers of rows that were measured in memory too.
+    pub(super) fn goals(&self) -> Vec<String> {
+        let both = self.points.iter().filter_map(|point| Some((point.rows, point.times()?)));
+        let mut goals: Vec<String> = both
+            .map(|(rows, (wall, cpu))| {
+                format!("{rows} rows: {cpu:.2} × the CPU and {wall:.2} × the wall time of all in memory; goals at a tenth: {CPU_GOAL} and {WALL_GOAL}")
+            })
+            .collect();
+        let on_disk = || self.points.iter().filter_map(|point| Some((point.rows, point.on_disk?)));
+        if let (Some((first, few)), Some((last, many))) = (on_disk().next(), on_disk().next_back())
+            && first != last
+        {
+            let (cpu, wall) = (many.cpu_us / few.cpu_us, many.wall_us / few.wall_us);
+            goals.push(format!("{last} rows take {cpu:.2} × the CPU and {wall:.2} × the wall time of {first} rows"));
+        }
+        goals
+    }
+}
+
+impl CapacityPoint {
+    /// Wall and CPU time of a sample with rows on disk, over those with all rows in memory.
+    pub(super) fn times(&self) -> Option<(f64, f64)> {
+        let (few, all) = (self.on_disk?, self.in_memory?);
+        Some((few.wall_us / all.wall_us, few.cpu_us / all.cpu_us))
+    }
+
+    pub(super) fn print(&self) {
+        self.lines().iter().for_each(|cells| out!("{}", line(cells)));
+    }
+
+    /// The lines of the table: all in memory, and a share in memory.
+    pub(super) fn lines(&self) -> Vec<[String; 12]> {
+        let times = self.times().map_or_else(|| "–".to_owned(), |(wall, cpu)| format!("{wall:.2}, {cpu:.2}"));
+        let of = |figures: TableFigures, times: String| {
+            let share = |part: u64| format!("{:.1}", 100.0 * part as f64 / figures.ids.max(1) as f64);
+            let per_batch = |count: u64| format!("{:.0}", count as f64 / figures.batches.max(1) as f64);
+            [
+                self.rows.to_string(),
+                figures.rows_in_memory.to_string(),
+                format!("{:.0}", figures.memory_bytes as f64 / 1e6),
+                format!("{:.0}", figures.disk_bytes as f64 / 1e6),
+                share(figures.found),
+                share(figures.late),
+                per_batch(figures.reads),
+                per_batch(figures.evicted),
+                format!("{:.2}", figures.write_amplification),
+                format!("{:.2}", figures.wall_us),
+                format!("{:.2}", figures.cpu_us),
+                times,
+            ]
+        };
+        let in_memory = self.in_memory.map(|figures| of(figures, "1".to_owned()));
+        in_memory.into_iter().chain(self.on_disk.map(|figures| of(figures, times))).collect()
+    }
+}
+
+fn line(cells: &[String]) -> String {
+    const WIDTHS: [usize; 12] = [10, 10, 9, 8, 7, 6, 7, 7, 9, 8, 7, 19];
+    let mut text = String::new();
+    for (cell, width) in cells.iter().zip_eq(WIDTHS) {
+        let _ = write!(text, "{cell:>width$} ");
+    }
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::capacity) fn figures() -> CapacityFigures {
+        let measured =
+            |rows, cpu_us, wall_us| TableFigures { rows, cpu_us, wall_us, ids: 10, batches: 1, ..Default::default() };
+        let point = |rows, in_memory: Option<f64>, cpu| CapacityPoint {
+            rows,
+            budget: 1,
+            in_memory: in_memory.map(|cpu| measured(rows, cpu, 2.0 * cpu)),
+            on_disk: Some(measured(rows, cpu, 3.0 * cpu)),
+        };
+        let points = vec![point(1000, Some(5.0), 10.0), point(10_000, None, 12.0)];
+        CapacityFigures { ids: IdLaw::Zipf, share: 0.1, ahead: 2, compute_us: 25.0, batches: (1, 1), points }
+    }
+
+    #[test]
+    fn costs_are_compared_with_those_in_memory_and_with_those_of_fewer_rows() {
+        let figures = figures();
+        assert_eq!(figures.points[0].times(), Some((3.0, 2.0)));
+        assert_eq!(figures.points[1].times(), None);
+        let goals = figures.goals();
+        assert!(goals[0].starts_with("1000 rows: 2.00 × the CPU and 3.00 × the wall time"), "{goals:?}");
+        assert!(goals[1].starts_with("10000 rows take 1.20 × the CPU and 1.20 × the wall time of 1000"), "{goals:?}");
+        assert_eq!(figures.points.iter().map(|point| point.lines().len()).collect::<Vec<_>>(), [2, 1]);
+    }
+}

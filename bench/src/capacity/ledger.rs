@@ -1,0 +1,66 @@
+//! A ledger of all pushes. With SGD at learning rate 1 from zero and gradients of 1, each weight of a row is minus the
+//! number of its pushes.
+
+use zagros_shell::{Exit, Failure};
+use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableSet};
+use zagros_zip::ZipEq;
+
+use super::table_run::{DIM, failed};
+
+/// Rows that are compared at a time.
+const CHUNK: usize = 16_384;
+
+/// Pushes per row.
+pub(super) struct Ledger {
+    pushes: Vec<u32>,
+}
+
+/// The ids of rows. They are one-to-one and spread over all 64 bits, like hashed ids.
+pub(super) fn ids(numbers: &[u32]) -> Vec<u64> {
+    numbers.iter().map(|number| u64::from(*number).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+}
+
+impl Ledger {
+    pub(super) fn new(rows: usize) -> Self {
+        Self { pushes: vec![0; rows] }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.pushes.len()
+    }
+
+    pub(super) fn pushed(&mut self, numbers: &[u32]) {
+        numbers.iter().for_each(|number| self.pushes[*number as usize] += 1);
+    }
+
+    /// Compares the weights of some rows, `[numbers, DIM]`.
+    ///
+    /// # Errors
+    /// The first row that is not what was pushed to it.
+    pub(super) fn check(&self, numbers: &[u32], weights: &[f32]) -> Result<(), Failure> {
+        for (number, weights) in numbers.iter().zip_eq(weights.chunks_exact(DIM)) {
+            let pushes = self.pushes[*number as usize];
+            if weights.iter().any(|weight| *weight != -(pushes as f32)) {
+                let what = format!("row {number} was pushed {pushes} times and holds {weights:?}: rows were lost");
+                let next = "this is a bug of the table or of its cold tier, or the disk is damaged";
+                return Err(Failure::with_help(Exit::Internal, what, next));
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares every row, in memory and on disk.
+    ///
+    /// # Errors
+    /// As [`Self::check`], or when rows cannot be read.
+    pub(super) fn check_all(&self, tables: &TableSet) -> Result<(), Failure> {
+        let (mut buffers, all) = (RequestBuffers::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
+        for numbers in all.chunks(CHUNK) {
+            let mut weights = vec![f32::NAN; numbers.len() * DIM];
+            let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids(numbers) }];
+            tables.lookup(&parts, LookupMode::Read, &mut weights, &mut buffers).map_err(failed)?;
+            self.check(numbers, &weights)?;
+        }
+        Ok(())
+    }
+}
