@@ -8,13 +8,13 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Union
 
+from . import _progress
 from ._job import absolute
 from ._native import ZagrosError, job_toml
 
@@ -81,7 +81,7 @@ def run(command: list[str], progress: Progress | None) -> list[str]:
 
     Args:
         command: The program and its arguments.
-        progress: Gets each line. Default: they go to this process's standard error.
+        progress: Gets each line. Default: they go to this process's standard error, or fill a bar in a notebook.
 
     Returns:
         The lines that it printed, without colours.
@@ -89,7 +89,8 @@ def run(command: list[str], progress: Progress | None) -> list[str]:
     Raises:
         ZagrosError: It ended with an error, whose text it has.
     """
-    report = progress or (lambda line: print(line, file=sys.stderr, flush=True))
+    own = _progress.reporter()
+    report = progress or own
     # A session of its own: this process decides what Ctrl-C means.
     child = subprocess.Popen(
         command,
@@ -107,6 +108,8 @@ def run(command: list[str], progress: Progress | None) -> list[str]:
             lines.append(re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip())
             report(lines[-1])
         code = child.wait()
+        if code == 0:
+            own.finish()
     except BaseException:
         # SIGINT: it finishes its step and saves.
         child.send_signal(2)
@@ -120,6 +123,7 @@ def run(command: list[str], progress: Progress | None) -> list[str]:
     finally:
         for pipe in (child.stdin, child.stdout):
             pipe.close()
+        own.close()
     if code != 0:
         shown = "\n".join(deque(lines, maxlen=_SHOWN))
         raise ZagrosError(f"{' '.join(command[:3])} ended with exit code {code} (docs/exit-codes.md):\n{shown}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union
 import numpy as np
 import numpy.typing as npt
 
-from . import _child
+from . import _child, _html
 from ._child import JobSource, Progress
 from ._native import ZagrosError
 from .models import Model, open_model
@@ -37,6 +37,15 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {self.summary.get('outcome')}, {self.summary.get('steps')} steps)"
+
+    def _repr_html_(self) -> str:
+        summary, rows = self.summary, []
+        for part in ("evaluation", "validation"):
+            for name, value in (summary.get(part) or {}).items():
+                if name in ("auc", "logloss", "gauc", "rmse", "accuracy", "samples") and value is not None:
+                    rows.append((f"{part} {name}", value))
+        known = [(name.replace("_", " "), summary[name]) for name in ("outcome", "steps", "samples", "seconds") if summary.get(name) is not None]
+        return _html.table(f"Run {self.folder}", [*known, *rows])
 
     @property
     def metrics(self) -> pandas.DataFrame:
@@ -70,7 +79,8 @@ def train(
         job: A job file, or its content as a dict. Paths in a dict start at the current directory.
         overrides: Keys with dots: ``{"train.epochs": 2}``.
         program: The program. Default: ``zagros`` on the PATH.
-        progress: Gets each line that the program prints meanwhile. Default: they go to this process's standard error.
+        progress: Gets each line that the program prints meanwhile. Default: they go to this process's standard error; in a notebook
+            with tqdm, a bar is shown.
 
     Returns:
         The finished run.

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from . import _child
+from . import _child, _html
 from ._child import JobSource, Progress
 from ._native import ZagrosError
 from .jobs import Path, Run
@@ -92,6 +92,11 @@ class Sweep:
     metric: str
     trials: list[Trial]
     best: Trial | None
+
+    def _repr_html_(self) -> str:
+        rows = [(trial.number, *map(str, trial.values.values()), "" if trial.auc is None else trial.auc, trial.seconds) for trial in self.trials]
+        head = ("trial", *(self.trials[0].values if self.trials else ()), "auc", "seconds")
+        return _html.table(f"Sweep {self.folder}: {len(self.trials)} trials, the best first", rows, head)
 
     @property
     def best_job(self) -> pathlib.Path:
