@@ -1,10 +1,11 @@
 //! The native half of the Python package `zagros` (`python/zagros`): sessions whose waits release the interpreter's lock, saved
-//! rows and batches of data.
+//! rows, rows from elsewhere and batches of data.
 //!
 //! Tensors cross as DLPack capsules, so nothing here knows torch. Everything that a user calls is in the Python half.
 
 mod data;
 mod errors;
+mod row_writer;
 mod saved;
 mod session;
 mod tensor;
@@ -18,6 +19,8 @@ mod _native {
     use crate::data::BatchReader;
     #[pymodule_export]
     use crate::errors::ZagrosError;
+    #[pymodule_export]
+    use crate::row_writer::NativeRowWriter;
     #[pymodule_export]
     use crate::saved::{Blocks, NativeTable, id_of, saved_tables};
     #[pymodule_export]

@@ -1,11 +1,13 @@
 //! Saved rows as Python classes: a table of a save, read block by block.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use zagros_export::ExportSource;
 use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, RowBatch, SavedFile, SlotPart, SnapshotError, TableHeader, decode,
     parts,
@@ -100,6 +102,28 @@ impl NativeTable {
             Ok((part.name, capsule(py, values.clone(), &[part.values])?))
         };
         parts(&self.header).iter().map(part).collect::<PyResult<Vec<_>>>().map(Some)
+    }
+
+    /// Writes the rows into a file, in the format of its name's ending, and returns how many there are. Signals end it.
+    fn export(&self, py: Python<'_>, path: PathBuf, with_state: bool) -> PyResult<u64> {
+        let files: Vec<SavedFile> = self.chains.iter().flat_map(FileChain::files).cloned().collect();
+        let mut raised = None;
+        let exported = py.detach(|| {
+            let source = ExportSource::new(&files, &self.header.name, with_state)?;
+            let asks = |_| {
+                Python::attach(|py| py.check_signals()).map_err(|exception| {
+                    raised = Some(exception);
+                    io::Error::from(io::ErrorKind::Interrupted)
+                })
+            };
+            zagros_export::export(&source, &path, true, asks)
+        });
+        match (raised, exported) {
+            (Some(exception), _) => Err(exception),
+            (None, exported) => {
+                exported.map(|exported| exported.rows).map_err(|error| ZagrosError::new_err(error.to_string()))
+            }
+        }
     }
 
     /// All rows, in the order of the files: their weights, or all parts.

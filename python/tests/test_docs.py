@@ -12,6 +12,8 @@ import pytest
 import torch
 from conftest import PROGRAM, needs_program
 
+import zagros
+
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 pytestmark = pytest.mark.skipif(not PAGES.exists(), reason="the docs are not beside the package")
 
@@ -43,12 +45,15 @@ def test_the_import_needs_neither_torch_nor_numpy() -> None:
 @needs_program
 def test_the_programs_of_the_page_on_models_run(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     blocks = blocks_of("models-in-python.md")
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     names: dict[str, Any] = {"PROGRAM": PROGRAM}
     for block in blocks:
         exec(block, names)
     assert names["run"].summary["outcome"] == "finished" and len(names["steps"]) == 90
     assert names["frame"].shape == (20, 4) and len(names["ids"]) == 5
+    known = {zagros.id_of(f"u{index}") for index in range(20)}
+    assert names["found"].shape == (1, 5) and set(names["found"][0].tolist()) <= known
+    assert names["imported"].rows == 1000 and Path("user.parquet").exists() and Path("dense.safetensors").exists()
     assert names["tensors"]["ids"]["user"].dtype is torch.int64
     assert list(names["scores"].to_pandas().columns) == ["user", "score"] and names["scores"].rows == 1000
     assert len(names["trials"]) == 4 and names["best"].summary["outcome"] == "finished"

@@ -26,11 +26,14 @@ from .settings import (
 if TYPE_CHECKING:
     from . import data as data
     from .embedding import EmbeddingBags as EmbeddingBags
+    from .imports import import_rows as import_rows
+    from .imports import torchrec_tables as torchrec_tables
     from .jobs import Predictions as Predictions
     from .jobs import Run as Run
     from .jobs import predict as predict
     from .jobs import train as train
     from .models import Model as Model
+    from .models import RowBlock as RowBlock
     from .models import SavedTable as SavedTable
     from .models import open_model as open
     from .searches import Range as Range
@@ -55,6 +58,7 @@ __all__ = [
     "Predictions",
     "Range",
     "RowAdagrad",
+    "RowBlock",
     "Run",
     "SavedTable",
     "ScalingLaw",
@@ -64,10 +68,12 @@ __all__ = [
     "Zero",
     "data",
     "id_of",
+    "import_rows",
     "open",
     "predict",
     "scaling_law",
     "sweep",
+    "torchrec_tables",
     "train",
 ]
 
@@ -75,16 +81,19 @@ __all__ = [
 _LATER = {
     "EmbeddingBags": ("embedding", "EmbeddingBags"),
     "Model": ("models", "Model"),
+    "RowBlock": ("models", "RowBlock"),
     "Predictions": ("jobs", "Predictions"),
     "Range": ("searches", "Range"),
     "Run": ("jobs", "Run"),
     "SavedTable": ("models", "SavedTable"),
     "ScalingLaw": ("searches", "ScalingLaw"),
     "Sweep": ("searches", "Sweep"),
+    "import_rows": ("imports", "import_rows"),
     "open": ("models", "open_model"),
     "predict": ("jobs", "predict"),
     "scaling_law": ("searches", "scaling_law"),
     "sweep": ("searches", "sweep"),
+    "torchrec_tables": ("imports", "torchrec_tables"),
     "train": ("jobs", "train"),
 }
 

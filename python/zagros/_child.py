@@ -39,7 +39,7 @@ def find(given: str | os.PathLike[str] | None) -> str:
 
 def sets(overrides: Mapping[str, object] | None) -> list[str]:
     """``--set`` for each key."""
-    return [part for key, value in (overrides or {}).items() for part in ("--set", f"{key}={json.dumps(value)}")]
+    return [part for key, value in (overrides or {}).items() for part in ("--set", f"{key}={_value(value)}")]
 
 
 @contextmanager

@@ -93,23 +93,41 @@ def write(
     """Saves rows and dense weights; the manifest last."""
     import safetensors.torch
 
+    start(folder)
+    rows, count = session.save(str(folder))
+    dense = safetensors.torch.save({name: tensor.contiguous().cpu() for name, tensor in state.items()})
+    conclude(folder, rows, count, dense, job, fingerprint, steps, samples)
+
+
+def start(folder: pathlib.Path) -> None:
+    """Makes the folder, and takes away an older manifest: at no time one describes other files."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST).unlink(missing_ok=True)
-    rows, count = session.save(str(folder))
-    own = {
-        DENSE: safetensors.torch.save({name: tensor.contiguous().cpu() for name, tensor in state.items()}),
-        JOB: job.encode(),
-    }
+
+
+def conclude(
+    folder: pathlib.Path,
+    rows: list[tuple[str, int, bytes]],
+    count: int,
+    dense: bytes,
+    job: str,
+    fingerprint: str,
+    steps: int,
+    samples: int,
+    name: str = "embedding-bags",
+) -> None:
+    """Writes dense weights and job beside files of rows (name, bytes, SHA-256) that are there; the manifest last."""
+    own = {DENSE: dense, JOB: job.encode()}
     files = [{"name": name, "bytes": size, "sha256": bytes(sha256).hex()} for name, size, sha256 in rows]
     for name, content in own.items():
-        _write_file(folder / name, content)
+        write_file(folder / name, content)
         files.append({"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
     from . import __version__
 
     keys: dict[str, Any] = {
         "manifest_sha256": _NO_SEAL,
         "format": FORMAT,
-        "job": "embedding-bags",
+        "job": name,
         "fingerprint": fingerprint,
         "release": __version__,
         "outcome": "finished",
@@ -123,7 +141,7 @@ def write(
         "validation": None,
     }
     text = json.dumps(keys, indent=2).encode()
-    _write_file(folder / MANIFEST, text.replace(_NO_SEAL.encode(), _seal(text, _NO_SEAL).encode(), 1))
+    write_file(folder / MANIFEST, text.replace(_NO_SEAL.encode(), _seal(text, _NO_SEAL).encode(), 1))
 
 
 def read(session: NativeSession, folder: pathlib.Path) -> tuple[dict[str, Tensor], Manifest]:
@@ -142,7 +160,7 @@ def _seal(text: bytes, now: str) -> str:
     return hashlib.sha256(text.replace(now.encode(), _NO_SEAL.encode(), 1)).hexdigest()
 
 
-def _write_file(path: pathlib.Path, content: bytes) -> None:
+def write_file(path: pathlib.Path, content: bytes) -> None:
     """Whole or not at all."""
     temporary = path.with_name(path.name + ".tmp")
     with open(temporary, "wb") as file:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from . import _html
 from ._arrays import array
 from ._native import NativeTable, ZagrosError, id_of, saved_tables
-from ._saved import JOB, Manifest, open_manifest
+from ._saved import JOB, Manifest, open_manifest, write_file
 
 if TYPE_CHECKING:
     import pandas
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.uint64]
 Metric = Literal["cosine", "dot", "euclidean"]
+#: Rows, and values of each, that a notebook shows.
+_SHOWN = 5
 #: Bytes that are hashed at a time.
 _CHUNK = 1 << 20
 
@@ -64,6 +67,13 @@ class SavedTable:
     def __repr__(self) -> str:
         return f"SavedTable({self.name!r}, dim={self.dim}, {self.element}, {', '.join(self.parts)})"
 
+    def _repr_html_(self) -> str:
+        first = next(self.batches(), None)
+        shown = [] if first is None else zip(first.ids[:_SHOWN], first.weights[:_SHOWN], strict=True)
+        rows = [(str(id), *(float(value) for value in weights[:_SHOWN]), *(["…"] if self.dim > _SHOWN else [])) for id, weights in shown]
+        title = f"Table {self.name}: dim {self.dim}, {self.element}, {', '.join(self.parts)}; its first rows"
+        return _html.table(title, rows, ("id", *(str(index) for index in range(min(self.dim, _SHOWN))), *(["…"] if self.dim > _SHOWN else [])))
+
     def batches(self, state: bool = False) -> Iterator[RowBlock]:
         """All rows, a block of some thousands at a time: for tables larger than memory.
 
@@ -102,6 +112,68 @@ class SavedTable:
         columns = {f"{name}_{index}": values[:, index] for name, values in rows.parts.items() for index in range(values.shape[1])}
         return pandas.DataFrame(columns, index=pandas.Index(rows.ids, name="id"))
 
+    def to_parquet(self, file: str | os.PathLike[str], state: bool = False, *, overwrite: bool = False) -> int:
+        """Writes all rows as Parquet, as ``zagros inspect --export`` does: some megabytes of rows are in memory at a time.
+
+        Columns are ``id`` of uint64 and ``weights``, a list of ``dim`` floats; with ``state`` a column for each part of the optimiser's
+        state. :func:`zagros.import_rows` reads it. The file is written whole or not at all.
+
+        Args:
+            file: Its name ends in ``.parquet``.
+            state: Whether it has what the optimiser keeps.
+            overwrite: Whether a file of that name is replaced.
+
+        Returns:
+            How many rows.
+
+        Raises:
+            FileExistsError: There is such a file.
+            ZagrosError: The rows cannot be read, or the file cannot be written.
+        """
+        return self._export(file, ".parquet", state, overwrite)
+
+    def to_safetensors(self, file: str | os.PathLike[str], state: bool = False, *, overwrite: bool = False) -> int:
+        """As :meth:`to_parquet`, with tensors ``ids`` uint64 ``[rows]`` and ``weights`` ``[rows, dim]`` in the type they are stored in."""
+        return self._export(file, ".safetensors", state, overwrite)
+
+    def _export(self, file: str | os.PathLike[str], ending: str, state: bool, overwrite: bool) -> int:
+        path = pathlib.Path(file)
+        if path.suffix != ending:
+            raise ValueError(f"the file is {str(path)!r}; its name ends in {ending}")
+        if path.exists() and not overwrite:
+            raise FileExistsError(f"{path} exists and is kept; choose another name, or pass overwrite=True")
+        return self._native.export(str(path), state)
+
+    def to_faiss(self, metric: Metric = "cosine") -> Any:
+        """An exact index of FAISS over all rows, in memory. Needs ``faiss`` (``pip install faiss-cpu``).
+
+        Its ids are int64, as FAISS has them: ``index.search(queries, k)[1].view(numpy.uint64)`` are those of this table.
+
+        Args:
+            metric: ``dot`` or ``cosine`` (inner products, larger is nearer; rows are scaled to length 1 for cosines, and so must queries
+                be), or ``euclidean`` (squared distances, smaller is nearer).
+
+        Returns:
+            A ``faiss.IndexIDMap``.
+
+        Raises:
+            ZagrosError: ``faiss`` is not installed.
+        """
+        _check_metric(metric)
+        try:
+            import faiss
+        except ImportError:
+            raise ZagrosError("to_faiss() needs the package faiss, which is not installed; next: pip install faiss-cpu") from None
+        flat = faiss.IndexFlatL2(self.dim) if metric == "euclidean" else faiss.IndexFlatIP(self.dim)
+        index = faiss.IndexIDMap(flat)
+        for block in self.batches():
+            rows = np.ascontiguousarray(block.weights)
+            if metric == "cosine":
+                rows = rows.copy()
+                faiss.normalize_L2(rows)
+            index.add_with_ids(rows, block.ids.view(np.int64))
+        return index
+
     def row(self, id: int | str, state: bool = False) -> Floats | dict[str, Floats]:
         """One row: its weights float32 ``[dim]``, or with ``state`` all parts by name.
 
@@ -128,8 +200,7 @@ class SavedTable:
         Returns:
             Ids uint64 and measures float32, each ``[k]`` or as many as there are rows. A row is near itself.
         """
-        if metric not in ("cosine", "dot", "euclidean"):
-            raise ValueError(f"metric is {metric!r}; it is \"cosine\", \"dot\" or \"euclidean\"")
+        _check_metric(metric)
         vector = self.row(to) if isinstance(to, (int, str)) else to
         vector = np.asarray(vector, np.float32)
         if vector.shape != (self.dim,):
@@ -155,6 +226,12 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({str(self.folder)!r}, {self.steps} steps, {len(self.tables)} tables, {self.rows} rows)"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, dim, element, ", ".join(parts)) for name, (dim, element, parts) in self.tables.items()]
+        measures = "".join(f", {name} {self.evaluation[name]:.4f}" for name in ("auc", "logloss") if self.evaluation and name in self.evaluation)
+        title = f"Model {self.folder}: {self.steps:,} steps, {self.rows:,} rows{measures}"
+        return _html.table(title, rows, ("table", "dim", "weights", "parts of a row"))
 
     @property
     def folder(self) -> pathlib.Path:
@@ -197,6 +274,17 @@ class Model:
         import safetensors.numpy
 
         return dict(safetensors.numpy.load(self._manifest.file(self._manifest.keys["dense"])))
+
+    def dense_to_safetensors(self, file: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the weights of the dense network as safetensors, by name and as they were saved.
+
+        Raises:
+            FileExistsError: There is such a file, and it is not to be replaced.
+        """
+        path = pathlib.Path(file)
+        if path.exists() and not overwrite:
+            raise FileExistsError(f"{path} exists and is kept; choose another name, or pass overwrite=True")
+        write_file(path, self._manifest.file(self._manifest.keys["dense"]))
 
     @overload
     def to_torch(self, *, rows: Literal[True] = True) -> TorchModel: ...
@@ -258,6 +346,11 @@ def open_model(folder: str | os.PathLike[str]) -> Model:
 
 def _id(value: int | str) -> int:
     return id_of(value) if isinstance(value, str) else value
+
+
+def _check_metric(metric: str) -> None:
+    if metric not in ("cosine", "dot", "euclidean"):
+        raise ValueError(f"metric is {metric!r}; it is \"cosine\", \"dot\" or \"euclidean\"")
 
 
 def _measure(weights: Floats, vector: Floats, metric: Metric) -> Floats:

@@ -17,7 +17,7 @@ mod safetensors;
 mod table;
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::path::Path;
 
 use zagros_plumbing::durable;
@@ -57,7 +57,8 @@ impl ExportFormat {
     }
 }
 
-/// Writes a table to `path`. `passed` gets the number of bytes of the saved files that are done.
+/// Writes a table to `path`. `passed` gets the number of bytes of the saved files that are done since its last call. Its error ends
+/// the export.
 ///
 /// # Errors
 /// If `path` exists and must not be replaced, has no known ending or cannot be written, or if the saved rows cannot be
@@ -66,7 +67,7 @@ pub fn export(
     source: &ExportSource,
     path: &Path,
     replace: bool,
-    mut passed: impl FnMut(u64),
+    mut passed: impl FnMut(u64) -> io::Result<()>,
 ) -> Result<ExportSummary, ExportError> {
     let format = ExportFormat::of(path)?;
     if path.exists() && !replace {

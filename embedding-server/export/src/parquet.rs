@@ -1,6 +1,6 @@
 //! A table as Parquet: one row group for several blocks, so that memory is bounded.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType};
@@ -19,12 +19,12 @@ use crate::{ExportError, ExportSource, ExportSummary};
 pub(crate) fn write(
     source: &ExportSource,
     to: &mut (impl Write + Send),
-    passed: &mut dyn FnMut(u64),
+    passed: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> Result<ExportSummary, ExportError> {
     let mut writer = SerializedFileWriter::new(to, schema(source)?, Arc::new(properties(source)))?;
     let (mut group, mut rows) = (RowBatch::default(), 0);
     source.each_block(|block, bytes| {
-        passed(bytes);
+        passed(bytes)?;
         rows += block.ids.len() as u64;
         append(&mut group, block);
         if size_of_val(&group.slots[..]) >= RUN_BYTES {

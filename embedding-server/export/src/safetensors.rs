@@ -35,14 +35,14 @@ enum Column<'a> {
 pub(crate) fn write(
     source: &ExportSource,
     to: &mut (impl Write + Seek),
-    passed: &mut dyn FnMut(u64),
+    passed: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> Result<ExportSummary, ExportError> {
     let expected = source.rows()?;
     let tensors = tensors(source, expected);
     let starts = write_header(to, source, &tensors, expected)?;
     let (mut done, mut bytes) = (0, Vec::new());
     source.each_block(|rows, read| {
-        passed(read);
+        passed(read)?;
         for (tensor, start) in tensors.iter().zip_eq(&starts) {
             tensor_bytes(tensor, source.header().width, &rows, &mut bytes);
             to.seek(SeekFrom::Start(start + done * tensor.row_bytes))?;

@@ -55,7 +55,7 @@ fn saved(files: &[PathBuf]) -> Vec<SavedFile> {
 
 fn exported(files: &[PathBuf], to: &Path, with_state: bool) -> ExportSummary {
     let source = ExportSource::new(&saved(files), USER, with_state).unwrap();
-    export(&source, to, false, |_| ()).unwrap()
+    export(&source, to, false, |_| Ok(())).unwrap()
 }
 
 fn floats(field: &Field) -> Vec<f32> {
@@ -149,7 +149,7 @@ fn a_failed_export_leaves_no_file() {
     fs::write(&files[1], bytes).unwrap();
     let source = ExportSource::new(&saved(&files), USER, true).unwrap();
     for name in ["user.parquet", "user.safetensors"] {
-        let error = export(&source, &folder.path().join(name), false, |_| ()).unwrap_err();
+        let error = export(&source, &folder.path().join(name), false, |_| Ok(())).unwrap_err();
         assert!(matches!(error, ExportError::Snapshot(SnapshotError::Corrupt { .. })), "{error}");
     }
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
@@ -161,13 +161,13 @@ fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     let source = ExportSource::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
     let to = folder.path().join("user.parquet");
     fs::write(&to, "mine").unwrap();
-    let error = export(&source, &to, false, |_| ()).unwrap_err().to_string();
+    let error = export(&source, &to, false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("exists and is kept") && error.contains("--force"), "{error}");
     assert_eq!(fs::read(&to).unwrap(), b"mine");
-    assert_eq!(export(&source, &to, true, |_| ()).unwrap().rows, 2);
-    let error = export(&source, &folder.path().join("user.csv"), false, |_| ()).unwrap_err().to_string();
+    assert_eq!(export(&source, &to, true, |_| Ok(())).unwrap().rows, 2);
+    let error = export(&source, &folder.path().join("user.csv"), false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("end the name in .parquet or .safetensors"), "{error}");
-    let error = export(&source, &folder.path().join("none/user.parquet"), false, |_| ()).unwrap_err().to_string();
+    let error = export(&source, &folder.path().join("none/user.parquet"), false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("cannot write") && error.contains("none/user.parquet"), "{error}");
 }
 

@@ -132,9 +132,18 @@ impl<W: Write> SnapshotWriter<W> {
     ///
     /// # Errors
     /// Errors of `to`.
-    pub fn finish(mut self) -> io::Result<WrittenFile> {
+    pub fn finish(self) -> io::Result<WrittenFile> {
+        Ok(self.finish_into()?.0)
+    }
+
+    /// As [`Self::finish`], for an owned target: gives it back, to be flushed and synced.
+    ///
+    /// # Errors
+    /// Errors of `to`.
+    pub fn finish_into(mut self) -> io::Result<(WrittenFile, W)> {
         self.numbers(BlockKind::End, [self.blocks, self.rows])?;
-        Ok(WrittenFile { rows: self.rows, bytes: self.to.bytes, sha256: self.to.sha256.finalize().into() })
+        let (rows, Summed { to, bytes, sha256 }) = (self.rows, self.to);
+        Ok((WrittenFile { rows, bytes, sha256: sha256.finalize().into() }, to))
     }
 
     fn table(&self, table: u32) -> io::Result<&TableHeader> {

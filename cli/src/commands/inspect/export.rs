@@ -18,7 +18,11 @@ pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Resul
     let table = args.table.as_deref().unwrap_or_default();
     let source = ExportSource::new(&model.files, table, args.state).map_err(not_exported)?;
     let bar = progress(model);
-    let exported = zagros_export::export(&source, to, args.force, |bytes| bar.inc(bytes));
+    let passed = |bytes| {
+        bar.inc(bytes);
+        Ok(())
+    };
+    let exported = zagros_export::export(&source, to, args.force, passed);
     bar.finish_and_clear();
     print_exported(&exported.map_err(not_exported)?, to, args.json)?;
     Ok(Exit::Success)
