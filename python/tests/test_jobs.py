@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import io
 import os
 import signal
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import PROGRAM, needs_program
+from torch import nn
 
 import zagros
+from zagros._progress import Bar
 
 pytestmark = needs_program
 
@@ -46,6 +52,54 @@ def test_errors_have_the_text_of_the_program(job: dict[str, Any], tmp_path: Path
         zagros.train(path, program=PROGRAM, progress=lambda line: None)
     with pytest.raises(zagros.ZagrosError, match="is no program"):
         zagros.train(job, program="/nowhere/zagros")
+
+
+def test_a_torchscript_network_trains_and_one_line_says_that_it_is_deprecated(job: dict[str, Any], tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(1 + 4, 1)
+
+        def forward(self, numeric: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
+            return self.layer(torch.cat([numeric, vectors], dim=1))
+
+    file = tmp_path / "net.pt"
+    with warnings.catch_warnings():
+        # PyTorch says it too.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(Net()).save(file)
+    job["model"] = {"kind": "torchscript", "file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "trust": True}
+    lines: list[str] = []
+    run = zagros.train(job, program=PROGRAM, progress=lines.append)
+    said = [line for line in lines if "deprecated" in line]
+    assert len(said) == 1 and "net.pt" in said[0] and "zagros.EmbeddingBags" in said[0], lines
+    assert run.summary["outcome"] == "finished"
+
+
+def test_objects_are_tables_in_a_notebook(job: dict[str, Any]) -> None:
+    run = zagros.train(job, {"train.epochs": 1}, program=PROGRAM, progress=lambda line: None)
+    assert "<td style=\"text-align:left\">finished</td>" in run._repr_html_() and "evaluation auc" in run._repr_html_()
+    assert ">user<" in run.model._repr_html_() and "weights, sum_of_squares" in run.model._repr_html_()
+    shown = run.model.table("user")._repr_html_()
+    assert shown.count("<tr>") == 6 and "dim 4, f32" in shown
+
+
+def test_a_bar_is_filled_by_what_the_program_prints() -> None:
+    tqdm = pytest.importorskip("tqdm")
+    out = io.StringIO()
+    bar = Bar(lambda **keys: tqdm.tqdm(file=out, **keys))
+    for line in (
+        "data: 3,000 rows (counted), 300 steps an epoch, 1,200 in all",
+        "step 1,000  epoch 4/4  33 %  8,105 samples/s  loss 0.7141  AUC so far 0.4992  staleness 0",
+        "test after step 1,100: AUC 0.6601, logloss 0.6148 (20,000 samples)",
+        "what else it says",
+    ):
+        bar(line)
+    assert "1000/1200" in out.getvalue() and "loss 0.7141, 8,105 samples/s" in out.getvalue()
+    assert "1100/1200" in out.getvalue() and "test AUC 0.6601, logloss 0.6148" in out.getvalue()
+    bar.finish()
+    bar.close()
+    assert "1200/1200" in out.getvalue() and "what else" not in out.getvalue()
 
 
 def children() -> list[int]:

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
 
 use sha2::{Digest, Sha256};
 use tch::nn::VarStore;
@@ -30,6 +30,9 @@ pub(super) struct TorchScript {
 
 /// libtorch has one generator for the process. A thread that sets its seed draws before another thread sets it.
 static GENERATOR: Mutex<()> = Mutex::new(());
+
+/// A process says once that the format is deprecated, however many networks it makes.
+static DEPRECATED: Once = Once::new();
 
 impl TorchScript {
     /// Reads the module and adds its parameters and buffers to the variables. `seed` and the step seed libtorch's
@@ -71,6 +74,13 @@ impl TorchScript {
         if variables.trainable_variables().is_empty() {
             return Err(script("has no parameter to train".to_owned()));
         }
+        DEPRECATED.call_once(|| {
+            tracing::warn!(
+                "{} is a TorchScript module, a format that PyTorch has deprecated; a network of your own trains from Python with \
+                 zagros.EmbeddingBags (docs/how-to/own-model.md)",
+                file.display()
+            );
+        });
         Ok((Self { module: RefCell::new(module), seed, draws: seed, outputs }, ModuleBuffers::of(buffers)))
     }
 
