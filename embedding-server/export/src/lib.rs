@@ -3,7 +3,7 @@
 //! | | Parquet | safetensors |
 //! |---|---|---|
 //! | id | column `id`, unsigned 64 bits | tensor `ids`, U64 `[rows]` |
-//! | weights | column `weights`, a list of `dim` floats | tensor `weights`, `[rows, dim]` in the type they are stored in |
+//! | weights | column `weights`, a list of `dim` floats | tensor `weights`, `[rows, dim]` in the type they are stored in; of int8 also tensor `scales`, F32 `[rows]` |
 //! | optimiser state, if asked for | a column each, a list or one float | a tensor each, F32 `[rows, values]` or `[rows]` |
 //! | access metadata, if asked for and present | column `mark`, unsigned 32 bits | tensor `mark`, U32 `[rows]` |
 //!

@@ -36,7 +36,7 @@ pub(crate) fn write(
         write_group(&mut writer, source, &group)?;
     }
     writer.close()?;
-    Ok(ExportSummary { rows, columns: source.names("id") })
+    Ok(ExportSummary { rows, columns: source.names() })
 }
 
 fn append(group: &mut RowBatch, block: RowBatch) {

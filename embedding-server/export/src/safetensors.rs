@@ -2,6 +2,7 @@
 //!
 //! Format: <https://github.com/huggingface/safetensors#format>.
 
+use std::borrow::Cow;
 use std::io::{self, Seek, SeekFrom, Write};
 
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use zagros_snapshot::{RowBatch, SlotPart};
 use zagros_table::WeightType;
 use zagros_zip::ZipEq;
 
-use crate::table::{column_bytes, dtype, is_scalar};
+use crate::table::{column_bytes, dtype, is_scalar, scale_of};
 use crate::{ExportError, ExportSource, ExportSummary};
 
 /// The length of the header is a multiple of this, so that tensors are aligned.
@@ -17,7 +18,7 @@ const ALIGNMENT: usize = 8;
 
 /// A tensor that is being written.
 struct Tensor<'a> {
-    name: &'a str,
+    name: &'static str,
     dtype: &'static str,
     shape: Vec<u64>,
     /// Bytes per row.
@@ -27,7 +28,7 @@ struct Tensor<'a> {
 
 enum Column<'a> {
     Ids,
-    Part(&'a SlotPart),
+    Part(Cow<'a, SlotPart>),
     Access,
 }
 
@@ -57,19 +58,22 @@ pub(crate) fn write(
         );
         return Err(ExportError::Write(io::Error::other(changed)));
     }
-    Ok(ExportSummary { rows: done, columns: source.names("ids") })
+    Ok(ExportSummary { rows: done, columns: tensors.iter().map(|tensor| tensor.name.to_owned()).collect() })
 }
 
 fn tensors(source: &ExportSource, rows: u64) -> Vec<Tensor<'_>> {
     let ids = Tensor { name: "ids", dtype: "U64", shape: vec![rows], row_bytes: 8, content: Column::Ids };
     let mark = || Tensor { name: "mark", dtype: "U32", shape: vec![rows], row_bytes: 4, content: Column::Access };
-    let part = |part| tensor_of(part, rows);
+    let part = |part| {
+        let scales = scale_of(part).map(|scales| tensor_of(Cow::Owned(scales), rows));
+        std::iter::once(tensor_of(Cow::Borrowed(part), rows)).chain(scales)
+    };
     let access = source.with_marks().then(mark);
-    std::iter::once(ids).chain(source.columns().iter().map(part)).chain(access).collect()
+    std::iter::once(ids).chain(source.columns().iter().flat_map(part)).chain(access).collect()
 }
 
-fn tensor_of(part: &SlotPart, rows: u64) -> Tensor<'_> {
-    let shape = if is_scalar(part) { vec![rows] } else { vec![rows, part.values as u64] };
+fn tensor_of(part: Cow<'_, SlotPart>, rows: u64) -> Tensor<'_> {
+    let shape = if is_scalar(&part) { vec![rows] } else { vec![rows, part.values as u64] };
     let row_bytes = (part.values * part.element.bytes()) as u64;
     Tensor { name: part.name, dtype: dtype(part.element), shape, row_bytes, content: Column::Part(part) }
 }
@@ -94,7 +98,7 @@ fn write_header(to: &mut impl Write, source: &ExportSource, tensors: &[Tensor<'_
 }
 
 fn tensor_bytes(tensor: &Tensor<'_>, width: usize, rows: &RowBatch, into: &mut Vec<u8>) {
-    match tensor.content {
+    match &tensor.content {
         Column::Part(part) => column_bytes(part, width, &rows.slots, into),
         Column::Ids => {
             into.clear();

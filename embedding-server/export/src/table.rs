@@ -55,9 +55,9 @@ impl ExportSource {
     }
 
     /// Names of the columns.
-    pub(crate) fn names(&self, id: &str) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let columns = self.columns.iter().map(|column| column.name);
-        std::iter::once(id).chain(columns).chain(self.with_marks.then_some("mark")).map(str::to_owned).collect()
+        std::iter::once("id").chain(columns).chain(self.with_marks.then_some("mark")).map(str::to_owned).collect()
     }
 
     /// The description of the table for other programs, as pairs of text.
@@ -124,15 +124,22 @@ impl ExportSource {
     }
 }
 
-/// The bytes of one part of every slot, row after row, little-endian, without padding.
+/// The bytes of one part of every slot, row after row, little-endian, without scale and padding.
 pub(crate) fn column_bytes(column: &SlotPart, width: usize, slots: &[u32], into: &mut Vec<u8>) {
     into.clear();
     let bytes = column.values * column.element.bytes();
     for slot in slots.chunks_exact(width) {
-        let start = into.len();
-        into.extend(slot[column.words.clone()].iter().flat_map(|word| word.to_le_bytes()));
+        let (start, words) = (into.len(), &slot[column.words.clone()]);
+        into.extend(words[column.element.scale_words()..].iter().flat_map(|word| word.to_le_bytes()));
         into.truncate(start + bytes);
     }
+}
+
+/// The scales of a part whose number format has one per row.
+pub(crate) fn scale_of(column: &SlotPart) -> Option<SlotPart> {
+    let words = column.words.start..column.words.start + column.element.scale_words();
+    let scale = SlotPart { name: "scales", element: WeightType::F32, values: words.len(), words };
+    (scale.values > 0).then_some(scale)
 }
 
 /// Whether each row has one value in this column, not a list.
@@ -146,6 +153,7 @@ pub(crate) fn dtype(element: WeightType) -> &'static str {
         WeightType::F32 => "F32",
         WeightType::F16 => "F16",
         WeightType::Bf16 => "BF16",
+        WeightType::Int8 => "I8",
     }
 }
 

@@ -126,6 +126,32 @@ fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
 }
 
 #[test]
+fn weights_of_a_byte_come_with_their_scales() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = table(USER, 5, "int8", 4, "adagrad-row", false);
+    // Scale 0.5, then the codes −127, −1, 2, 127, 4, then state; and a row of scale 2.
+    let slots = [0.5_f32.to_bits(), 0x7f02_ff81, 0x0000_0004, 9.0_f32.to_bits()];
+    let rows = RowBatch { ids: vec![1, 2], slots: [slots, [2.0_f32.to_bits(), 1, 0, 0]].concat(), access: vec![] };
+    let files = [file(folder.path(), 0, &table, &rows)];
+    let to = folder.path().join("user.safetensors");
+    assert_eq!(exported(&files, &to, true).columns, ["ids", "weights", "scales", "sum_of_squares"]);
+    let bytes = fs::read(&to).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let (weights, scales) = (tensors.tensor("weights").unwrap(), tensors.tensor("scales").unwrap());
+    assert_eq!((weights.dtype(), weights.shape()), (Dtype::I8, &[2, 5][..]));
+    assert_eq!(weights.data(), [-127_i8, -1, 2, 127, 4, 1, 0, 0, 0, 0].map(i8::cast_unsigned));
+    assert_eq!((scales.dtype(), scales.shape()), (Dtype::F32, &[2][..]));
+    assert_eq!(scales.data(), [0.5_f32, 2.0].map(f32::to_le_bytes).concat());
+    assert_eq!(tensors.tensor("sum_of_squares").unwrap().data(), [9.0_f32, 0.0].map(f32::to_le_bytes).concat());
+    let to = folder.path().join("user.parquet");
+    assert_eq!(exported(&files, &to, false).columns, ["id", "weights"]);
+    let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
+    let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
+    let weights: Vec<_> = rows.iter().map(|row| floats(row.get_column_iter().nth(1).unwrap().1)).collect();
+    assert_eq!(weights, [[-63.5, -0.5, 1.0, 63.5, 2.0], [2.0, 0.0, 0.0, 0.0, 0.0]]);
+}
+
+#[test]
 fn a_table_without_rows_is_a_file_without_rows() {
     let folder = tempfile::tempdir().unwrap();
     let files = [file(folder.path(), 0, &table(USER, 2, "f32", 2, "sgd", false), &RowBatch::default())];

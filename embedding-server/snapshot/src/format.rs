@@ -26,8 +26,10 @@
 //! them. A reader of some buckets skips the other blocks, and equal tables make equal files. The writer's memory limits
 //! the length of a run. The bucket of a row is `zagros_protocol::bucket_of` (table `number`, id, `buckets`).
 //!
-//! A slot is `[weights | optimiser state]`. Weights have the number format in the header. Narrow weights are two to a
-//! word, the first one in the low half. The state is f32, in the layout that the header names. Words keep every bit.
+//! A slot is `[weights | optimiser state]`. Weights have the number format in the header. Weights of 16 bits are two to a
+//! word, the first one in the low half. Weights in int8 are a word with their scale, an f32, and then four codes to a word, the
+//! first one in the lowest byte; a weight is its code, −127 to 127, times the scale. The state is f32, in the layout that the
+//! header names. Words keep every bit.
 //!
 //! A delta has the rows that have changed since the file that its header names, whole, and the ids of rows that are gone. Its
 //! counts and sketches are all that there are. [`crate::FileChain`] says how a file and its deltas are read.
@@ -96,7 +98,7 @@ pub struct TableHeader {
     pub number: u32,
     /// Weights per row.
     pub dim: usize,
-    /// Number format of a weight: `f32`, `f16` or `bf16`.
+    /// Number format of a weight: `f32`, `f16`, `bf16` or `int8`.
     pub element: String,
     /// Words of 32 bits per slot.
     pub width: usize,
@@ -204,7 +206,7 @@ impl TableHeader {
 
     /// Number format of a weight. `None` if this release does not know it.
     pub(crate) fn element(&self) -> Option<WeightType> {
-        [WeightType::F32, WeightType::F16, WeightType::Bf16].into_iter().find(|element| element.name() == self.element)
+        WeightType::ALL.into_iter().find(|element| element.name() == self.element)
     }
 
     /// Describes the first contradiction in the header.

@@ -45,6 +45,10 @@ pub fn decode(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
         WeightType::F32 => into.extend(words.iter().map(|word| f32::from_bits(*word))),
         WeightType::F16 => into.extend(halves().map(|bits| f16::from_bits(bits).to_f32())),
         WeightType::Bf16 => into.extend(halves().map(|bits| bf16::from_bits(bits).to_f32())),
+        WeightType::Int8 => {
+            into.resize(part.values, 0.0);
+            part.element.decode(words, into);
+        }
     }
 }
 
@@ -95,6 +99,9 @@ mod tests {
         let brain = |value: f32| value.to_bits() >> 16;
         let slot = [brain(1.5) | brain(-2.0) << 16];
         assert_eq!(numbers(&header("bf16", 2, 1, "sgd"), &slot), [("weights", vec![1.5, -2.0])]);
+        let slot = [0.5_f32.to_bits(), 0x7f02_ff81, 0xffff_ff04, 4.0_f32.to_bits()];
+        let expected = vec![("weights", vec![-63.5, -0.5, 1.0, 63.5, 2.0]), ("sum_of_squares", vec![4.0])];
+        assert_eq!(numbers(&header("int8", 5, 4, "adagrad-row"), &slot), expected);
     }
 
     #[test]

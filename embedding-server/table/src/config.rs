@@ -155,9 +155,7 @@ impl RowLayout {
     #[inline]
     pub(crate) fn fill_weights(&self, id: u64, weights: &mut [f32]) {
         self.init.fill(RowSeed { seed: self.seed, table: self.table, id }, weights);
-        if self.element != WeightType::F32 {
-            weights.iter_mut().for_each(|weight| *weight = self.element.nearest(*weight));
-        }
+        self.element.round_nearest(weights);
     }
 
     /// Writes the first content of a slot.
@@ -242,13 +240,17 @@ mod tests {
     #[test]
     fn a_narrow_row_starts_from_the_nearest_values() {
         let ftrl = Optimizer::Ftrl { lr: 0.1, beta: 1.0, l1: 0.5, l2: 0.0 };
-        for (element, dim, error) in
-            [(WeightType::F16, 5, 2.0_f32.powi(-11)), (WeightType::Bf16, 300, 2.0_f32.powi(-8))]
-        {
+        // Words of the weights, then the rounding error: relative, and of the row. Weights are up to 0.1.
+        for (element, dim, words, error, steps) in [
+            (WeightType::F16, 5, 3, 2.0_f32.powi(-11), 0.0),
+            (WeightType::Bf16, 300, 150, 2.0_f32.powi(-8), 0.0),
+            (WeightType::Int8, 5, 3, 0.0, 0.1 / 253.0),
+            (WeightType::Int8, 300, 76, 0.0, 0.1 / 253.0),
+        ] {
             let config = TableConfig { dim, element, optimizer: ftrl, ..good() };
             let (layout, exact) =
                 (config.layout(1, 2), TableConfig { element: WeightType::F32, ..config }.layout(1, 2));
-            assert_eq!(layout.stride, dim.div_ceil(2) + 2 * dim);
+            assert_eq!(layout.stride, words + 2 * dim);
             let mut slot = vec![u32::MAX; layout.stride];
             layout.fill_slot(9, &mut slot);
             let [mut stored, mut reported, mut unrounded] = [(); 3].map(|()| vec![f32::NAN; dim]);
@@ -258,8 +260,11 @@ mod tests {
             assert_eq!(stored, reported);
             let z: &[f32] = bytemuck::cast_slice(&slot[layout.weights..][..dim]);
             for index in 0..dim {
-                assert!((stored[index] - unrounded[index]).abs() <= error * unrounded[index].abs());
-                assert_eq!(z[index], -(stored[index] * 10.0) - 0.5 * stored[index].signum());
+                assert!((stored[index] - unrounded[index]).abs() <= error * unrounded[index].abs() + steps);
+                assert_eq!(
+                    z[index],
+                    -(stored[index] * 10.0) - 0.5 * stored[index].signum() * f32::from(stored[index] != 0.0)
+                );
             }
         }
     }

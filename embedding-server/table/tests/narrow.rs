@@ -1,4 +1,4 @@
-//! Rows with 16-bit weights, through the calls of a table.
+//! Rows with weights of 16 and of 8 bits, through the calls of a table.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use zagros_table::{
     Initializer, LearningRateSchedule, LookupMode, Optimizer, RequestBuffers, RowBatch, Table, TableConfig, WeightType,
 };
 
+const NARROW: [WeightType; 3] = [WeightType::F16, WeightType::Bf16, WeightType::Int8];
 const ADAM: Optimizer =
     Optimizer::Adam { lr: 0.01, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, l2: 0.0, weight_decay: 0.01 };
 
@@ -50,9 +51,8 @@ proptest! {
         dim in 1_usize..40,
         servers in 1_usize..5,
         bits in 0_u32..5,
-        f16: bool,
+        element in prop::sample::select(&NARROW[..]),
     ) {
-        let element = if f16 { WeightType::F16 } else { WeightType::Bf16 };
         let one = table(element, dim, 8);
         let many: Vec<Table> = (0..servers).map(|_| table(element, dim, 1 << bits)).collect();
         for (step, ids) in pushes.iter().enumerate() {
@@ -68,7 +68,7 @@ proptest! {
     /// A lookup returns the content of the slot. Inserting the slot into another table keeps every bit.
     #[test]
     fn narrow_rows_are_looked_up_and_moved_bit_for_bit(ids in prop::collection::btree_set(any::<u64>(), 1..50), dim in 1_usize..40) {
-        for element in [WeightType::F16, WeightType::Bf16] {
+        for element in NARROW {
             let (from, to) = (table(element, dim, 4), table(element, dim, 2));
             let ids: Vec<u64> = ids.iter().copied().collect();
             let read = |table: &Table, access| {
@@ -80,10 +80,39 @@ proptest! {
             push(&from, &ids, 3);
             let mut rows = RowBatch::default();
             (0..from.stripes()).for_each(|stripe| from.read_stripe(stripe, &mut rows));
-            prop_assert_eq!(rows.slots.len(), ids.len() * (dim.div_ceil(2) + 2 * dim + 2));
+            let weights = if element == WeightType::Int8 { 1 + dim.div_ceil(4) } else { dim.div_ceil(2) };
+            prop_assert_eq!(rows.slots.len(), ids.len() * (weights + 2 * dim + 2));
             to.insert(&rows, &mut RequestBuffers::new()).unwrap();
             prop_assert_eq!(read(&to, LookupMode::Read), read(&from, LookupMode::Read));
             prop_assert_eq!(slots([&to]), slots([&from]));
         }
+    }
+}
+
+/// The format costs a word and a byte a weight. A row of zeros, and one with a weight that is far larger than the others, are rows
+/// like any other.
+#[test]
+fn rows_of_bytes_learn_from_zero_and_beside_a_large_weight() {
+    let sgd = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
+    let config =
+        TableConfig { dim: 6, optimizer: sgd, element: WeightType::Int8, stripes: 1, ..TableConfig::default() };
+    let table = Table::new(1, 0, &config).unwrap();
+    assert_eq!(table.stride(), 3);
+    let read = || {
+        let mut row = [f32::NAN; 6];
+        table.lookup(&[7], LookupMode::Train, &mut row, &mut RequestBuffers::new()).unwrap();
+        row
+    };
+    let push = |gradient: [f32; 6], step: u64| table.push(&[7], &gradient, step, &mut RequestBuffers::new());
+    assert_eq!(read(), [0.0; 6]);
+    push([-127.0, 1.0, -2.0, 0.0, 64.0, 0.0], 0).unwrap();
+    assert_eq!(read(), [127.0, -1.0, 2.0, 0.0, -64.0, 0.0]);
+    push([-1e9, 0.0, 0.0, 0.0, 0.0, 0.0], 1).unwrap();
+    let row = read();
+    assert!((row[0] - 1e9).abs() < 1e5 && row[1..].iter().all(|weight| weight.abs() < 1e7), "{row:?}");
+    for bad in [f32::NAN, f32::INFINITY, 1e30] {
+        let refused = push([0.0, 0.0, bad, 0.0, 0.0, 0.0], 2).expect_err("no gradient").to_string();
+        assert!(refused.contains("id 7"), "{refused}");
+        assert_eq!(read(), row);
     }
 }

@@ -174,7 +174,6 @@ enum Kind {
     Sketch,
 }
 
-const ELEMENTS: [WeightType; 3] = [WeightType::F32, WeightType::F16, WeightType::Bf16];
 const KINDS: [Kind; 6] = [Kind::Plain, Kind::Cold, Kind::Dropping, Kind::Expiring, Kind::Exact, Kind::Sketch];
 
 fn config(kind: Kind, optimizer: Optimizer, element: WeightType) -> TableConfig {
@@ -254,7 +253,7 @@ fn cold_store(config: &TableConfig) -> Arc<MemoryColdStore> {
 #[test]
 fn the_log_makes_the_same_rows_again() {
     for (number, optimizer) in optimizers().into_iter().enumerate() {
-        for (kind, element) in KINDS.into_iter().flat_map(|kind| ELEMENTS.map(|element| (kind, element))) {
+        for (kind, element) in KINDS.into_iter().flat_map(|kind| WeightType::ALL.map(|element| (kind, element))) {
             let config = config(kind, optimizer, element);
             let cold = cold_store(&config);
             let (log, live) = trained(kind, &config, number as u64 + 1, 3, &cold);
@@ -282,7 +281,7 @@ fn the_log_makes_the_same_rows_again() {
 #[test]
 fn a_step_goes_on_in_the_tables_made_again() {
     for (number, optimizer) in optimizers().into_iter().enumerate() {
-        for (kind, element) in KINDS.into_iter().flat_map(|kind| ELEMENTS.map(|element| (kind, element))) {
+        for (kind, element) in KINDS.into_iter().flat_map(|kind| WeightType::ALL.map(|element| (kind, element))) {
             // Rows are dropped at other times in the tables made again.
             if kind == Kind::Dropping {
                 continue;

@@ -89,7 +89,9 @@ mod tests {
     use crate::{Initializer, LearningRateSchedule, TableConfig};
 
     const SEED: u64 = 5;
-    const NARROW: [(WeightType, f64); 2] = [(WeightType::F16, 1.0 / 1024.0), (WeightType::Bf16, 1.0 / 128.0)];
+    /// With the distance between numbers of the size of these tests' weights.
+    const NARROW: [(WeightType, f64); 3] =
+        [(WeightType::F16, 1.0 / 1024.0), (WeightType::Bf16, 1.0 / 128.0), (WeightType::Int8, 1.0 / 64.0)];
 
     fn optimizers() -> [Optimizer; 6] {
         let (lr, l2, epsilon, initial_accumulator) = (0.05, 0.001, 1e-8, 0.1);
@@ -231,30 +233,37 @@ mod tests {
         }
     }
 
-    /// Minimises (w − 1/3)² from w = 1. Each step is smaller than half the distance between bfloat16 numbers, so no
-    /// weight would move if it were rounded to the nearest number.
+    /// Minimises (w − 1/3)² from w = 1. Each step is smaller than half the distance between numbers of the format, so no weight
+    /// would move if it were rounded to the nearest number. An int8 row has that distance at the scale that it starts with.
     #[test]
     fn stochastic_rounding_learns_where_rounding_to_the_nearest_stalls() {
         const TARGET: f32 = 1.0 / 3.0;
         let (dim, lr) = (256, 1e-3);
-        let config = TableConfig {
-            dim,
-            init: Initializer::Constant { value: 1.0 },
-            optimizer: Optimizer::Sgd { lr, l2: 0.0 },
-            element: WeightType::Bf16,
-            ..TableConfig::default()
-        };
-        let layout = config.layout(SEED, 0);
-        let (mut slot, mut buffer, mut weights) = (vec![0; layout.stride], Vec::new(), vec![0.0; dim]);
-        layout.fill_slot(0, &mut slot);
-        for step in 0..5000 {
-            layout.read(&slot, &mut weights);
-            let gradient: Vec<f32> = weights.iter().map(|weight| weight - TARGET).collect();
-            RowUpdate::new(layout, step.into(), &mut buffer).apply(&mut slot, 0, &gradient);
+        for element in [WeightType::Bf16, WeightType::Int8] {
+            let config = TableConfig {
+                dim,
+                init: Initializer::Constant { value: 1.0 },
+                optimizer: Optimizer::Sgd { lr, l2: 0.0 },
+                element,
+                ..TableConfig::default()
+            };
+            let layout = config.layout(SEED, 0);
+            let (mut slot, mut buffer, mut weights) = (vec![0; layout.stride], Vec::new(), vec![0.0; dim]);
+            layout.fill_slot(0, &mut slot);
+            for step in 0..5000 {
+                layout.read(&slot, &mut weights);
+                let gradient: Vec<f32> = weights.iter().map(|weight| weight - TARGET).collect();
+                RowUpdate::new(layout, step.into(), &mut buffer).apply(&mut slot, 0, &gradient);
+            }
+            let mean = weights.iter().sum::<f32>() / dim as f32;
+            assert!((mean - TARGET).abs() < 0.01, "{}: {mean}", element.name());
+            // The first weight stands for the scale.
+            let mut stalled = [1.0; 2];
+            for _ in 0..5000 {
+                stalled[1] -= lr * (stalled[1] - TARGET);
+                element.round_nearest(&mut stalled);
+            }
+            assert!((stalled[1] - 1.0).abs() < 1e-4, "{}: {}", element.name(), stalled[1]);
         }
-        let nearest = |weight: f32, _| WeightType::Bf16.nearest(weight - lr * (weight - TARGET));
-        assert_eq!((0..5000).fold(1.0, nearest), 1.0);
-        let mean = weights.iter().sum::<f32>() / dim as f32;
-        assert!((mean - TARGET).abs() < 0.01, "{mean}");
     }
 }

@@ -1,5 +1,6 @@
 //! How a weight is stored. Computations and optimiser state always use f32.
 
+mod int8;
 mod narrow;
 mod noise;
 
@@ -20,22 +21,38 @@ pub enum WeightType {
     F16,
     /// Half the bytes, rounded stochastically: 8 significant bits, the range of f32 (bfloat16).
     Bf16,
+    /// A byte a weight, and 4 bytes a row for its scale, rounded stochastically: whole numbers from −127 to 127 times the scale, which
+    /// follows the largest weight of the row.
+    Int8,
 }
 
 impl WeightType {
-    /// Bytes of a weight.
+    /// Every format.
+    pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Int8];
+
+    /// Bytes of a weight, without the scale of its row.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
+            Self::Int8 => 1,
         }
     }
 
-    /// Words of 32 bits that hold `dim` weights. An odd number of narrow weights leaves half a word unused.
+    /// Words before the weights of a row: the scale, an f32, if the format has one.
+    #[must_use]
+    pub fn scale_words(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => 0,
+            Self::Int8 => 1,
+        }
+    }
+
+    /// Words of 32 bits that hold `dim` weights and their scale. The last word of narrow weights may be used in part.
     #[must_use]
     pub fn words(self, dim: usize) -> usize {
-        (dim * self.bytes()).div_ceil(size_of::<u32>())
+        self.scale_words() + (dim * self.bytes()).div_ceil(size_of::<u32>())
     }
 
     /// Name of the format in files and settings.
@@ -45,16 +62,20 @@ impl WeightType {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
         }
     }
 
-    /// The nearest number of this format, as [`Self::encode`] stores it.
-    #[must_use]
-    pub fn nearest(self, weight: f32) -> f32 {
+    /// Rounds the weights of a row to the numbers that [`Self::encode`] stores.
+    pub fn round_nearest(self, weights: &mut [f32]) {
+        let each = |weights: &mut [f32], nearest: fn(f32) -> f32| {
+            weights.iter_mut().for_each(|weight| *weight = nearest(*weight));
+        };
         match self {
-            Self::F32 => weight,
-            Self::F16 => narrow::f16_to_f32(narrow::nearest_f16(weight)),
-            Self::Bf16 => narrow::bf16_to_f32(narrow::nearest_bf16(weight)),
+            Self::F32 => {}
+            Self::F16 => each(weights, |weight| narrow::f16_to_f32(narrow::nearest_f16(weight))),
+            Self::Bf16 => each(weights, |weight| narrow::bf16_to_f32(narrow::nearest_bf16(weight))),
+            Self::Int8 => int8::round_nearest(weights),
         }
     }
 
@@ -68,11 +89,12 @@ impl WeightType {
             Self::F32 => copy(&bytemuck::cast_slice(words)[..weights.len()], weights),
             Self::F16 => narrow::decode(halves(words, weights.len()), weights, narrow::f16_to_f32),
             Self::Bf16 => narrow::decode(halves(words, weights.len()), weights, narrow::bf16_to_f32),
+            Self::Int8 => int8::decode(words, weights),
         }
     }
 
     /// Stores weights. Each is rounded to the nearest number of the format, ties to even. A weight beyond the largest
-    /// number becomes the largest number.
+    /// number becomes the largest number. In `int8` a weight that is no finite number makes its row NaN.
     ///
     /// # Panics
     /// As [`Self::decode`].
@@ -85,12 +107,13 @@ impl WeightType {
             Self::Bf16 => {
                 narrow::encode(weights, halves_mut(words, weights.len()), |_, value| narrow::nearest_bf16(value))
             }
+            Self::Int8 => int8::encode_nearest(weights, words),
         }
     }
 
-    /// Stores weights with stochastic rounding. Each becomes one of its two neighbours, and the nearer one is more
-    /// likely, so that the mean is right even when a weight moves in tiny steps. A weight beyond the largest number
-    /// becomes the largest number.
+    /// Stores weights with stochastic rounding in place of the row in `words`. Each becomes one of its two neighbours, and
+    /// the nearer one is more likely, so that the mean is right even when a weight moves in tiny steps. A weight beyond the
+    /// largest number becomes the largest number. `int8` keeps the scale of `words` where it fits.
     #[inline(always)]
     pub(crate) fn encode_stochastic(self, weights: &[f32], words: &mut [u32], noise: RowNoise) {
         match self {
@@ -107,6 +130,7 @@ impl WeightType {
                 #[inline(always)]
                 |lane, value| narrow::stochastic_bf16(value, noise.lane(lane)),
             ),
+            Self::Int8 => int8::encode_stochastic(weights, words, noise),
         }
     }
 }
@@ -142,12 +166,12 @@ mod tests {
 
     use super::*;
 
-    const ALL: [WeightType; 3] = [WeightType::F32, WeightType::F16, WeightType::Bf16];
+    const FLOATS: [WeightType; 3] = [WeightType::F32, WeightType::F16, WeightType::Bf16];
 
     #[test]
     fn narrow_weights_share_words() {
-        assert_eq!(ALL.map(|element| element.words(5)), [5, 3, 3]);
-        assert_eq!(WeightType::Bf16.words(16), 8);
+        assert_eq!(WeightType::ALL.map(|element| element.words(5)), [5, 3, 3, 3]);
+        assert_eq!(WeightType::ALL.map(|element| element.words(16)), [16, 8, 8, 5]);
     }
 
     proptest! {
@@ -159,7 +183,7 @@ mod tests {
         ) {
             // Eighths up to 16 are exact in eight significant bits.
             let weights: Vec<f32> = small.into_iter().map(|value| f32::from(value) / 8.0).collect();
-            for element in ALL {
+            for element in FLOATS {
                 let mut words = vec![u32::MAX; element.words(weights.len())];
                 let mut back = vec![f32::NAN; weights.len()];
                 element.encode(&weights, &mut words);
@@ -174,12 +198,26 @@ mod tests {
         /// The words after the weights belong to the optimiser.
         #[test]
         fn no_other_word_is_touched(dim in 0_usize..20) {
-            for element in ALL {
+            for element in WeightType::ALL {
                 let mut words = vec![7; element.words(dim) + 3];
                 element.encode(&vec![1.0; dim], &mut words);
                 prop_assert_eq!(&words[element.words(dim)..], &[7; 3]);
                 element.encode_stochastic(&vec![0.3; dim], &mut words, StepNoise::new(1, 2, 3).row(4));
                 prop_assert_eq!(&words[element.words(dim)..], &[7; 3]);
+            }
+        }
+
+        /// A row that is read before it is made has the weights of the row that is made.
+        #[test]
+        fn rounded_weights_are_those_that_are_stored(weights in prop::collection::vec(any::<f32>(), 0..40)) {
+            for element in WeightType::ALL {
+                let (mut words, mut stored) = (vec![0; element.words(weights.len())], vec![f32::NAN; weights.len()]);
+                element.encode(&weights, &mut words);
+                element.decode(&words, &mut stored);
+                let mut rounded = weights.clone();
+                element.round_nearest(&mut rounded);
+                let bits = |weights: &[f32]| weights.iter().map(|weight| weight.to_bits()).collect::<Vec<_>>();
+                prop_assert_eq!(bits(&rounded), bits(&stored), "{}", element.name());
             }
         }
     }

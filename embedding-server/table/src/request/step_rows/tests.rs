@@ -57,7 +57,7 @@ proptest! {
     /// Each sample of a step is with one of three workers, or all are with one: rows and states have the same bits.
     #[test]
     fn three_workers_leave_the_rows_that_one_leaves(steps in prop::collection::vec([values(), values(), values()], 1..6)) {
-        for element in [WeightType::F32, WeightType::Bf16] {
+        for element in [WeightType::F32, WeightType::Bf16, WeightType::Int8] {
             for optimizer in optimizers() {
                 let (alone, together) = (table(optimizer, element), table(optimizer, element));
                 for (number, parts) in steps.iter().enumerate() {
