@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use zagros_table::memory::PageSize;
-use zagros_table::{LookupMode, RequestBuffers, Table};
+use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
 use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
@@ -53,7 +53,14 @@ impl<'a> Bench<'a> {
         let requests = Requests::new(ids, plan.rows, plan.requests);
         let ids = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
         let gradients = gradients(requests.rows[0].len() * dim);
-        Self { plan, dim, requests, ids, gradients, table: filled(plan.rows, dim, &mut RequestBuffers::new()) }
+        Self {
+            plan,
+            dim,
+            requests,
+            ids,
+            gradients,
+            table: filled(plan.rows, dim, WeightType::F32, &mut RequestBuffers::new()),
+        }
     }
 
     fn print(&self, ids: Ids) {

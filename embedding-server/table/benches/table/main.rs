@@ -2,11 +2,12 @@
 //!
 //! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--quick] [--only PART]`
 //!
-//! Parts: `limits`, `rivals` (other data structures), `kernels` (arithmetic alone), `threads` (one table, several
-//! threads). The default is all parts. All parts but `threads` use one thread. `--quick` uses few rows, for tests that
-//! judge no time. In every mode the table's rows must equal the plain array's at the end, bit for bit.
+//! Parts: `limits`, `rivals` (other data structures), `kernels` (arithmetic alone), `formats` (of weights), `threads` (one
+//! table, several threads). The default is all parts. All parts but `threads` use one thread. `--quick` uses few rows, for
+//! tests that judge no time. In every mode the table's rows must equal the plain array's at the end, bit for bit.
 
 mod beside;
+mod formats;
 mod kernels;
 mod limits;
 mod rivals;
@@ -17,13 +18,13 @@ use std::time::Instant;
 
 use limits::{EPSILON, LR};
 use workload::id_of;
-use zagros_table::{LookupMode, Optimizer, RequestBuffers, Table, TableConfig};
+use zagros_table::{LookupMode, Optimizer, RequestBuffers, Table, TableConfig, WeightType};
 use zagros_zip::ZipEq;
 
 /// Requests in one pass over the workload. The memory of their rows is many times larger than the caches.
 const REQUESTS: usize = 64;
 
-const PARTS: [&str; 4] = ["limits", "rivals", "kernels", "threads"];
+const PARTS: [&str; 5] = ["limits", "rivals", "kernels", "formats", "threads"];
 
 /// The arguments of the command line.
 struct Plan {
@@ -46,15 +47,18 @@ fn main() {
     if wanted("kernels") {
         kernels::run(&plan);
     }
+    if wanted("formats") {
+        formats::run(&plan);
+    }
     if wanted("threads") {
         threads::run(&plan);
     }
 }
 
 /// A table with a row for each of the first `rows` ids.
-fn filled(rows: usize, dim: usize, scratch: &mut RequestBuffers) -> Table {
+fn filled(rows: usize, dim: usize, element: WeightType, scratch: &mut RequestBuffers) -> Table {
     let optimizer = Optimizer::Adagrad { lr: LR, epsilon: EPSILON, initial_accumulator: 0.0, l2: 0.0 };
-    let config = TableConfig { dim, optimizer, ..TableConfig::default() };
+    let config = TableConfig { dim, optimizer, element, ..TableConfig::default() };
     let table = Table::new(1, 0, &config).expect("settings are in range");
     let mut out = vec![0.0; workload::BATCH * dim];
     for start in (0..rows).step_by(workload::BATCH) {
@@ -103,5 +107,7 @@ fn plan(args: impl Iterator<Item = String>) -> Plan {
 }
 
 fn usage(arg: &str) -> ! {
-    panic!("{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--quick] [--only limits|rivals|kernels|threads]")
+    panic!(
+        "{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--quick] [--only limits|rivals|kernels|formats|threads]"
+    )
 }

@@ -5,8 +5,8 @@ use std::hash::BuildHasherDefault;
 use dashmap::DashMap;
 use hashbrown::{HashMap, HashTable};
 use parking_lot::Mutex;
-use zagros_table::RequestBuffers;
 use zagros_table::wide::wide;
+use zagros_table::{RequestBuffers, WeightType};
 use zagros_zip::ZipEq;
 
 use crate::limits::{EPSILON, LR};
@@ -72,7 +72,7 @@ pub(crate) fn run(plan: &Plan) {
 
 fn measure_table(plan: &Plan, rows: usize, dim: usize, ids: &[Vec<u64>], gradients: &[f32]) -> Vec<f32> {
     let mut scratch = RequestBuffers::new();
-    let table = filled(rows, dim, &mut scratch);
+    let table = filled(rows, dim, WeightType::F32, &mut scratch);
     let mut out = vec![0.0; gradients.len()];
     let lookup = best(plan.passes, ids, |ids| {
         table.lookup(ids, zagros_table::LookupMode::Train, &mut out, &mut scratch).expect("lengths agree");

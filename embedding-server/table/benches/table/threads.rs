@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use zagros_table::memory::PageSize;
-use zagros_table::{LookupMode, RequestBuffers, Table};
+use zagros_table::{LookupMode, RequestBuffers, Table, WeightType};
 use zagros_zip::ZipEq;
 
 use crate::limits::{Places, Plain};
@@ -20,7 +20,7 @@ pub(crate) fn run(plan: &Plan) {
     for dim in &plan.dims {
         let requests = Requests::new(Ids::Zipf, plan.rows, plan.requests);
         let gathers = gather_limit(plan, *dim, &requests);
-        let table = filled(plan.rows, *dim, &mut RequestBuffers::new());
+        let table = filled(plan.rows, *dim, WeightType::F32, &mut RequestBuffers::new());
         let ids: Vec<Vec<u64>> =
             requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
         let lookups = THREADS.map(|threads| together(plan.passes, threads, &ids, || lookup(&table)));

@@ -12,6 +12,12 @@ pub fn prefetch<T: Copy>(values: &[T]) {
         line(&values[start]);
         start += step;
     }
+    // Values that start within a line may end in one more.
+    if !values.len().is_multiple_of(step)
+        && let Some(last) = values.last()
+    {
+        line(last);
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
