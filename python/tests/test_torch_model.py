@@ -162,6 +162,7 @@ INITS = [
     {"init": {"kind": "constant", "value": 0.3}},
     {"init": {"kind": "normal", "deviation": 0.4}, "element": "bf16"},
     {"init": {"kind": "uniform", "bound": 0.4}, "element": "f16"},
+    {"init": {"kind": "normal", "deviation": 0.4}, "element": "int8"},
     {"init": {"kind": "uniform", "bound": 0.4}, "admission": {"kind": "count", "min_count": 300}},
 ]
 

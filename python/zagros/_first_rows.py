@@ -18,6 +18,8 @@ _ROUNDS = 10
 #: A truncated normal draws again beyond this many deviations, at most so often.
 _BOUND, _DRAWS = 2.0, 32
 _STORED = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+#: The largest code of int8 weights, and the bits that a scale does not use (embedding-server/table/src/row/weight_type/int8.rs).
+_LARGEST, _UNUSED = 127.0, (1 << 7) - 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class FirstRows:
     def of(self, ids: Tensor) -> Tensor:
         """The first weights of rows: int64 ``[ids]`` to float32 ``[ids, dim]``."""
         values = self._drawn(ids)[:, : self.dim].to(torch.float32)
-        return values.to(_STORED[self.element]).to(torch.float32)
+        return _as_codes(values) if self.element == "int8" else values.to(_STORED[self.element]).to(torch.float32)
 
     def _drawn(self, ids: Tensor) -> Tensor:
         kind = "zero" if self.init is None else self.init["kind"]
@@ -94,3 +96,10 @@ class FirstRows:
                 break
             values = torch.where(beyond, self._normals(ids, draw), values)
         return values.clamp(-_BOUND, _BOUND)
+
+
+def _as_codes(values: Tensor) -> Tensor:
+    """Each row as whole numbers times its scale, ``[rows, dim]``."""
+    exact = values.abs().amax(1, keepdim=True) / _LARGEST
+    scales = (exact.view(torch.int32) + _UNUSED & ~_UNUSED).view(torch.float32)
+    return torch.where(scales > 0, (values / scales).round() * scales, torch.zeros_like(values))

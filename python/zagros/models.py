@@ -56,7 +56,7 @@ class SavedTable:
     Attributes:
         name: Its name.
         dim: Values of a row.
-        element: How weights are stored: ``f32``, ``f16`` or ``bf16``. They are read as float32, which is exact.
+        element: How weights are stored: ``f32``, ``f16``, ``bf16`` or ``int8``. They are read as float32, which is exact.
         parts: What a row has: ``weights``, then what the optimiser keeps.
     """
 
