@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use zagros_embedding_client::BatchRows;
-use zagros_session::{BatchAccess, LookupBatch, Reach, SavedRowsFile, Session, SessionError, parse};
+use zagros_session::{BatchAccess, Ending, LookupBatch, Reach, SavedRowsFile, Session, SessionError, parse};
 
 use zagros_zip::ZipEq;
 
@@ -54,19 +54,20 @@ fn waiting<T: Send>(
 
 #[pymethods]
 impl NativeSession {
-    /// Joins the run of the coordinator at `coordinator`.
+    /// Joins the run of the coordinator at `coordinator`, as the dense worker at position `rank`.
     #[new]
-    #[pyo3(signature = (job, coordinator, secret=None, watch=None))]
+    #[pyo3(signature = (job, rank, coordinator, secret=None, watch=None))]
     fn new(
         py: Python<'_>,
         job: &str,
+        rank: u32,
         coordinator: &str,
         secret: Option<&str>,
         watch: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let job = parse(job, "job.toml").map_err(raised)?;
         let session = waiting(py, watch.as_ref(), |look| {
-            Session::start(&job, || Reach::grpc(coordinator, secret, job.cluster.timeout), look)
+            Session::start(&job, rank, || Reach::grpc(coordinator, secret, job.cluster.timeout), look)
         })?;
         Ok(Self { session, watch })
     }
@@ -99,15 +100,20 @@ impl NativeSession {
         Ok(tables)
     }
 
-    /// Pushes in the background, as one push: batches, each with the gradients of its tables in the order of its rows.
-    fn push(&self, py: Python<'_>, batches: Vec<(Bound<'_, Batch>, Vec<Bound<'_, PyCapsule>>)>) -> PyResult<()> {
+    /// Pushes in the background, as one push of a step: batches, each with the gradients of its tables in the order of its rows.
+    fn push(
+        &self,
+        py: Python<'_>,
+        batches: Vec<(Bound<'_, Batch>, Vec<Bound<'_, PyCapsule>>)>,
+        step: u64,
+    ) -> PyResult<()> {
         let mut parts = Vec::new();
         for (batch, tables) in &batches {
             let tables: PyResult<Vec<Vec<f32>>> =
                 tables.iter().map(|table| Ok(values::<f32>(table)?.to_vec())).collect();
             parts.push((&*batch.get().0, BatchRows { tables: tables? }));
         }
-        py.detach(|| self.session.push(parts)).map_err(raised)
+        py.detach(|| self.session.push(parts, step)).map_err(raised)
     }
 
     /// The step that is being accumulated is over.
@@ -125,9 +131,21 @@ impl NativeSession {
         waiting(py, self.watch.as_ref(), |look| self.session.flush(look))
     }
 
-    /// Flushes and leaves the run.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        waiting(py, self.watch.as_ref(), |look| self.session.close(look))
+    /// Raises when the session cannot be used any more.
+    fn check(&self) -> PyResult<()> {
+        self.session.check().map_err(raised)
+    }
+
+    /// Flushes and leaves the run; with a failure, leaves at once and says why.
+    #[pyo3(signature = (failure=None))]
+    fn close(&self, py: Python<'_>, failure: Option<&str>) -> PyResult<()> {
+        let ending = failure.map_or(Ending::Done, Ending::Failed);
+        waiting(py, self.watch.as_ref(), |look| self.session.close(ending, look))
+    }
+
+    /// Waits until no other worker of the run is there.
+    fn wait_for_other_workers(&self, py: Python<'_>) -> PyResult<()> {
+        waiting(py, self.watch.as_ref(), |look| self.session.wait_for_other_workers(look))
     }
 
     /// Has all servers save their rows; the files, and how many rows.

@@ -17,6 +17,7 @@ def job_of(
     optimizer: Optimizer,
     init: Init,
     servers: int,
+    workers: int,
     staleness: int,
     seed: int,
     timeout: float,
@@ -38,8 +39,10 @@ def job_of(
         # So is the network theirs.
         "model": {"kind": "ffnn", "hidden": [1]},
         "train": {"staleness": staleness, "seed": seed},
-        "cluster": {"servers": servers, "timeout_seconds": float(timeout), "durability": "checkpoint"},
+        "cluster": {"servers": servers, "workers": workers, "timeout_seconds": float(timeout), "durability": "checkpoint"},
     }
+    if int(settings.get("cluster.workers", workers)) != workers:  # type: ignore[call-overload]
+        raise ValueError(f"cluster.workers is {settings['cluster.workers']!r}; it is the number of ranks of torch.distributed, {workers}")
     for key, value in settings.items():
         _set(job, key, value)
     return job_toml(json.dumps(job), "settings of EmbeddingBags")

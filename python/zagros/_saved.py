@@ -144,16 +144,44 @@ def conclude(
     write_file(folder / MANIFEST, text.replace(_NO_SEAL.encode(), _seal(text, _NO_SEAL).encode(), 1))
 
 
-def read(session: NativeSession, folder: pathlib.Path) -> tuple[dict[str, Tensor], Manifest]:
-    """Has the servers load the rows; the dense weights."""
-    import safetensors.torch
+@dataclass(frozen=True)
+class Loaded:
+    """What a load gives to each rank."""
 
+    steps: int
+    samples: int
+    #: The dense weights, as safetensors.
+    dense: bytes
+
+    def state(self) -> dict[str, Tensor]:
+        """The dense weights by name."""
+        import safetensors.torch
+
+        return dict(safetensors.torch.load(self.dense))
+
+    def pack(self) -> bytes:
+        """As bytes, for the other ranks."""
+        return self.steps.to_bytes(8, "little") + self.samples.to_bytes(8, "little") + self.dense
+
+    @staticmethod
+    def unpack(packed: bytes) -> Loaded:
+        """From what :meth:`pack` has made."""
+        return Loaded(int.from_bytes(packed[:8], "little"), int.from_bytes(packed[8:16], "little"), packed[16:])
+
+
+def place(folder: str | os.PathLike[str]) -> pathlib.Path:
+    """The folder under a name that servers know, too."""
+    return pathlib.Path(folder).absolute()
+
+
+def read(session: NativeSession, folder: pathlib.Path) -> Loaded:
+    """Has the servers load the rows; the dense weights."""
     manifest = open_manifest(folder)
-    state = safetensors.torch.load(manifest.file(manifest.keys["dense"]))
+    dense = manifest.file(manifest.keys["dense"])
     loaded = session.load(str(manifest.folder), manifest.row_files())
     if loaded != manifest.keys["rows"]:
         raise ZagrosError(f"{manifest.keys['rows']} rows were saved, but the embedding servers took {loaded}; is a file missing?")
-    return state, manifest
+    return Loaded(manifest.steps, manifest.samples, dense)
 
 
 def _seal(text: bytes, now: str) -> str:

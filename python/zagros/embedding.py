@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
-import sys
 import warnings
 import weakref
 from collections import deque
@@ -15,13 +13,14 @@ from typing import Any, NoReturn, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.parallel import DistributedDataParallel
 
-from . import _saved
+from . import _connect, _saved
 from ._ids import FlatIds, Ids, flatten, key_of
 from ._job import job_of
 from ._lookup import Lookup, PulledRows
-from ._native import NativeSession, ZagrosError
-from ._servers import LocalServers
+from ._native import ZagrosError
+from ._ranks import Ranks
 from .settings import Adagrad, Bag, Init, Optimizer, Uniform, bags_of
 
 Item = TypeVar("Item")
@@ -33,13 +32,18 @@ class EmbeddingBags(nn.Module):
     The rows are on embedding servers, which also update them: the optimiser of these rows is not PyTorch's. ``forward``
     looks up the distinct ids of a batch, ``backward`` sends their gradients.
 
+    In a process group of ``torch.distributed`` every rank makes the layer, and each trains on its own batches. Rows learn from
+    the mean of the ranks' losses, as the dense network does under ``DistributedDataParallel``. All ranks :meth:`save`,
+    :meth:`load` and :meth:`step` together.
+
     Args:
         features: The dim of each feature by its name, or a :class:`zagros.Bag`.
         optimizer: How rows learn, such as ``zagros.Adagrad(lr=0.02)``.
         init: First value of a row. It is a function of seed, table and id alone.
-        servers: ``"local:N"`` starts a coordinator and N embedding servers, which end with this process. ``"host:port"`` is
-            the coordinator of a run that was started with the job file :attr:`job`.
-        staleness: Batches whose gradients the rows of a lookup may miss, at most: the window. 0 is exact.
+        servers: ``"local:N"`` starts a coordinator and N embedding servers, which end with this process (with that of rank 0).
+            ``"host:port"`` is the coordinator of a run that was started with the job file :attr:`job`.
+        staleness: Batches whose gradients the rows of a lookup may miss, at most: the window, of each rank. 0 is exact, over
+            all ranks.
         push_at: ``"backward"`` pushes the gradients of each backward pass at once. ``"step"`` holds them until
             :meth:`step`, which pushes their sum: for gradient accumulation.
         scaler: The ``torch.amp.GradScaler`` of the loss. Implies ``push_at="step"``: :meth:`step` divides gradients by the
@@ -72,33 +76,25 @@ class EmbeddingBags(nn.Module):
         super().__init__()
         if push_at not in ("backward", "step"):
             raise ValueError(f"push_at is {push_at!r}; it is \"backward\" or \"step\"")
-        _check_alone()
         self._bags = bags_of(features)
         self._scaler = scaler
         self._at_step = push_at == "step" or scaler is not None
-        local = _local(servers)
+        local = _connect.local_servers(servers)
         self.staleness = staleness
+        self._ranks = Ranks()
         #: The job file of the tables, as TOML: what coordinator and servers are started with.
         self.job, self._fingerprint = job_of(
             self._bags,
             optimizer=optimizer,
             init=init,
             servers=local or int(dict(settings or {}).get("cluster.servers", 1)),  # type: ignore[call-overload]
+            workers=self._ranks.size,
             staleness=staleness,
             seed=seed,
             timeout=timeout,
             settings=settings or {},
         )
-        self._servers = LocalServers(self.job, local, timeout) if local else None
-        coordinator = self._servers.coordinator if self._servers else servers
-        secret = self._servers.secret if self._servers else secret or _secret()
-        try:
-            watch = self._servers.check if self._servers else None
-            self._session = NativeSession(self.job, coordinator, secret, watch)
-        except BaseException:
-            if self._servers:
-                self._servers.stop()
-            raise
+        self._session, self._servers = _connect.connect(self._ranks, self.job, servers, secret, timeout)
         tables = [name for name, _ in self._session.tables()]
         self._tables = {name: tables.index(bag.table or name) for name, bag in self._bags.items()}
         # Rows need no gradient themselves: this makes torch call `PulledRows.backward`.
@@ -110,9 +106,11 @@ class EmbeddingBags(nn.Module):
         self._alive: weakref.WeakSet[Lookup] = weakref.WeakSet()
         #: Steps whose gradients were pushed, and steps that were dropped because they overflowed.
         self.steps, self.dropped = 0, 0
-        #: Samples that were looked up for training.
+        #: Samples that were looked up for training, by this rank.
         self.samples = 0
-        self._end = weakref.finalize(self, _end, self._session, self._servers)
+        # The number of the next step, and whether other ranks may have pushed in the step before.
+        self._step, self._has_news = 0, False
+        self._end = weakref.finalize(self, _connect.leave_at_exit, self._session, self._servers, self._ranks.size)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
     def forward(self, ids: Mapping[str, Ids]) -> dict[str, Tensor]:
@@ -212,10 +210,12 @@ class EmbeddingBags(nn.Module):
         parts = [(lookup, [table / lookup.scale for table in tables]) for lookup, tables in held]
         finite = all(bool(torch.isfinite(table).all()) for _, tables in parts for table in tables)
         # A scale that shrinks says that the scaler has skipped the step of the dense network.
-        if self._scaler is not None and (not finite or any(scale < lookup.scale for lookup, _ in held)):
+        overflowed = self._scaler is not None and (not finite or any(scale < lookup.scale for lookup, _ in held))
+        if self._agrees_to_drop(overflowed):
             for lookup, _ in held:
                 lookup.batch.release()
             self.dropped += 1
+            self._end_step()
             return False
         self._push(parts)
         return bool(parts)
@@ -229,57 +229,76 @@ class EmbeddingBags(nn.Module):
         self._session.end_step()
 
     def flush(self) -> None:
-        """Waits until every push is acknowledged."""
+        """Waits until every push of this rank is acknowledged."""
         self._session.flush()
 
     def close(self) -> None:
         """Flushes, leaves the run and ends local servers. It is called at the end of the process by itself."""
+        self._close(None)
+
+    def _close(self, failure: str | None) -> None:
         if self._end.detach() is not None:
-            try:
-                self._session.close()
-            finally:
-                if self._servers is not None:
-                    self._servers.stop()
+            _connect.leave(self._session, self._servers, self._ranks.size, failure)
 
     def rows(self) -> dict[str, int]:
-        """The number of rows of each table, after all pushes."""
+        """The number of rows of each table, after all pushes of this rank."""
         return {table: rows for table, rows, _ in self._session.describe()}
 
     def save(self, folder: str | os.PathLike[str], dense: nn.Module | None = None) -> None:
         """Saves all rows with their optimiser's state, and the dense part's ``state_dict`` beside them.
 
         ``zagros inspect`` and :func:`zagros.open` read the folder. It holds a save once its manifest is there, which is
-        written last.
+        written last. Of several ranks the first one writes, with the pushes of all, and all wait.
 
         Args:
-            folder: A folder on a disk that all servers reach under this name; made if it is not there.
-            dense: The network on top.
+            folder: A folder on a disk that all servers reach under this name, made if it is not there; or ``s3://bucket/prefix``.
+            dense: The network on top. Of a ``DistributedDataParallel`` the network inside is saved.
         """
-        state = {} if dense is None else dense.state_dict()
-        _saved.write(
-            self._session, pathlib.Path(folder).absolute(), state, self.job, self._fingerprint, self.steps, self.samples
-        )
+        place = _saved.place(folder)
+        self._session.flush()
+        samples = sum(part for [part] in self._ranks.agree("a save", [self.samples]))
+
+        def write() -> bytes:
+            state = {} if dense is None else _plain(dense).state_dict()
+            _saved.write(self._session, place, state, self.job, self._fingerprint, self.steps, samples)
+            return b""
+
+        self._ranks.of_first("a save", write)
 
     def load(self, folder: str | os.PathLike[str], dense: nn.Module | None = None) -> None:
-        """Loads a save of any number of servers, in the place of all rows that the servers hold.
+        """Loads a save of any number of servers and ranks, in the place of all rows that the servers hold.
 
         Args:
-            folder: What :meth:`save` or a run of the trainer has written. Tables are matched by name.
+            folder: What :meth:`save` or a run of the trainer has written. Tables are matched by name. Of several ranks only
+                the first one reads it, and the servers.
             dense: The network on top; takes its ``state_dict``.
         """
+        place = _saved.place(folder)
         self.release()
-        state, manifest = _saved.read(self._session, pathlib.Path(folder).absolute())
+        self._session.flush()
+        self._ranks.agree("a load", [])
+        loaded = _saved.Loaded.unpack(self._ranks.of_first("a load", lambda: _saved.read(self._session, place).pack()))
         if dense is not None:
-            dense.load_state_dict(state)
-        self.steps, self.samples = manifest.steps, manifest.samples
+            _plain(dense).load_state_dict(loaded.state())
+        self.steps = loaded.steps
+        self.samples = loaded.samples if self._ranks.rank == 0 else 0
 
     def __enter__(self) -> EmbeddingBags:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self.release()
-        self.close()
+        if kind is None:
+            return self.close()
+        self.release()
+        if self._ranks.size == 1:
+            return self.close()
+        # A collective of the dense network says less of a rank that has ended.
+        is_torchs = isinstance(error, RuntimeError) and not isinstance(error, ZagrosError)
+        explained = self._ranks.explained("training", error) if error is not None and is_torchs else None
+        # The other ranks wait for this one, and hear of its end.
+        self._close(str(explained or f"{kind.__name__}: {error}"))
+        if explained is not None:
+            raise explained from error
 
     def __getstate__(self) -> NoReturn:
         raise TypeError("an embedding layer cannot be copied or sent to another process: its rows are on servers; use save()")
@@ -297,10 +316,19 @@ class EmbeddingBags(nn.Module):
     def _look_up(self, flat: Mapping[str, FlatIds]) -> Lookup:
         features = [(self._tables[name], found.flat.__dlpack__()) for name, found in flat.items()]
         reads = not self._trains()
+        if not reads:
+            self._see_all_pushes()
         access = "read" if reads else "accumulate" if self._at_step else "train"
         lookup = Lookup(self, self._session.look_up(features, access), reads)
         self._alive.add(lookup)
         return lookup
+
+    def _see_all_pushes(self) -> None:
+        """With staleness 0 a lookup sees what all ranks have pushed in the step before. All begin this step then."""
+        if self.staleness == 0 and self._has_news:
+            self._session.flush()
+            self._step = max(step for [step] in self._ranks.agree("the wait for the pushes of a step", [self._step]))
+            self._has_news = False
 
     def _rows(self, lookup: Lookup, device: torch.device) -> dict[int, Tensor]:
         """The rows of each table, by its position."""
@@ -316,6 +344,7 @@ class EmbeddingBags(nn.Module):
         """The gradients of a batch, from backward."""
         tables = [table.detach().to("cpu", torch.float32).contiguous() for table in gradients]
         if not self._at_step:
+            self._agrees_to_drop(False)
             self._push([(lookup, tables)])
             return
         if any(held is lookup for held, _ in self._held):
@@ -326,44 +355,22 @@ class EmbeddingBags(nn.Module):
     def _push(self, parts: list[tuple[Lookup, list[Tensor]]]) -> None:
         if self._servers is not None:
             self._servers.check()
-        self._session.push([(lookup.batch, [table.__dlpack__() for table in tables]) for lookup, tables in parts])
+        self._session.push([(lookup.batch, [table.__dlpack__() for table in tables]) for lookup, tables in parts], self._step)
         self.steps += bool(parts)
+        self._end_step()
+
+    def _agrees_to_drop(self, overflowed: bool) -> bool:
+        """Whether a step is dropped on all ranks: it has overflowed on one. With staleness 0 it is pushed once all ranks have the
+        rows that they look up for it."""
+        if self.staleness > 0 and self._scaler is None:
+            return overflowed
+        return any(any(theirs) for theirs in self._ranks.agree("the agreement on a step", [overflowed]))
+
+    def _end_step(self) -> None:
+        self._step += 1
+        self._has_news = self._ranks.size > 1
 
 
-def _local(servers: str) -> int:
-    """How many servers are to be started; 0 for a coordinator elsewhere."""
-    kind, _, count = servers.rpartition(":")
-    if kind == "local":
-        if not count.isdigit() or not 1 <= int(count) <= 1024:
-            raise ValueError(f"servers is {servers!r}; local servers are \"local:1\" to \"local:1024\"")
-        return int(count)
-    if "," in servers:
-        raise ValueError(f"servers is {servers!r}; give the coordinator's host:port alone, which knows the servers")
-    if not kind or not count.isdigit():
-        raise ValueError(f"servers is {servers!r}; it is \"local:N\", or \"host:port\" of a coordinator")
-    return 0
-
-
-def _secret() -> str | None:
-    text = os.environ.get("ZAGROS_RUN_SECRET")
-    file = os.environ.get("ZAGROS_RUN_SECRET_FILE")
-    return text or (pathlib.Path(file).read_text() if file else None)
-
-
-def _check_alone() -> None:
-    """Several processes would each train rows of their own, with nobody told."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        size = torch.distributed.get_world_size()
-        if size > 1:
-            raise ZagrosError(f"an embedding layer is for one process, and this group has {size}; train with `zagros up` on several workers")
-
-
-def _end(session: NativeSession, servers: LocalServers | None) -> None:
-    """At the end of the process, or when nobody has the layer any more: says what was lost."""
-    try:
-        session.close()
-    except Exception as error:
-        print(f"zagros: gradients that were on their way may be lost: {error}", file=sys.stderr)
-    finally:
-        if servers is not None:
-            servers.stop()
+def _plain(dense: nn.Module) -> nn.Module:
+    """The network itself: names of its weights do not depend on the number of ranks."""
+    return dense.module if isinstance(dense, DistributedDataParallel) else dense

@@ -35,6 +35,11 @@ pub enum SessionError {
     /// The coordinator has ended the run, or another process is in the place of this one.
     #[error("this process is no longer a worker of the run: {0}; start the embedding layer again")]
     Left(String),
+    /// The run is drained: nothing more is trained.
+    #[error(
+        "the run is ending, and nothing more is trained in it: {0}; save() if you can, close() the embedding layer, and start again"
+    )]
+    Draining(String),
     /// [`crate::Session::close`] was called.
     #[error("the embedding layer is closed; make another one")]
     Closed,

@@ -10,6 +10,7 @@
 //! on ([`Look`]): that is where Python hears of Ctrl-C.
 
 mod batch;
+mod ending;
 mod error;
 mod gradient_sum;
 mod job_text;
@@ -21,6 +22,7 @@ mod tests;
 mod waiting;
 
 pub use batch::{BatchAccess, LookupBatch};
+pub use ending::Ending;
 pub use error::SessionError;
 pub use job_text::{job_toml, parse};
 pub use session::{Reach, Session, SessionTable};

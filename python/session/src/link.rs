@@ -1,23 +1,33 @@
 //! What the background work of a session shares: the client, the membership, the pushes on their way, the failure.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
-use zagros_coordinator_client::Membership;
+use zagros_coordinator_client::{ControlPlane, Membership};
 use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds};
 
-use crate::SessionError;
 use crate::batch::WindowPlace;
+use crate::{Ending, SessionError};
 
 /// A session's connection to its run.
 pub(crate) struct Link {
     pub(crate) client: EmbeddingClient,
     pub(crate) membership: Membership,
+    pub(crate) control: Arc<dyn ControlPlane>,
     state: Mutex<LinkState>,
     /// Pushes that are not acknowledged.
     open_pushes: watch::Sender<usize>,
     next_seq: AtomicU64,
+}
+
+/// The part of a training step that a worker pushes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepPart {
+    /// Number of the step.
+    pub(crate) step: u64,
+    /// How much of the step it is, above 0 and at most 1.
+    pub(crate) share: f32,
 }
 
 /// Whether the session can be used.
@@ -25,13 +35,15 @@ enum LinkState {
     Open,
     /// A push failed, for this reason.
     Failed(String),
+    /// It was given up, for this reason.
+    GivenUp(String),
     Closed,
 }
 
 impl Link {
-    pub(crate) fn new(client: EmbeddingClient, membership: Membership) -> Self {
+    pub(crate) fn new(client: EmbeddingClient, membership: Membership, control: Arc<dyn ControlPlane>) -> Self {
         let state = Mutex::new(LinkState::Open);
-        Self { client, membership, state, open_pushes: watch::Sender::new(0), next_seq: AtomicU64::new(0) }
+        Self { client, membership, control, state, open_pushes: watch::Sender::new(0), next_seq: AtomicU64::new(0) }
     }
 
     /// # Errors
@@ -40,6 +52,7 @@ impl Link {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             LinkState::Open => {}
             LinkState::Failed(why) => return Err(SessionError::Failed(why.clone())),
+            LinkState::GivenUp(why) => return Err(SessionError::Left(why.clone())),
             LinkState::Closed => return Err(SessionError::Closed),
         }
         let view = self.membership.subscribe();
@@ -50,10 +63,27 @@ impl Link {
         }
     }
 
-    /// Whether it was open until now.
-    pub(crate) fn close(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        !matches!(std::mem::replace(&mut *state, LinkState::Closed), LinkState::Closed)
+    /// # Errors
+    /// When the run is drained, such as after the end of the process that has started the servers.
+    pub(crate) fn check_not_draining(&self) -> Result<(), SessionError> {
+        match &self.membership.subscribe().borrow().draining {
+            Some(reason) => Err(SessionError::Draining(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this process was a worker of the run until now.
+    pub(crate) fn close(&self, ending: Ending<'_>) -> bool {
+        let state = match ending {
+            Ending::Done => LinkState::Closed,
+            Ending::Failed(why) => LinkState::GivenUp(why.to_owned()),
+        };
+        let mut known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_left = matches!(*known, LinkState::Closed | LinkState::GivenUp(_));
+        if !has_left || ending == Ending::Done {
+            *known = state;
+        }
+        !has_left
     }
 
     pub(crate) fn pushes_in_flight(&self) -> usize {
@@ -73,9 +103,17 @@ impl Link {
     }
 
     /// Pushes, and frees the places once the push is acknowledged, or has failed for good.
-    pub(crate) async fn push(&self, seq: u64, ids: &RoutedIds, gradients: BatchRows, places: Vec<WindowPlace>) {
+    pub(crate) async fn push(
+        &self,
+        seq: u64,
+        part: StepPart,
+        ids: &RoutedIds,
+        gradients: BatchRows,
+        places: Vec<WindowPlace>,
+    ) {
         let staleness = places.iter().map(|place| place.staleness()).max().unwrap_or_default();
-        let batch = PushedBatch { staleness: u32::try_from(staleness).unwrap_or(u32::MAX), ..seq.into() };
+        let staleness = u32::try_from(staleness).unwrap_or(u32::MAX);
+        let batch = PushedBatch { step: part.step, staleness, share: part.share, ..seq.into() };
         if let Err(error) = self.client.push(batch, ids, &gradients).await {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if matches!(*state, LinkState::Open) {

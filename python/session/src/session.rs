@@ -14,7 +14,7 @@ use zagros_embedding_client::{
 };
 use zagros_job::{Job, Wire};
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::control::{DataFile, JoinRequest, Outcome, Role};
+use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_transport::{Credentials, RoleKey};
@@ -22,7 +22,7 @@ use zagros_transport::{Credentials, RoleKey};
 use crate::SessionError;
 use crate::batch::{BatchAccess, LookupAnswer, LookupBatch, WindowPlace};
 use crate::gradient_sum;
-use crate::link::Link;
+use crate::link::{Link, StepPart};
 use crate::waiting::{Look, wait};
 
 /// Threads that send and receive.
@@ -71,6 +71,8 @@ impl Reach {
 pub struct Session {
     /// The process that made it.
     owner: u32,
+    /// Its position among the dense workers of the run.
+    rank: u32,
     /// Never dropped in a child of `fork`: its threads are not there, and waiting for them would hang.
     runtime: ManuallyDrop<Runtime>,
     pub(crate) link: Arc<Link>,
@@ -79,33 +81,38 @@ pub struct Session {
     /// The place of the step that is being accumulated.
     step_place: Arc<tokio::sync::Mutex<Option<WindowPlace>>>,
     deduplicator: Mutex<Deduplicator>,
+    /// The part that this worker's batch has of a step.
+    share: f32,
     pub(crate) timeout: Duration,
 }
 
 impl Session {
-    /// Joins the run as its only worker, and waits until all servers are there. `reach` is called inside of the session's
-    /// runtime.
+    /// Joins the run as the dense worker at position `rank`, and waits until all servers are there. `reach` is called inside
+    /// of the session's runtime.
     ///
     /// # Errors
     /// When the coordinator does not answer in time or refuses, or `look` ends the wait.
     pub fn start(
         job: &Job,
+        rank: u32,
         reach: impl FnOnce() -> Result<Reach, SessionError>,
         look: Look<'_>,
     ) -> Result<Self, SessionError> {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("zagros").enable_all().build();
         let runtime = runtime.map_err(|error| SessionError::Task(error.to_string()))?;
         let timeout = job.cluster.timeout;
-        let joined = async { join(job, reach()?).await };
+        let joined = async { join(job, rank, reach()?).await };
         let link = wait(&runtime, "for the coordinator and its servers", 3 * timeout, look, joined)??;
         Ok(Self {
             owner: std::process::id(),
+            rank,
             runtime: ManuallyDrop::new(runtime),
             link: Arc::new(link),
             tables: job.tables.iter().map(|table| SessionTable { name: table.name.clone(), dim: table.dim }).collect(),
             window: StalenessWindow::new(job.staleness()),
             step_place: Arc::default(),
             deduplicator: Mutex::default(),
+            share: 1.0 / job.cluster.workers as f32,
             timeout,
         })
     }
@@ -123,6 +130,9 @@ impl Session {
     /// When the session cannot be used any more, or there is no table of this position.
     pub fn look_up(&self, features: &[(usize, &[u64])], access: BatchAccess) -> Result<LookupBatch, SessionError> {
         self.check()?;
+        if access != BatchAccess::Read {
+            self.link.check_not_draining()?;
+        }
         let features: Result<Vec<FeatureIds<'_>>, _> =
             features.iter().map(|(table, ids)| self.feature(*table, ids)).collect();
         let features = features?;
@@ -156,19 +166,22 @@ impl Session {
     }
 
     /// Pushes gradients in the background, as one push: of one batch, or the sums of those of several batches of a step.
-    /// Each has one row for each row of its lookup.
+    /// Each has one row for each row of its lookup. `step` is the number of the step, the same on all workers.
+    ///
+    /// Each of n workers gives the gradients of the mean loss of its own batch, as PyTorch's DDP does. A row takes the sum of
+    /// what the workers push in a step as one update, each weighted by 1/n (invariant RK-1).
     ///
     /// # Errors
     /// When the session cannot be used any more, gradients do not have the shape of their batch's rows, or a batch was pushed
     /// before. Nothing is pushed then.
-    pub fn push(&self, mut batches: Vec<(&LookupBatch, BatchRows)>) -> Result<(), SessionError> {
+    pub fn push(&self, mut batches: Vec<(&LookupBatch, BatchRows)>, step: u64) -> Result<(), SessionError> {
         self.check()?;
         let mut places = Vec::with_capacity(batches.len());
         for (batch, gradients) in &batches {
             check_shape(batch.ids(), gradients)?;
             places.push(batch.take_place()?);
         }
-        let (ids, gradients) = match batches.len() {
+        let (ids, mut gradients) = match batches.len() {
             0 => return Ok(()),
             1 => {
                 let (batch, gradients) = batches.remove(0);
@@ -181,8 +194,12 @@ impl Session {
                 (Arc::new(RoutedIds::from(unique)), sums)
             }
         };
+        if self.share < 1.0 {
+            gradients.tables.iter_mut().flatten().for_each(|value| *value *= self.share);
+        }
+        let part = StepPart { step, share: self.share };
         let (link, seq) = (Arc::clone(&self.link), self.link.announce_push());
-        self.runtime.spawn(async move { link.push(seq, &ids, gradients, places).await });
+        self.runtime.spawn(async move { link.push(seq, part, &ids, gradients, places).await });
         Ok(())
     }
 
@@ -211,30 +228,6 @@ impl Session {
         self.check()
     }
 
-    /// Flushes and leaves the run, which then ends well. A second call does nothing.
-    ///
-    /// # Errors
-    /// When a push failed, or the coordinator does not answer; this process has left either way.
-    pub fn close(&self, look: Look<'_>) -> Result<(), SessionError> {
-        if self.owner != std::process::id() {
-            return Ok(());
-        }
-        let flushed = match self.flush(look) {
-            Err(SessionError::Closed) => return Ok(()),
-            flushed => flushed,
-        };
-        if !self.link.close() {
-            return flushed;
-        }
-        let (outcome, reason) = match &flushed {
-            Ok(()) => (Outcome::Finished, String::new()),
-            Err(error) => (Outcome::Failed, error.to_string()),
-        };
-        let left = self.link.membership.leave(outcome, &reason);
-        let left = self.run("to leave the run", 2 * self.timeout, look, left)?;
-        flushed.and_then(|()| left.map_err(SessionError::from))
-    }
-
     /// Waits for `work`.
     pub(crate) fn run<T>(
         &self,
@@ -246,13 +239,23 @@ impl Session {
         wait(&self.runtime, what, limit, look, work)
     }
 
+    /// Checks that the session can be used.
+    ///
     /// # Errors
-    /// When this is not the process that made the session, or the session cannot be used any more.
-    pub(crate) fn check(&self) -> Result<(), SessionError> {
-        if self.owner != std::process::id() {
+    /// When this is not the process that made it, a push failed, or the run goes on or ends without this process.
+    pub fn check(&self) -> Result<(), SessionError> {
+        if !self.is_owner() {
             return Err(SessionError::Forked);
         }
         self.link.check_open()
+    }
+
+    pub(crate) fn is_owner(&self) -> bool {
+        self.owner == std::process::id()
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
     }
 
     fn feature<'a>(&self, table: usize, ids: &'a [u64]) -> Result<FeatureIds<'a>, SessionError> {
@@ -272,7 +275,7 @@ impl Session {
 impl Drop for Session {
     #[expect(unsafe_code, reason = "a child of fork must not wait for its parent's threads")]
     fn drop(&mut self) {
-        if self.owner == std::process::id() {
+        if self.is_owner() {
             // SAFETY: this is the only place that takes the runtime, and nothing uses it after a drop.
             let runtime = unsafe { ManuallyDrop::take(&mut self.runtime) };
             runtime.shutdown_background();
@@ -323,14 +326,14 @@ async fn answer(
     Ok(LookupAnswer { rows, place })
 }
 
-/// Joins as worker 0, and fetches the placement.
-async fn join(job: &Job, reach: Reach) -> Result<Link, SessionError> {
+/// Joins as the worker at position `rank`, and fetches the placement.
+async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> {
     // The worker of a run brings its files. This one reads what the coordinator never hears of.
     let own =
         DataFile { path: "(read by a program of its own)".to_owned(), bytes: 1, splittable: false, fingerprint: 0 };
     let request = JoinRequest {
         role: Role::DenseWorker.into(),
-        index: 0,
+        index: rank,
         instance: rand::random(),
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
@@ -350,7 +353,7 @@ async fn join(job: &Job, reach: Reach) -> Result<Link, SessionError> {
         },
         timeout,
     };
-    let client = EmbeddingClient::new(config, reach.control, reach.connect);
+    let client = EmbeddingClient::new(config, Arc::clone(&reach.control), reach.connect);
     client.refresh().await?;
-    Ok(Link::new(client, membership))
+    Ok(Link::new(client, membership, reach.control))
 }

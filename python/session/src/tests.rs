@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use zagros_embedding_client::BatchRows;
 use zagros_launch::EmbeddedCluster;
+use zagros_plumbing::Deadline;
+use zagros_zip::ZipEq;
 
 use super::*;
 
@@ -17,18 +19,25 @@ struct Trained {
 }
 
 fn trained(staleness: usize) -> Trained {
+    let (mut sessions, cluster) = workers(1, &format!("staleness = {staleness}"), "sgd");
+    Trained { session: sessions.remove(0), _cluster: cluster }
+}
+
+/// The sessions of so many workers of one cluster.
+fn workers(workers: u32, train: &str, optimizer: &str) -> (Vec<Session>, tokio::runtime::Runtime) {
     let text = format!(
         "[data]\nformat = 'delimited'\ntrain = 'none'\ncolumns = ['a', 'b', 'label']\nheader = false\n\
          [features]\nlabel = 'label'\ncategorical = ['a', 'b']\n[tables.a]\ndim = 1\n\
-         [embedding]\ndim = 2\ninit = {{ kind = 'zero' }}\noptimizer = {{ kind = 'sgd', lr = 1.0 }}\n\
-         [model]\nkind = 'ffnn'\nhidden = [1]\n[train]\nstaleness = {staleness}\n\
-         [cluster]\nservers = 2\ntimeout_seconds = 5.0\n"
+         [embedding]\ndim = 2\ninit = {{ kind = 'zero' }}\noptimizer = {{ kind = '{optimizer}', lr = 1.0 }}\n\
+         [model]\nkind = 'ffnn'\nhidden = [1]\n[train]\n{train}\n\
+         [cluster]\nservers = 2\nworkers = {workers}\ntimeout_seconds = 5.0\n"
     );
     let job = parse(&text, "test.toml").unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let cluster = runtime.block_on(EmbeddedCluster::start(&job)).unwrap();
     let reach = Reach { control: cluster.control, connect: cluster.connect };
-    Trained { session: Session::start(&job, || Ok(reach), PATIENT).unwrap(), _cluster: runtime }
+    let start = |rank| Session::start(&job, rank, || Ok(reach.clone()), PATIENT).unwrap();
+    ((0..workers).map(start).collect(), runtime)
 }
 
 impl Trained {
@@ -60,15 +69,15 @@ fn gradients_reach_the_rows_once_and_the_run_ends_well() {
     for _ in 0..3 {
         let (batch, rows) = cluster.batch(&[5, 9, 5], BatchAccess::Train);
         assert_eq!((batch.inverse(), rows.tables[0].len()), (&[vec![0, 1, 0], vec![0]][..], 2));
-        cluster.session.push(vec![(&batch, gradients(&rows, -1.0))]).unwrap();
-        let again = cluster.session.push(vec![(&batch, gradients(&rows, -1.0))]).unwrap_err().to_string();
+        cluster.session.push(vec![(&batch, gradients(&rows, -1.0))], 0).unwrap();
+        let again = cluster.session.push(vec![(&batch, gradients(&rows, -1.0))], 0).unwrap_err().to_string();
         assert!(again.contains("a push is never repeated"), "{again}");
     }
     assert_eq!(cluster.read(&[9, 5, 1]), [3.0, 3.0, 0.0]);
     let tables = cluster.session.describe(PATIENT).unwrap();
     assert_eq!(tables.iter().map(|table| table.rows).collect::<Vec<_>>(), [2, 1], "reads create no row");
-    cluster.session.close(PATIENT).unwrap();
-    cluster.session.close(PATIENT).unwrap();
+    cluster.session.close(Ending::Done, PATIENT).unwrap();
+    cluster.session.close(Ending::Done, PATIENT).unwrap();
     let closed = cluster.session.look_up(&[(0, &[1])], BatchAccess::Read).err().unwrap();
     assert!(matches!(closed, SessionError::Closed), "{closed}");
 }
@@ -86,7 +95,7 @@ fn the_window_holds_a_batch_until_its_push_and_a_full_window_is_an_error() {
     assert_eq!(cluster.read(&[1]), [0.0]);
     // A batch that is given up and one that is pushed make room.
     second.release();
-    cluster.session.push(vec![(&first, gradients(&rows, 1.0))]).unwrap();
+    cluster.session.push(vec![(&first, gradients(&rows, 1.0))], 0).unwrap();
     cluster.session.flush(PATIENT).unwrap();
     assert_eq!(cluster.session.in_flight(), (0, 0));
     drop(cluster.batch(&[4], BatchAccess::Train));
@@ -99,13 +108,51 @@ fn the_batches_of_a_step_share_a_place_and_make_one_update() {
     let (first, rows) = cluster.batch(&[1, 2], BatchAccess::Accumulate);
     let (second, more) = cluster.batch(&[2, 3], BatchAccess::Accumulate);
     let parts = vec![(&first, gradients(&rows, 1.0)), (&second, gradients(&more, 2.0))];
-    cluster.session.push(parts).unwrap();
+    cluster.session.push(parts, 0).unwrap();
     cluster.session.end_step();
     assert_eq!(cluster.read(&[1, 2, 3]), [-1.0, -3.0, -2.0]);
     // The next step takes a place of its own, which the one before has given back.
     let (third, rows) = cluster.batch(&[1], BatchAccess::Accumulate);
-    cluster.session.push(vec![(&third, gradients(&rows, 1.0))]).unwrap();
+    cluster.session.push(vec![(&third, gradients(&rows, 1.0))], 0).unwrap();
     assert_eq!(cluster.read(&[1]), [-2.0]);
+}
+
+/// Invariant RK-1: the row that both workers have takes one step of Adagrad, lr · g / |g|, and not two.
+#[test]
+fn a_row_takes_the_mean_of_the_workers_gradients_of_a_step_as_one_update() {
+    let (sessions, _cluster) = workers(2, "staleness = 0", "adagrad");
+    for step in 0..2 {
+        for (session, ids) in sessions.iter().zip_eq([[1, 2], [2, 3]]) {
+            let batch = session.look_up(&[(0, &ids)], BatchAccess::Train).unwrap();
+            let rows = session.rows(&batch, PATIENT).unwrap();
+            session.push(vec![(&batch, gradients(&rows, 4.0))], step).unwrap();
+        }
+        sessions.iter().for_each(|session| session.flush(PATIENT).unwrap());
+    }
+    let batch = sessions[1].look_up(&[(0, &[1, 2, 3])], BatchAccess::Read).unwrap();
+    let rows = sessions[1].rows(&batch, PATIENT).unwrap().tables.remove(0);
+    let expected = -(1.0 + 0.5_f32.sqrt());
+    assert!(rows.iter().all(|row| (row - expected).abs() < 1e-6), "{rows:?}, and not {expected}");
+    sessions[0].close(Ending::Done, PATIENT).unwrap();
+    let late = sessions[0].wait_for_other_workers(&|| Err(SessionError::Interrupted("tired".into()))).unwrap_err();
+    assert!(late.to_string().contains("tired"), "the other worker is there: {late}");
+    sessions[1].close(Ending::Done, PATIENT).unwrap();
+    sessions[0].wait_for_other_workers(PATIENT).unwrap();
+}
+
+#[test]
+fn the_failure_of_a_worker_is_what_the_others_hear() {
+    let (sessions, _cluster) = workers(2, "staleness = 4", "sgd");
+    sessions[1].close(Ending::Failed("its loss is no number"), PATIENT).unwrap();
+    let deadline = Deadline::after(std::time::Duration::from_secs(30));
+    let heard = loop {
+        match sessions[0].check() {
+            Err(error) => break error.to_string(),
+            Ok(()) => assert!(!deadline.is_past(), "worker 0 never hears of it"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    assert!(heard.contains("dense worker 1: its loss is no number"), "{heard}");
 }
 
 #[test]
@@ -113,7 +160,7 @@ fn rows_are_saved_and_loaded_in_the_place_of_others() {
     let cluster = trained(0);
     let train = |ids: &[u64]| {
         let (batch, rows) = cluster.batch(ids, BatchAccess::Train);
-        cluster.session.push(vec![(&batch, gradients(&rows, 1.0))]).unwrap();
+        cluster.session.push(vec![(&batch, gradients(&rows, 1.0))], 0).unwrap();
     };
     train(&[1, 2]);
     let folder = tempfile::tempdir().unwrap();
@@ -135,13 +182,13 @@ fn wrong_calls_are_refused_before_anything_is_sent() {
     let (batch, mut rows) = cluster.batch(&[1], BatchAccess::Train);
     assert!(matches!(cluster.session.rows(&batch, PATIENT), Err(SessionError::Repeated(_))));
     rows.tables[0].push(0.0);
-    let shape = cluster.session.push(vec![(&batch, rows)]).unwrap_err().to_string();
+    let shape = cluster.session.push(vec![(&batch, rows)], 0).unwrap_err().to_string();
     assert!(shape.contains("[2, 2] values by table") && shape.contains("[1, 2]"), "{shape}");
     let (read, rows) = {
         batch.release();
         cluster.batch(&[1], BatchAccess::Read)
     };
-    let read = cluster.session.push(vec![(&read, rows)]).unwrap_err().to_string();
+    let read = cluster.session.push(vec![(&read, rows)], 0).unwrap_err().to_string();
     assert!(read.contains("look its ids up for training"), "{read}");
 }
 
@@ -156,7 +203,7 @@ fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
         Err(SessionError::Interrupted("Ctrl-C".into()))
     });
     assert!(matches!(interrupted, Err(SessionError::Interrupted(_))) && asked.into_inner());
-    cluster.session.push(vec![(&first, gradients(&rows, 1.0))]).unwrap();
+    cluster.session.push(vec![(&first, gradients(&rows, 1.0))], 0).unwrap();
     assert_eq!(cluster.read(&[1]), [-1.0]);
 }
 

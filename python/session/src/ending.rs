@@ -1,0 +1,72 @@
+//! How a worker leaves its run.
+
+use std::time::Duration;
+
+use zagros_protocol::control::{MemberStatus, Outcome, Role, StatusRequest};
+
+use crate::waiting::Look;
+use crate::{Session, SessionError};
+
+/// How often the coordinator is asked whether other workers are still there.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How a worker's part of a run came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending<'a> {
+    /// Its work is done. All pushes are waited for.
+    Done,
+    /// It failed, for this reason, which every other worker of the run learns. Nothing is waited for.
+    Failed(&'a str),
+}
+
+impl Session {
+    /// Leaves the run. It ends well once all its workers have left with their work done, and fails if one has failed. A second
+    /// call does nothing.
+    ///
+    /// # Errors
+    /// When a push failed, or the coordinator does not answer; this process has left either way.
+    pub fn close(&self, ending: Ending<'_>, look: Look<'_>) -> Result<(), SessionError> {
+        if !self.is_owner() {
+            return Ok(());
+        }
+        let flushed = match ending {
+            Ending::Done => self.flush(look),
+            Ending::Failed(_) => self.check(),
+        };
+        if !self.link.close(ending) {
+            return Ok(());
+        }
+        let (outcome, reason) = match (ending, &flushed) {
+            (Ending::Done, Ok(())) => (Outcome::Finished, String::new()),
+            (Ending::Done, Err(error)) => (Outcome::Failed, error.to_string()),
+            (Ending::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
+        };
+        let left = self.link.membership.leave(outcome, &reason);
+        let left = self.run("to leave the run", 2 * self.timeout, look, left)?;
+        match ending {
+            Ending::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
+            Ending::Failed(_) => Ok(()),
+        }
+    }
+
+    /// Waits until no other worker of the run is there: each has left, or was silent for its lease. Who has started the servers
+    /// calls this before they end.
+    ///
+    /// # Errors
+    /// When others are still there after the job's timeout, the coordinator does not answer, or `look` ends the wait.
+    pub fn wait_for_other_workers(&self, look: Look<'_>) -> Result<(), SessionError> {
+        let is_other = |member: &MemberStatus| {
+            member.role == i32::from(Role::DenseWorker) && member.index != self.rank() && member.state == "alive"
+        };
+        let gone = async {
+            // A coordinator that does not answer has ended.
+            while let Ok(status) = self.link.control.status(StatusRequest {}).await {
+                if status.state != "training" || !status.members.iter().any(is_other) {
+                    break;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        self.run("for the other workers to leave the run", self.timeout, look, gone)
+    }
+}

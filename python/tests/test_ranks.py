@@ -1,0 +1,153 @@
+"""Several ranks of ``torch.distributed`` with one embedding layer: they equal one rank, and end together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_faults import LONG, are_gone, stop
+
+PROGRAM = Path(__file__).with_name("rank_program.py")
+ENDLESS = [0, 10**9]
+
+
+class Ranks:
+    """The processes of one run."""
+
+    def __init__(self, folder: Path, size: int, options: dict[str, Any]) -> None:
+        folder.mkdir()
+        commands = [[sys.executable, str(PROGRAM), str(rank), str(size), str(folder), json.dumps(options)] for rank in range(size)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.processes = [subprocess.Popen(command, **pipes) for command in commands]  # type: ignore[call-overload]
+        self.servers: dict[str, int] = {}
+
+    def wait_for_step(self, step: int) -> None:
+        for line in self.processes[0].stdout:
+            word, rest = line.split(" ", 1)
+            if word == "servers":
+                self.servers = json.loads(rest)
+            elif int(rest) >= step:
+                return
+        raise AssertionError(self.processes[0].stderr.read())
+
+    def finish(self) -> None:
+        for process in self.processes:
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == 0, said
+
+    def end_of(self, rank: int) -> str:
+        """What a rank says that fails in time."""
+        _, said = self.processes[rank].communicate(timeout=LONG)
+        assert self.processes[rank].returncode == 1, said
+        # What follows the last traceback.
+        return str(said.rsplit("ZagrosError:", 1)[-1])
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Any]:
+    """Starts programs, and ends what is left of them."""
+    made: list[Ranks] = []
+
+    def start(size: int, **options: Any) -> Ranks:
+        made.append(Ranks(tmp_path / f"run-{len(made)}", size, options))
+        return made[-1]
+
+    yield start
+    for run in made:
+        run.kill()
+
+
+def trained(start: Any, size: int, dump: Path, **options: Any) -> Any:
+    """What a program leaves that comes to its end: rows, dense weights, counts."""
+    run = start(size, dump=str(dump), **options)
+    run.finish()
+    return torch.load(dump)
+
+
+def difference(one: Any, other: Any) -> float:
+    """The largest one of a weight, in rows and in the dense network."""
+    pairs = [(one[part][name], other[part][name]) for part in ("rows", "dense") for name in one[part]]
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "adagrad": {"steps": [0, 50]},
+    "sgd": {"optimizer": "sgd", "steps": [0, 50]},
+    "ahead": {"ahead": True},
+    "accumulated": {"push_at": "step", "parts": 2},
+    "overflow": {"scaler": True, "overflow_at": 5},
+}
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES.keys())
+def test_two_ranks_equal_one_with_the_same_global_batch(ranks: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    one = trained(ranks, 1, tmp_path / "one.pt", **options)
+    two = trained(ranks, 2, tmp_path / "two.pt", **options)
+    print(f"largest difference of a weight: {difference(one, two)}")
+    assert difference(one, two) < 1e-6
+    assert one["counts"] == two["counts"] and one["counts"]["dropped"] == ("overflow_at" in options)
+    assert difference(one, {"rows": {name: 0 * rows for name, rows in one["rows"].items()}, "dense": one["dense"]}) > 0.05
+
+
+def test_stale_ranks_push_independently_and_every_gradient_once(ranks: Any, tmp_path: Path) -> None:
+    two = trained(ranks, 2, tmp_path / "two.pt", staleness=4, ahead=True, steps=[0, 30])
+    assert two["counts"]["steps"] == 30
+    assert torch.isfinite(two["rows"]["user"]).all() and two["counts"]["rows"] == {"user": 40, "tags": 8}
+
+
+def test_a_rank_that_is_killed_is_named_and_the_newest_save_goes_on_bit_by_bit(ranks: Any, tmp_path: Path) -> None:
+    save = {"save_at": 6, "save": str(tmp_path / "save")}
+    whole = trained(ranks, 2, tmp_path / "whole.pt", steps=[0, 12], save_at=6, save=str(tmp_path / "other"))
+    broken = ranks(2, steps=ENDLESS, **save)
+    broken.wait_for_step(9)
+    broken.processes[1].kill()
+    started = time.monotonic()
+    said = broken.end_of(0)
+    assert f"rank 1 (process {broken.processes[1].pid}) has ended" in said and "load the newest save" in said, said
+    assert time.monotonic() - started < LONG and are_gone(list(broken.servers.values()))
+    for size in (2, 1):
+        resumed = trained(ranks, size, tmp_path / f"resumed-{size}.pt", steps=[6, 12], load=str(tmp_path / "save"))
+        assert difference(whole, resumed) <= (0.0 if size == 2 else 1e-6)
+    assert json.loads((tmp_path / "save" / "manifest.json").read_text())["samples"] == 6 * 32
+
+
+def test_a_server_that_is_killed_is_named_on_every_rank(ranks: Any) -> None:
+    run = ranks(2, steps=ENDLESS)
+    run.wait_for_step(3)
+    os.kill(run.servers["embedding-server-1"], signal.SIGKILL)
+    for rank in (0, 1):
+        said = run.end_of(rank)
+        assert "embedding-server-1" in said and "was killed by signal 9" in said and "load the newest save" in said, said
+
+
+def test_the_end_of_rank_0_ends_the_servers_and_the_other_rank(ranks: Any) -> None:
+    run = ranks(2, steps=ENDLESS, staleness=2)
+    run.wait_for_step(3)
+    run.processes[0].kill()
+    said = run.end_of(1)
+    assert f"rank 0 (process {run.processes[0].pid}) has ended" in said, said
+    assert are_gone(list(run.servers.values()), within=LONG)
+
+
+def test_a_rank_that_is_stopped_is_an_error_in_time(ranks: Any) -> None:
+    run = ranks(2, steps=ENDLESS, timeout=8.0, settings={"cluster.lease_seconds": 3.0})
+    run.wait_for_step(3)
+    stop(run.processes[1].pid)
+    # Its lease, and then the time-out for another process in its place.
+    _, said = run.processes[0].communicate(timeout=90)
+    assert run.processes[0].returncode == 1 and "dense worker 1 is lost" in said, said
