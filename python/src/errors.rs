@@ -21,6 +21,11 @@ pub(crate) fn raised(error: SessionError) -> PyErr {
     }
 }
 
+/// The exception of an error of another crate, whose message says what to do.
+pub(crate) fn failed(error: &dyn std::error::Error) -> PyErr {
+    ZagrosError::new_err(error.to_string())
+}
+
 /// A tensor of another type than the one that is needed.
 pub(crate) fn wrong_type(message: String) -> PyErr {
     PyTypeError::new_err(message)

@@ -1,10 +1,11 @@
 //! The native half of the Python package `zagros` (`python/zagros`): sessions whose waits release the interpreter's lock, saved
-//! rows, rows from elsewhere and batches of data.
+//! rows and folders, rows from elsewhere, and batches of data.
 //!
 //! Tensors cross as DLPack capsules, so nothing here knows torch. Everything that a user calls is in the Python half.
 
 mod data;
 mod errors;
+mod folder;
 mod row_writer;
 mod saved;
 mod session;
@@ -19,6 +20,8 @@ mod _native {
     use crate::data::BatchReader;
     #[pymodule_export]
     use crate::errors::ZagrosError;
+    #[pymodule_export]
+    use crate::folder::NativeFolder;
     #[pymodule_export]
     use crate::row_writer::NativeRowWriter;
     #[pymodule_export]

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import sys
+from collections.abc import Sequence
 
 from ._native import NativeSession, ZagrosError
 from ._ranks import Ranks
@@ -26,7 +27,9 @@ def local_servers(servers: str) -> int:
     return 0
 
 
-def connect(ranks: Ranks, job: str, servers: str, secret: str | None, timeout: float) -> tuple[NativeSession, LocalServers | None]:
+def connect(
+    ranks: Ranks, job: str, servers: str, stores: Sequence[str], secret: str | None, timeout: float
+) -> tuple[NativeSession, LocalServers | None]:
     """Starts servers if that is asked for, on rank 0, and joins their run as the worker of this rank.
 
     Raises:
@@ -42,7 +45,7 @@ def connect(ranks: Ranks, job: str, servers: str, secret: str | None, timeout: f
                     f"servers is {servers!r}, and ranks run on {', '.join(ranks.hosts)}: local servers listen on a loopback "
                     "address; start servers as docs/how-to/several-machines.md shows, and give the coordinator's host:port"
                 )
-            started = LocalServers(job, local, timeout)
+            started = LocalServers(job, local, stores, timeout)
             return json.dumps([started.coordinator, started.secret]).encode()
         return json.dumps([servers, None]).encode()
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._native import NativeSession, ZagrosError
+from ._native import NativeFolder, NativeSession, ZagrosError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,15 +24,23 @@ JOB = "job.toml"
 #: Layout of the folder.
 FORMAT = 1
 _NO_SEAL = "0" * 64
+#: Seconds of a request to an object store, with retries.
+_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
 class Manifest:
     """What a folder holds."""
 
-    folder: pathlib.Path
+    #: A path, or ``s3://bucket/prefix``.
+    place: str
     #: The manifest's keys.
     keys: Mapping[str, Any]
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder on a disk."""
+        return pathlib.Path(self.place)
 
     @property
     def steps(self) -> int:
@@ -48,10 +56,10 @@ class Manifest:
         """One of the files, compared with what was saved."""
         record = next((file for file in self.keys["files"] if file["name"] == name), None)
         if record is None:
-            raise ZagrosError(f"{self.folder / MANIFEST} does not name {name}; it is of another save")
-        content = (self.folder / name).read_bytes()
+            raise ZagrosError(f"{self.place}/{MANIFEST} does not name {name}; it is of another save")
+        content = NativeFolder(self.place, _TIMEOUT).read(name)
         if hashlib.sha256(content).hexdigest() != record["sha256"]:
-            raise ZagrosError(f"{self.folder / name} is not the file that was saved: it is damaged or of another save; use another one")
+            raise ZagrosError(f"{self.place}/{name} is not the file that was saved: it is damaged or of another save; use another one")
         return content
 
     def row_files(self) -> list[tuple[str, int, bytes]]:
@@ -61,29 +69,35 @@ class Manifest:
         return [(file["name"], int(file["bytes"]), bytes.fromhex(file["sha256"])) for file in found]
 
 
-def open_manifest(folder: pathlib.Path) -> Manifest:
+def write_file(path: pathlib.Path, content: bytes) -> None:
+    """Whole or not at all."""
+    NativeFolder(str(path.parent), _TIMEOUT).write(path.name, content)
+
+
+def open_manifest(folder: str) -> Manifest:
     """Reads the manifest of a model's folder, or of the folder of its run."""
-    for place in (folder, folder / "model"):
-        if (place / MANIFEST).is_file():
-            text = (place / MANIFEST).read_bytes()
+    for place in (folder, f"{folder}/model"):
+        files = NativeFolder(place, _TIMEOUT)
+        if files.has(MANIFEST):
+            text = files.read(MANIFEST)
             break
     else:
-        raise ZagrosError(f"{folder} holds no model: there is no {MANIFEST}, nor one in {folder / 'model'}")
+        raise ZagrosError(f"{folder} holds no model: there is no {MANIFEST}, nor one in {folder}/model")
     try:
         keys = json.loads(text)
     except ValueError as error:
-        raise ZagrosError(f"{place / MANIFEST} is damaged ({error}); use another save") from None
+        raise ZagrosError(f"{place}/{MANIFEST} is damaged ({error}); use another save") from None
     if keys.get("format") != FORMAT:
         raise ZagrosError(f"{place} has the format {keys.get('format')}, and this release reads format {FORMAT}")
     seal = str(keys.get("manifest_sha256", ""))
     if seal != _seal(text, seal):
-        raise ZagrosError(f"{place / MANIFEST} is damaged (it is not the one that was written); use another save")
+        raise ZagrosError(f"{place}/{MANIFEST} is damaged (it is not the one that was written); use another save")
     return Manifest(place, keys)
 
 
 def write(
     session: NativeSession,
-    folder: pathlib.Path,
+    folder: str,
     state: Mapping[str, Tensor],
     job: str,
     fingerprint: str,
@@ -94,19 +108,20 @@ def write(
     import safetensors.torch
 
     start(folder)
-    rows, count = session.save(str(folder))
+    rows, count = session.save(folder)
     dense = safetensors.torch.save({name: tensor.contiguous().cpu() for name, tensor in state.items()})
     conclude(folder, rows, count, dense, job, fingerprint, steps, samples)
 
 
-def start(folder: pathlib.Path) -> None:
+def start(folder: str) -> None:
     """Makes the folder, and takes away an older manifest: at no time one describes other files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
+    target = NativeFolder(folder, _TIMEOUT)
+    target.make()
+    target.delete(MANIFEST)
 
 
 def conclude(
-    folder: pathlib.Path,
+    folder: str,
     rows: list[tuple[str, int, bytes]],
     count: int,
     dense: bytes,
@@ -117,11 +132,12 @@ def conclude(
     name: str = "embedding-bags",
 ) -> None:
     """Writes dense weights and job beside files of rows (name, bytes, SHA-256) that are there; the manifest last."""
+    target = NativeFolder(folder, _TIMEOUT)
     own = {DENSE: dense, JOB: job.encode()}
-    files = [{"name": name, "bytes": size, "sha256": bytes(sha256).hex()} for name, size, sha256 in rows]
-    for name, content in own.items():
-        write_file(folder / name, content)
-        files.append({"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
+    files = [{"name": file, "bytes": size, "sha256": bytes(sha256).hex()} for file, size, sha256 in rows]
+    for file, content in own.items():
+        target.write(file, content)
+        files.append({"name": file, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()})
     from . import __version__
 
     keys: dict[str, Any] = {
@@ -141,7 +157,7 @@ def conclude(
         "validation": None,
     }
     text = json.dumps(keys, indent=2).encode()
-    write_file(folder / MANIFEST, text.replace(_NO_SEAL.encode(), _seal(text, _NO_SEAL).encode(), 1))
+    target.write(MANIFEST, text.replace(_NO_SEAL.encode(), _seal(text, _NO_SEAL).encode(), 1))
 
 
 @dataclass(frozen=True)
@@ -169,16 +185,17 @@ class Loaded:
         return Loaded(int.from_bytes(packed[:8], "little"), int.from_bytes(packed[8:16], "little"), packed[16:])
 
 
-def place(folder: str | os.PathLike[str]) -> pathlib.Path:
+def place(folder: str | os.PathLike[str]) -> str:
     """The folder under a name that servers know, too."""
-    return pathlib.Path(folder).absolute()
+    text = os.fspath(folder)
+    return text.rstrip("/") if "://" in text else str(pathlib.Path(text).absolute())
 
 
-def read(session: NativeSession, folder: pathlib.Path) -> Loaded:
+def read(session: NativeSession, folder: str) -> Loaded:
     """Has the servers load the rows; the dense weights."""
     manifest = open_manifest(folder)
     dense = manifest.file(manifest.keys["dense"])
-    loaded = session.load(str(manifest.folder), manifest.row_files())
+    loaded = session.load(manifest.place, manifest.row_files())
     if loaded != manifest.keys["rows"]:
         raise ZagrosError(f"{manifest.keys['rows']} rows were saved, but the embedding servers took {loaded}; is a file missing?")
     return Loaded(manifest.steps, manifest.samples, dense)
@@ -186,18 +203,3 @@ def read(session: NativeSession, folder: pathlib.Path) -> Loaded:
 
 def _seal(text: bytes, now: str) -> str:
     return hashlib.sha256(text.replace(now.encode(), _NO_SEAL.encode(), 1)).hexdigest()
-
-
-def write_file(path: pathlib.Path, content: bytes) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    with open(temporary, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 import time
 import weakref
+from collections.abc import Sequence
 
 from ._native import ZagrosError
 
@@ -31,7 +32,7 @@ _LOOPBACK = "127.0.0.1:0"
 class LocalServers:
     """The processes of one run on this machine. Their logs are in ``folder`` until they end well."""
 
-    def __init__(self, job: str, servers: int, timeout: float) -> None:
+    def __init__(self, job: str, servers: int, stores: Sequence[str], timeout: float) -> None:
         if not PROGRAM.is_file():
             raise ZagrosError(f"{PROGRAM} is missing; install the wheel of zagros again, or start servers elsewhere and give the coordinator's host:port")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="zagros-"))
@@ -43,7 +44,9 @@ class LocalServers:
         try:
             self.coordinator = self._start("coordinator", _LOOPBACK, [], timeout)
             for index in range(servers):
-                more = ["--index", str(index), "--storage-folder", "/"]
+                more = ["--index", str(index)]
+                for folder in ("/", *stores):
+                    more += ["--storage-folder", folder]
                 self._start(f"embedding-server-{index}", self.coordinator, more, timeout)
         except BaseException:
             self.stop()

@@ -6,7 +6,7 @@ import os
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
@@ -42,6 +42,8 @@ class EmbeddingBags(nn.Module):
         init: First value of a row. It is a function of seed, table and id alone.
         servers: ``"local:N"`` starts a coordinator and N embedding servers, which end with this process (with that of rank 0).
             ``"host:port"`` is the coordinator of a run that was started with the job file :attr:`job`.
+        stores: Buckets or prefixes, ``s3://bucket/prefix``, that local servers may save to and load from, beside folders on a
+            disk. Servers elsewhere are started with ``--storage-folder``.
         staleness: Batches whose gradients the rows of a lookup may miss, at most: the window, of each rank. 0 is exact, over
             all ranks.
         push_at: ``"backward"`` pushes the gradients of each backward pass at once. ``"step"`` holds them until
@@ -65,6 +67,7 @@ class EmbeddingBags(nn.Module):
         optimizer: Optimizer = Adagrad(),
         init: Init = Uniform(),
         servers: str = "local:1",
+        stores: Sequence[str] = (),
         staleness: int = 4,
         push_at: str = "backward",
         scaler: GradScaler | None = None,
@@ -94,7 +97,9 @@ class EmbeddingBags(nn.Module):
             timeout=timeout,
             settings=settings or {},
         )
-        self._session, self._servers = _connect.connect(self._ranks, self.job, servers, secret, timeout)
+        self._session, self._servers = _connect.connect(
+            self._ranks, self.job, servers, stores, secret, timeout
+        )
         tables = [name for name, _ in self._session.tables()]
         self._tables = {name: tables.index(bag.table or name) for name, bag in self._bags.items()}
         # Rows need no gradient themselves: this makes torch call `PulledRows.backward`.
@@ -251,7 +256,8 @@ class EmbeddingBags(nn.Module):
         written last. Of several ranks the first one writes, with the pushes of all, and all wait.
 
         Args:
-            folder: A folder on a disk that all servers reach under this name, made if it is not there; or ``s3://bucket/prefix``.
+            folder: A folder on a disk that all servers reach under this name, made if it is not there; or ``s3://bucket/prefix``,
+                with the credentials and the endpoint of the environment (``AWS_ACCESS_KEY_ID``, …).
             dense: The network on top. Of a ``DistributedDataParallel`` the network inside is saved.
         """
         place = _saved.place(folder)

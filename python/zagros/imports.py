@@ -113,13 +113,13 @@ def import_rows(
             for ids, columns in _columns(table, source, dict(parts)):
                 writer.add(number, ids.__dlpack__(), [column.__dlpack__() for column in columns])
         size, sha256, count = writer.finish()
-        start(place)
+        start(str(place))
         os.replace(temporary, place / _ROWS)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     resolved, fingerprint = writer.job()
-    conclude(place, [(_ROWS, size, sha256)], count, content, resolved, fingerprint, 0, 0, pathlib.Path(name).stem)
+    conclude(str(place), [(_ROWS, size, sha256)], count, content, resolved, fingerprint, 0, 0, pathlib.Path(name).stem)
     return open_model(place)
 
 

@@ -341,7 +341,9 @@ class Model:
 
 def open_model(folder: str | os.PathLike[str]) -> Model:
     """Opens the folder of a model, or of the run that saved it. No row is read yet."""
-    return Model(open_manifest(pathlib.Path(folder)))
+    if "://" in os.fspath(folder):
+        raise ZagrosError(f"zagros.open reads folders on a disk, and {folder} is none; copy it to one")
+    return Model(open_manifest(str(pathlib.Path(folder))))
 
 
 def _id(value: int | str) -> int:

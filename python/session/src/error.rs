@@ -85,7 +85,10 @@ pub enum SessionError {
     #[error("there is no table {0}; the job has {1}")]
     NoTable(usize, usize),
     /// A server could not save or load.
-    #[error("{server} could not {what}: {reason}; check the folder and that all servers reach it under this name")]
+    #[error(
+        "{server} could not {what}: {reason}; check the folder and that all servers reach it under this name (in Python, \
+         `stores` names the buckets of local servers)"
+    )]
     Storage {
         /// The server's name.
         server: String,
