@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 import zagros
 
 ROWS, DIM, BATCH = 40, 4, 32
+FEATURES = {"user": zagros.Bag(DIM), "tags": zagros.Bag(DIM, "mean")}
 OPTIMIZERS: dict[str, Any] = {"adagrad": zagros.Adagrad(lr=0.05, epsilon=1e-10), "sgd": zagros.SGD(lr=0.1)}
 
 
@@ -37,15 +38,31 @@ def all_rows(layer: zagros.EmbeddingBags) -> dict[str, Tensor]:
         return layer({"user": torch.arange(ROWS), "tags": torch.arange(ROWS)})
 
 
+def joined(vectors: dict[str, Tensor]) -> Tensor:
+    return torch.cat(list(vectors.values()), dim=1)
+
+
+class Whole(nn.Module):
+    """Layer and network as one module."""
+
+    def __init__(self, layer: zagros.EmbeddingBags, network: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.network = layer, network
+
+    def forward(self, ids: dict[str, Tensor]) -> Tensor:
+        return self.network(joined(self.layer(ids)))
+
+
 def main(rank: int, size: int, folder: Path, options: dict[str, Any]) -> None:
     if size > 1:
         dist.init_process_group("gloo", init_method=f"file://{folder / 'ranks'}", rank=rank, world_size=size)
     scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=10**6) if options.get("scaler") else None
     layer = zagros.EmbeddingBags(
-        {"user": DIM, "tags": zagros.Bag(DIM, "mean")},
+        FEATURES,
         optimizer=OPTIMIZERS[options.get("optimizer", "adagrad")],
         init=zagros.Uniform(0.1),
-        servers="local:2",
+        servers=options.get("servers", "local:2"),
+        secret=options.get("secret"),
         staleness=options.get("staleness", 0),
         push_at=options.get("push_at", "backward"),
         scaler=scaler,
@@ -63,6 +80,8 @@ def run(layer: zagros.EmbeddingBags, scaler: Any, rank: int, size: int, options:
     torch.manual_seed(7)
     plain = nn.Sequential(nn.Linear(2 * DIM, 8), nn.Tanh(), nn.Linear(8, 1))
     network = DistributedDataParallel(plain) if size > 1 else plain
+    if options.get("inside"):
+        network = DistributedDataParallel(Whole(layer, plain)) if size > 1 else Whole(layer, plain)
     if "load" in options:
         layer.load(options["load"], network)
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
@@ -79,8 +98,8 @@ def run(layer: zagros.EmbeddingBags, scaler: Any, rank: int, size: int, options:
         for part in range(parts):
             is_last = part == parts - 1
             with contextlib.nullcontext() if is_last or size == 1 else network.no_sync():
-                vectors = layer({name: values[part::parts] for name, values in ids.items()} if parts > 1 else ids)
-                logits = network(torch.cat(list(vectors.values()), dim=1)).squeeze(1)
+                some = {name: values[part::parts] for name, values in ids.items()} if parts > 1 else ids
+                logits = network(some if options.get("inside") else joined(layer(some))).squeeze(1)
                 loss = nn.functional.binary_cross_entropy_with_logits(logits, labels[part::parts]) / parts
                 if step == options.get("overflow_at") and rank == size - 1:
                     loss = loss * float("inf")

@@ -43,6 +43,15 @@ def test_the_import_needs_neither_torch_nor_numpy() -> None:
 
 
 @needs_program
+def test_the_benchmark_runs() -> None:
+    script = PAGES.parents[1] / "scripts" / "bench_python.py"
+    done = subprocess.run([sys.executable, script, "--quick"], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    table = [line.split() for line in done.stdout.splitlines()[-4:]]
+    assert [line[0] for line in table] == ["network", "zagros", "torch", "native"] and all(len(line) == 4 for line in table)
+
+
+@needs_program
 def test_the_programs_of_the_page_on_models_run(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     blocks = blocks_of("models-in-python.md")
     assert len(blocks) == 8

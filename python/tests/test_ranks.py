@@ -14,7 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from rank_program import FEATURES, OPTIMIZERS
 from test_faults import LONG, are_gone, stop
+
+import zagros
+from zagros._job import job_of
+from zagros._servers import LocalServers
 
 PROGRAM = Path(__file__).with_name("rank_program.py")
 ENDLESS = [0, 10**9]
@@ -89,6 +94,7 @@ CASES: dict[str, dict[str, Any]] = {
     "adagrad": {"steps": [0, 50]},
     "sgd": {"optimizer": "sgd", "steps": [0, 50]},
     "ahead": {"ahead": True},
+    "inside": {"inside": True},
     "accumulated": {"push_at": "step", "parts": 2},
     "overflow": {"scaler": True, "overflow_at": 5},
 }
@@ -102,6 +108,21 @@ def test_two_ranks_equal_one_with_the_same_global_batch(ranks: Any, tmp_path: Pa
     assert difference(one, two) < 1e-6
     assert one["counts"] == two["counts"] and one["counts"]["dropped"] == ("overflow_at" in options)
     assert difference(one, {"rows": {name: 0 * rows for name, rows in one["rows"].items()}, "dense": one["dense"]}) > 0.05
+
+
+def test_ranks_join_a_run_that_was_started_elsewhere(ranks: Any, tmp_path: Path) -> None:
+    one = trained(ranks, 1, tmp_path / "one.pt")
+    settings = {"optimizer": OPTIMIZERS["adagrad"], "init": zagros.Uniform(0.1), "staleness": 0, "seed": 1, "timeout": 20.0}
+    job, _ = job_of(FEATURES, servers=2, workers=2, settings={}, **settings)
+    servers = LocalServers(job, 2, (), 20.0)
+    try:
+        run = ranks(2, servers=servers.coordinator, secret=servers.secret, settings={"cluster.servers": 2}, dump=str(tmp_path / "two.pt"))
+        run.finish()
+        assert difference(one, torch.load(tmp_path / "two.pt")) < 1e-6
+        # The run has ended well once both have left, and so do its processes.
+        assert are_gone(list(servers.pids().values())) and all(child.wait() == 0 for child in servers._children.values())
+    finally:
+        servers.stop()
 
 
 def test_stale_ranks_push_independently_and_every_gradient_once(ranks: Any, tmp_path: Path) -> None:
