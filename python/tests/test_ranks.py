@@ -147,8 +147,9 @@ def test_a_rank_that_is_killed_is_named_and_the_newest_save_goes_on_bit_by_bit(r
     assert json.loads((tmp_path / "save" / "manifest.json").read_text())["samples"] == 6 * 32
 
 
-def test_a_server_that_is_killed_is_named_on_every_rank(ranks: Any) -> None:
-    run = ranks(2, steps=ENDLESS)
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_a_server_that_is_killed_is_named_on_every_rank(ranks: Any, staleness: int) -> None:
+    run = ranks(2, steps=ENDLESS, staleness=staleness)
     run.wait_for_step(3)
     os.kill(run.servers["embedding-server-1"], signal.SIGKILL)
     for rank in (0, 1):

@@ -52,6 +52,7 @@ def connect(
     try:
         coordinator, shared = json.loads(ranks.of_first("the start of the servers", start))
         own = shared or secret or _secret()
+        ranks.servers = started
         watch = started.check if started else None
         ranks.each("joining the run", lambda: _join(ranks, NativeSession(job, ranks.rank, coordinator, own, watch)))
     except BaseException:

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ._native import NativeSession, ZagrosError
+from ._servers import LocalServers
 
 Result = TypeVar("Result")
 
@@ -44,11 +45,13 @@ class Ranks:
         rank: Its position.
         size: How many there are.
         session: Its session, once it has one: who waits looks there for the end of the run, and tells it why a wait failed.
+        servers: Those that this process has started: who waits looks at them, too.
     """
 
     def __init__(self) -> None:
         self.rank, self.size = 0, 1
         self.session: NativeSession | None = None
+        self.servers: LocalServers | None = None
         self._members: list[tuple[str, int]] = []
         self._broken = ""
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
@@ -145,8 +148,7 @@ class Ranks:
             now = time.monotonic()
             if now > looked + _LOOK:
                 looked = now
-                if self.session is not None:
-                    self.session.check()
+                self._look()
             if now > deadline:
                 raise ZagrosError(
                     f"gave up {what} after {PATIENCE:.0f} s: another rank does not take part; all ranks look up, step, save and "
@@ -161,12 +163,18 @@ class Ranks:
             # A connection ends a little before its process does.
             gone = gone or " and ".join(self._gone())
             try:
-                if self.session is not None:
-                    self.session.check()
+                self._look()
             except ZagrosError as reason:
                 return reason
             time.sleep(0.02)
         return _lost(what, gone, error) if gone else None
+
+    def _look(self) -> None:
+        """Raises when the servers or the run have ended."""
+        if self.servers is not None:
+            self.servers.check()
+        if self.session is not None:
+            self.session.check()
 
     def _gone(self) -> list[str]:
         """The ranks of this machine that have ended."""

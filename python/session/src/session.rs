@@ -224,6 +224,8 @@ impl Session {
     /// When one failed, or `look` ends the wait.
     pub fn flush(&self, look: Look<'_>) -> Result<(), SessionError> {
         self.check()?;
+        // A worker that knows why this push cannot succeed has ended the run.
+        let look: Look<'_> = &|| look().and_then(|()| self.check());
         self.run("for acknowledgements of pushes", 2 * self.timeout, look, self.link.pushed())?;
         self.check()
     }
