@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// How a worker's part of a run came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending<'a> {
+pub enum SessionEnd<'a> {
     /// Its work is done. All pushes are waited for.
     Done,
     /// It failed, for this reason, which every other worker of the run learns. Nothing is waited for.
@@ -25,27 +25,27 @@ impl Session {
     ///
     /// # Errors
     /// When a push failed, or the coordinator does not answer; this process has left either way.
-    pub fn close(&self, ending: Ending<'_>, look: Look<'_>) -> Result<(), SessionError> {
+    pub fn close(&self, ending: SessionEnd<'_>, look: Look<'_>) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Ok(());
         }
         let flushed = match ending {
-            Ending::Done => self.flush(look),
-            Ending::Failed(_) => self.check(),
+            SessionEnd::Done => self.flush(look),
+            SessionEnd::Failed(_) => self.check(),
         };
         if !self.link.close(ending) {
             return Ok(());
         }
         let (outcome, reason) = match (ending, &flushed) {
-            (Ending::Done, Ok(())) => (Outcome::Finished, String::new()),
-            (Ending::Done, Err(error)) => (Outcome::Failed, error.to_string()),
-            (Ending::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
+            (SessionEnd::Done, Ok(())) => (Outcome::Finished, String::new()),
+            (SessionEnd::Done, Err(error)) => (Outcome::Failed, error.to_string()),
+            (SessionEnd::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
         };
         let left = self.link.membership.leave(outcome, &reason);
         let left = self.run("to leave the run", 2 * self.timeout, look, left)?;
         match ending {
-            Ending::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
-            Ending::Failed(_) => Ok(()),
+            SessionEnd::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
+            SessionEnd::Failed(_) => Ok(()),
         }
     }
 

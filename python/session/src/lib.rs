@@ -22,7 +22,7 @@ mod tests;
 mod waiting;
 
 pub use batch::{BatchAccess, LookupBatch};
-pub use ending::Ending;
+pub use ending::SessionEnd;
 pub use error::SessionError;
 pub use job_text::{job_toml, parse};
 pub use session::{Reach, Session, SessionTable};

@@ -8,7 +8,7 @@ use zagros_coordinator_client::{ControlPlane, Membership};
 use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds};
 
 use crate::batch::WindowPlace;
-use crate::{Ending, SessionError};
+use crate::{SessionEnd, SessionError};
 
 /// A session's connection to its run.
 pub(crate) struct Link {
@@ -73,14 +73,14 @@ impl Link {
     }
 
     /// Whether this process was a worker of the run until now.
-    pub(crate) fn close(&self, ending: Ending<'_>) -> bool {
+    pub(crate) fn close(&self, ending: SessionEnd<'_>) -> bool {
         let state = match ending {
-            Ending::Done => LinkState::Closed,
-            Ending::Failed(why) => LinkState::GivenUp(why.to_owned()),
+            SessionEnd::Done => LinkState::Closed,
+            SessionEnd::Failed(why) => LinkState::GivenUp(why.to_owned()),
         };
         let mut known = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let has_left = matches!(*known, LinkState::Closed | LinkState::GivenUp(_));
-        if !has_left || ending == Ending::Done {
+        if !has_left || ending == SessionEnd::Done {
             *known = state;
         }
         !has_left

@@ -76,8 +76,8 @@ fn gradients_reach_the_rows_once_and_the_run_ends_well() {
     assert_eq!(cluster.read(&[9, 5, 1]), [3.0, 3.0, 0.0]);
     let tables = cluster.session.describe(PATIENT).unwrap();
     assert_eq!(tables.iter().map(|table| table.rows).collect::<Vec<_>>(), [2, 1], "reads create no row");
-    cluster.session.close(Ending::Done, PATIENT).unwrap();
-    cluster.session.close(Ending::Done, PATIENT).unwrap();
+    cluster.session.close(SessionEnd::Done, PATIENT).unwrap();
+    cluster.session.close(SessionEnd::Done, PATIENT).unwrap();
     let closed = cluster.session.look_up(&[(0, &[1])], BatchAccess::Read).err().unwrap();
     assert!(matches!(closed, SessionError::Closed), "{closed}");
 }
@@ -133,17 +133,17 @@ fn a_row_takes_the_mean_of_the_workers_gradients_of_a_step_as_one_update() {
     let rows = sessions[1].rows(&batch, PATIENT).unwrap().tables.remove(0);
     let expected = -(1.0 + 0.5_f32.sqrt());
     assert!(rows.iter().all(|row| (row - expected).abs() < 1e-6), "{rows:?}, and not {expected}");
-    sessions[0].close(Ending::Done, PATIENT).unwrap();
+    sessions[0].close(SessionEnd::Done, PATIENT).unwrap();
     let late = sessions[0].wait_for_other_workers(&|| Err(SessionError::Interrupted("tired".into()))).unwrap_err();
     assert!(late.to_string().contains("tired"), "the other worker is there: {late}");
-    sessions[1].close(Ending::Done, PATIENT).unwrap();
+    sessions[1].close(SessionEnd::Done, PATIENT).unwrap();
     sessions[0].wait_for_other_workers(PATIENT).unwrap();
 }
 
 #[test]
 fn the_failure_of_a_worker_is_what_the_others_hear() {
     let (sessions, _cluster) = workers(2, "staleness = 4", "sgd");
-    sessions[1].close(Ending::Failed("its loss is no number"), PATIENT).unwrap();
+    sessions[1].close(SessionEnd::Failed("its loss is no number"), PATIENT).unwrap();
     let deadline = Deadline::after(std::time::Duration::from_secs(30));
     let heard = loop {
         match sessions[0].check() {
