@@ -29,7 +29,8 @@ const UNUSED: u32 = (1 << 7) - 1;
 const LARGEST_SCALE: f32 = f32::from_bits((f32::MAX / LARGEST).to_bits() & !UNUSED);
 /// Fraction bits of a code before it is rounded. The largest weight then has 22 significant bits.
 const FRACTION: u32 = 15;
-/// The sum of this number and a code has [`FRACTION`] bits of fraction, and the bits of an integer that grows with the code.
+/// From 256 to 512 the last bit of an f32 is 2⁻¹⁵: as an integer, the bits of 384 + code are a fixed-point number with
+/// [`FRACTION`] bits of fraction.
 const ALIGNED: f32 = 384.0;
 
 /// Converts the codes of a row to weights, exactly.
