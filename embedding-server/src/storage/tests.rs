@@ -1,6 +1,7 @@
 //! Save and load: between different numbers of servers, during training, and with damaged files.
 
 mod deltas;
+mod narrow;
 mod starts;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use sha2::Digest;
-use zagros_job::{AdmissionPolicy, EvictionOrder, FrequencyCounter, Job};
+use zagros_job::{AdmissionPolicy, EvictionOrder, FrequencyCounter, Job, WeightType};
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
@@ -307,6 +308,8 @@ fn another_model_is_refused_with_the_difference() {
     assert!(dim.contains("table `user` has dim 4 of f32 with 8 words of adagrad a row there, and dim 5"), "{dim}");
     let state = refused(|table| table.optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.0 });
     assert!(state.contains("dim 4 of f32 with 4 words of sgd a row here"), "{state}");
+    let element = refused(|table| table.element = WeightType::Int8);
+    assert!(element.contains("dim 4 of int8 with 6 words of adagrad a row here"), "{element}");
     assert!(refused(|table| table.name = "users".to_owned()).contains("this model has no table `user`"));
 }
 

@@ -189,7 +189,8 @@ mod tests {
         let store = WatchedStore::new(MemoryColdStore::new(&[1]), calls(), calls());
         let (answer, disk) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            let hung = scope.spawn(|| store.writes.observe(1, || disk.recv().map_err(|_| unreachable!("it answers"))));
+            let writes = &store.writes;
+            let hung = scope.spawn(move || writes.observe(1, || disk.recv().map_err(|_| unreachable!("it answers"))));
             while store.writes.open.lock().is_empty() {
                 std::thread::yield_now();
             }
