@@ -92,7 +92,7 @@ def difference(one: Any, other: Any) -> float:
 
 CASES: dict[str, dict[str, Any]] = {
     "adagrad": {"steps": [0, 50]},
-    "sgd": {"optimizer": "sgd", "steps": [0, 50]},
+    "sgd": {"optimizer": "sgd", "steps": [0, 25]},
     "ahead": {"ahead": True},
     "inside": {"inside": True},
     "accumulated": {"push_at": "step", "parts": 2},

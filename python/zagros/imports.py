@@ -169,7 +169,7 @@ def _job_text(job: JobSource | EmbeddingBags | None, sources: Mapping[str, _Sour
     """The TOML of a job, and its name."""
     if job is None:
         bags = {name: Bag(source.dim) for name, source in sources.items()}
-        text, _ = job_of(bags, optimizer=optimizer, init=init, servers=1, staleness=4, seed=1, timeout=60.0, settings={})
+        text, _ = job_of(bags, optimizer=optimizer, init=init, servers=1, workers=1, staleness=4, seed=1, timeout=60.0, settings={})
         return text, "embedding-bags.toml"
     own = getattr(job, "job", None)
     if isinstance(own, str):
