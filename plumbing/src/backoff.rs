@@ -48,6 +48,9 @@ impl Deadline {
     }
 }
 
+/// A try with less time fails for want of it, and hides what the one before has learned.
+const LEAST: Duration = Duration::from_millis(20);
+
 /// Exponential backoff with jitter, so that many clients do not retry at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
@@ -91,7 +94,8 @@ impl Backoff {
             match attempt().await {
                 Err(error) if is_retryable(&error) => {
                     tokio::time::sleep(self.pause(tries).min(deadline.left())).await;
-                    if deadline.is_past() {
+                    if deadline.left() < LEAST {
+                        tokio::time::sleep(deadline.left()).await;
                         return Err(error);
                     }
                     tries += 1;
@@ -122,6 +126,18 @@ mod tests {
             .await;
         assert_eq!(failed, Err(tries));
         assert!(deadline.is_past() && tries > 5, "{tries} tries");
+    }
+
+    /// It would fail for want of time, and hide what the one before has learned.
+    #[tokio::test(start_paused = true)]
+    async fn no_attempt_is_made_just_before_the_deadline() {
+        for _ in 0..200 {
+            let deadline = Deadline::after(Duration::from_millis(300));
+            let backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(40) };
+            let attempt = || std::future::ready(Err::<(), _>(deadline.left()));
+            let left = backoff.retry(deadline, |_| true, attempt).await.unwrap_err();
+            assert!(left >= LEAST && deadline.is_past(), "an attempt had {left:?}");
+        }
     }
 
     /// Invariant WT-1: no wait exceeds the deadline, and the last real error is reported.
