@@ -7,8 +7,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use zagros_shell::Logging;
 
-use crate::capacity::IdLaw;
-
 const EXAMPLES: &str = "\
 Examples:
   zagros-bench train --model ffnn               microseconds of CPU a sample, by stage
@@ -87,6 +85,16 @@ pub(crate) struct CapacityArgs {
     /// Print one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How often the ids of a table are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum IdLaw {
+    /// By Zipf's law with exponent 1.05, as in click logs.
+    Zipf,
+    /// All equally often: memory is of least use.
+    Uniform,
 }
 
 #[derive(Debug, Args)]

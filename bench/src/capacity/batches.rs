@@ -12,7 +12,7 @@ use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableCounts, TableSe
 
 use super::ids::{Draws, SAMPLES};
 use super::ledger::{self, Ledger};
-use super::table_run::{DIM, TableCase, TableFigures, ended, failed, push};
+use super::table::{DIM, TableCase, TableFigures, ended, failed};
 
 /// A table with its rows, most of them on disk.
 pub(super) struct Batches<'a> {
@@ -105,7 +105,7 @@ impl Batches<'_> {
             spent.beside += seconds(ClockId::ThreadCPUTime) - own;
             let started = Instant::now();
             thread::sleep(self.case.compute * SAMPLES as u32);
-            push(self.tables, &numbers, (self.ledger.rows() + step) as u64, &mut self.ledger, &mut buffers)?;
+            self.ledger.push(self.tables, &numbers, (self.case.rows + step) as u64, &mut buffers)?;
             spent.wall += started.elapsed().as_secs_f64();
         }
         let after = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };

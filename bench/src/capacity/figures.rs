@@ -6,9 +6,9 @@ use serde::Serialize;
 use zagros_shell::out;
 use zagros_zip::ZipEq;
 
-use super::ids::{IdLaw, SAMPLES};
-use super::table_run::{DIM, TableFigures};
-use crate::args::CapacityArgs;
+use super::ids::SAMPLES;
+use super::table::{DIM, TableFigures};
+use crate::args::{CapacityArgs, IdLaw};
 
 /// The most CPU and wall time of a sample with a tenth of the rows in memory, over those with all of them there.
 const CPU_GOAL: f64 = 2.5;

@@ -1,7 +1,6 @@
 //! The rows of each batch.
 
-use clap::ValueEnum;
-use serde::Serialize;
+use crate::args::IdLaw;
 
 /// Samples per batch.
 pub(super) const SAMPLES: usize = 4096;
@@ -9,16 +8,6 @@ pub(super) const SAMPLES: usize = 4096;
 const FEATURES: usize = 26;
 /// The Zipf exponent, as in click logs.
 const EXPONENT: f64 = 1.05;
-
-/// How often the ids of a table are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum IdLaw {
-    /// By Zipf's law with exponent 1.05, as in click logs.
-    Zipf,
-    /// All equally often: memory is of least use.
-    Uniform,
-}
 
 /// Draws the rows of batches, the same ones in each run.
 pub(super) struct Draws {

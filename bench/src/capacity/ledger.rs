@@ -5,7 +5,7 @@ use zagros_shell::{Exit, Failure};
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableSet};
 use zagros_zip::ZipEq;
 
-use super::table_run::{DIM, failed};
+use super::table::{DIM, failed};
 
 /// Rows that are compared at a time.
 const CHUNK: usize = 16_384;
@@ -25,12 +25,24 @@ impl Ledger {
         Self { pushes: vec![0; rows] }
     }
 
-    pub(super) fn rows(&self) -> usize {
-        self.pushes.len()
-    }
-
-    pub(super) fn pushed(&mut self, numbers: &[u32]) {
+    /// Pushes a gradient of 1 to each of some rows.
+    ///
+    /// # Errors
+    /// When the table or its disk refuses them.
+    pub(super) fn push(
+        &mut self,
+        tables: &TableSet,
+        numbers: &[u32],
+        step: u64,
+        buffers: &mut RequestBuffers,
+    ) -> Result<(), Failure> {
+        let ids = ids(numbers);
+        let gradients = vec![1.0; ids.len() * DIM];
+        tables.tick(step, 0);
+        let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
+        tables.push(&[part], &gradients, step, buffers).map_err(failed)?;
         numbers.iter().for_each(|number| self.pushes[*number as usize] += 1);
+        Ok(())
     }
 
     /// Compares the weights of some rows, `[numbers, DIM]`.

@@ -10,6 +10,7 @@ mod figures;
 mod ids;
 mod ledger;
 mod page;
+mod table;
 mod table_run;
 
 use std::path::Path;
@@ -20,8 +21,8 @@ use zagros_plumbing::{disk, durable};
 use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
 
 use self::figures::{CapacityFigures, CapacityPoint};
-pub(crate) use self::ids::IdLaw;
-use self::table_run::{TableCase, measure};
+use self::table::TableCase;
+use self::table_run::measure;
 use crate::args::CapacityArgs;
 
 /// Rows and batches of `--quick`.
@@ -83,7 +84,11 @@ fn measure_both(case: &TableCase<'_>, share: f64, folder: &Path) -> Result<Capac
         Some(measure(&TableCase { budget: Some(budget), ..*case })?)
     } else {
         let (wanted, free) = (wanted / 1_000_000_000, free / 1_000_000_000);
-        err!("{} rows may take {wanted} GB on disk, and {} has {free} GB free: left out", case.rows, folder.display());
+        err!(
+            "{} rows may take {wanted} GB on disk, and {} has {free} GB free: not measured on disk",
+            case.rows,
+            folder.display()
+        );
         None
     };
     Ok(CapacityPoint { rows: case.rows, budget, in_memory, on_disk })

@@ -4,7 +4,7 @@ use zagros_chart::html::{document, escaped, table};
 use zagros_chart::{LogChart, LogMark, LogSeries};
 
 use super::figures::{COLUMNS, CapacityFigures, CapacityPoint};
-use super::table_run::TableFigures;
+use super::table::TableFigures;
 
 pub(super) fn page(figures: &CapacityFigures) -> String {
     let cpu = chart(figures, "CPU time of a sample", |found| found.cpu_us);

@@ -4,20 +4,12 @@ use std::time::Duration;
 
 use zagros_protocol::control::{MemberStatus, Outcome, Role, StatusRequest};
 
+use crate::link::SessionEnd;
 use crate::waiting::Look;
 use crate::{Session, SessionError};
 
 /// How often the coordinator is asked whether other workers are still there.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// How a worker's part of a run came to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionEnd<'a> {
-    /// Its work is done. All pushes are waited for.
-    Done,
-    /// It failed, for this reason, which every other worker of the run learns. Nothing is waited for.
-    Failed(&'a str),
-}
 
 impl Session {
     /// Leaves the run. It ends well once all its workers have left with their work done, and fails if one has failed. A second

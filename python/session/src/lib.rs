@@ -22,9 +22,9 @@ mod tests;
 mod waiting;
 
 pub use batch::{BatchAccess, LookupBatch};
-pub use ending::SessionEnd;
 pub use error::SessionError;
 pub use job_text::{job_toml, parse};
+pub use link::SessionEnd;
 pub use session::{Reach, Session, SessionTable};
 pub use storage::{SavedRows, SavedRowsFile, TableRows};
 pub use waiting::Look;

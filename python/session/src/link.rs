@@ -7,8 +7,17 @@ use tokio::sync::watch;
 use zagros_coordinator_client::{ControlPlane, Membership};
 use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds};
 
+use crate::SessionError;
 use crate::batch::WindowPlace;
-use crate::{SessionEnd, SessionError};
+
+/// How a worker's part of a run came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEnd<'a> {
+    /// Its work is done. All pushes are waited for.
+    Done,
+    /// It failed, for this reason, which every other worker of the run learns. Nothing is waited for.
+    Failed(&'a str),
+}
 
 /// A session's connection to its run.
 pub(crate) struct Link {
