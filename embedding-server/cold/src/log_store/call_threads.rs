@@ -16,7 +16,7 @@ use super::file_piece::{FilePiece, OnPiece, hangs};
 /// Threads that read. A disk that hangs keeps them until it answers.
 const THREADS: usize = 8;
 /// Pieces that a thread reads at a time, after the kernel was advised of all of them.
-const TOGETHER: usize = 16;
+const CHUNK: usize = 16;
 
 /// Threads that read pieces. They are started by the first read.
 #[derive(Debug, Default)]
@@ -50,8 +50,8 @@ impl CallThreads {
         let (pieces, wanted): (Arc<[FilePiece]>, _) = (pieces.into(), Arc::new(()));
         let (answer, answers) = unbounded();
         let mut missing = 0;
-        for start in (0..pieces.len()).step_by(TOGETHER) {
-            let range = start..pieces.len().min(start + TOGETHER);
+        for start in (0..pieces.len()).step_by(CHUNK) {
+            let range = start..pieces.len().min(start + CHUNK);
             let job =
                 CallJob { pieces: Arc::clone(&pieces), range, wanted: Arc::downgrade(&wanted), answer: answer.clone() };
             self.hand_over(job)?;
@@ -90,7 +90,7 @@ impl CallThreads {
 fn serve(jobs: &Receiver<CallJob>) {
     for CallJob { pieces, range, wanted, answer } in jobs {
         if wanted.strong_count() > 0 {
-            let bytes = read_together(&pieces[range.clone()]);
+            let bytes = read_chunk(&pieces[range.clone()]);
             // Whoever waited may have gone meanwhile.
             let _ = answer.send((range, bytes));
         }
@@ -98,7 +98,7 @@ fn serve(jobs: &Receiver<CallJob>) {
 }
 
 /// The bytes of some pieces, one after the other.
-fn read_together(pieces: &[FilePiece]) -> Result<Vec<u8>, ColdError> {
+fn read_chunk(pieces: &[FilePiece]) -> Result<Vec<u8>, ColdError> {
     pieces.iter().for_each(advise);
     let mut bytes = vec![0; pieces.iter().map(|piece| piece.bytes).sum()];
     let mut rest = &mut bytes[..];

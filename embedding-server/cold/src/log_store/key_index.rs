@@ -22,6 +22,8 @@ const MOST: usize = 512;
 const ROOM: usize = 16;
 /// How far from its expected place a key is looked for first.
 const NEAR: usize = 8;
+/// Keys whose places are brought into the cache together.
+const CHUNK: usize = 16;
 /// Parts of the key space, by the highest bits of a key.
 const PARTS: usize = 1 << PART_BITS;
 const PART_BITS: u32 = 6;
@@ -59,6 +61,20 @@ impl KeyIndex {
     pub(crate) fn get(&self, key: u64) -> Option<u32> {
         let (first, leaf) = self.parts[part_of(key)].range(..=key).next_back()?;
         leaf.find(key - first).ok().map(|place| leaf.address(place))
+    }
+
+    /// Before the keys from a multiple of [`CHUNK`] on are looked for: brings their places into the cache. A search waits for memory a
+    /// few times, and the waits of several keys overlap so.
+    pub(crate) fn prefetch_ahead(&self, keys: &[u64], position: usize) {
+        if position.is_multiple_of(CHUNK) {
+            keys[position..].iter().take(CHUNK).for_each(|key| self.prefetch(*key));
+        }
+    }
+
+    fn prefetch(&self, key: u64) {
+        if let Some((first, leaf)) = self.parts[part_of(key)].range(..=key).next_back() {
+            leaf.prefetch(key - first);
+        }
     }
 
     /// Sets the address of a key's row, and answers the address before.
@@ -168,6 +184,19 @@ impl IndexLeaf {
         u32::from_le_bytes(bytes)
     }
 
+    /// Where a key is looked for first, if the last entry is not below it.
+    fn guess(&self, key: u64, end: usize) -> usize {
+        let last = self.key(end);
+        (u128::from(key.min(last)) * end as u128 / u128::from(last.max(1))) as usize
+    }
+
+    fn prefetch(&self, key: u64) {
+        let Some(end) = self.len().checked_sub(1) else { return };
+        let start = self.guess(key, end).saturating_sub(NEAR) * self.size();
+        let near = &self.entries[start..self.entries.len().min(start + 2 * NEAR * self.size())];
+        zagros_table::prefetch::prefetch(near);
+    }
+
     /// The entry of a key, or the place where it would be.
     ///
     /// Cold keys are evenly spread, so the search begins where the key would then be, and widens from there: one or two cache
@@ -178,7 +207,7 @@ impl IndexLeaf {
         if key > last {
             return Err(end + 1);
         }
-        let guess = (u128::from(key) * end as u128 / u128::from(last.max(1))) as usize;
+        let guess = self.guess(key, end);
         let (mut low, mut high, mut step) = (0, end + 1, NEAR);
         if self.key(guess) < key {
             low = guess + 1;

@@ -102,6 +102,7 @@ impl TableLog {
         let mut reads = Vec::with_capacity(cold_keys.len());
         let state = self.state.read();
         for (position, cold_key) in cold_keys.iter().enumerate() {
+            state.index.prefetch_ahead(cold_keys, position);
             let address = state.index.get(*cold_key);
             into.found.push(address.is_some());
             reads.extend(address.map(|address| RecordRead { address, position: position as u32 }));
@@ -159,7 +160,8 @@ impl TableLog {
         }
         let appended = self.append(&mut writer)?;
         let mut state = self.state.write();
-        for (cold_key, address) in cold_keys.iter().zip_eq(self.addresses(&appended)) {
+        for ((position, cold_key), address) in cold_keys.iter().enumerate().zip_eq(self.addresses(&appended)) {
+            state.index.prefetch_ahead(cold_keys, position);
             state.put(self.layout, *cold_key, address);
         }
         Ok(state.segments.take_waste())
