@@ -2,14 +2,22 @@
 
 use crate::fixture::Fixture;
 
+const SETS: [&str; 6] = ["--servers", "2", "--workers", "2", "--set", "cluster.timeout_seconds=60"];
 /// Long enough for a few faults a round.
-const SETS: [&str; 8] =
-    ["--servers", "2", "--workers", "2", "--set", "train.epochs=8", "--set", "cluster.timeout_seconds=60"];
+const EPOCHS: u32 = 8;
+/// Long enough for servers that come to get buckets before the run is over.
+const EPOCHS_TO_SCALE: u32 = 24;
 
 fn chaos(fixture: &Fixture, mode: &str, kinds: &str, seed: &str) -> String {
-    let mode = format!("train.mode={mode}");
+    chaos_for(EPOCHS, fixture, mode, kinds, seed)
+}
+
+fn chaos_for(epochs: u32, fixture: &Fixture, mode: &str, kinds: &str, seed: &str) -> String {
+    let (mode, epochs) = (format!("train.mode={mode}"), format!("train.epochs={epochs}"));
     let arguments = ["chaos", "job.toml", "--for", "5m", "--every", "300ms", "--faults", "4", "--seed", seed];
-    let ended = fixture.zagros(arguments.into_iter().chain(SETS).chain(["--kinds", kinds, "--set", &mode])).expect(0);
+    let ended = fixture
+        .zagros(arguments.into_iter().chain(SETS).chain(["--kinds", kinds, "--set", &mode, "--set", &epochs]))
+        .expect(0);
     assert!(ended.stdout.contains("Exact: 4 faults, nothing lost, nothing doubled"), "{}", ended.stdout);
     assert!(!ended.stdout.contains('✗'), "{}", ended.stdout);
     ended.stdout
@@ -59,7 +67,7 @@ fn a_run_whose_servers_come_and_go_while_processes_are_killed_loses_and_doubles_
     // On a busy machine servers may be gone again before they have got a bucket.
     let mut said = String::new();
     for seed in ["6", "7", "8"] {
-        said = chaos(&Fixture::new(10_000), "hybrid", "scale,kill", seed);
+        said = chaos_for(EPOCHS_TO_SCALE, &Fixture::new(10_000), "hybrid", "scale,kill", seed);
         assert!(said.contains("are exactly minus the sum of"), "{said}");
         if said.contains(" moves of ") {
             return;
