@@ -32,7 +32,7 @@ const ROW_BYTES: usize = 150;
 /// Bytes that the index of rows on disk takes for each of them.
 const INDEX_BYTES: usize = 12;
 /// Bytes that a row takes on disk at most, while segments that are half empty wait for compaction.
-const DISK_BYTES: u64 = 400;
+const DISK_BYTES: u64 = 300;
 /// The share of the machine's free memory that a table may have.
 const MEMORY_SHARE: f64 = 0.6;
 

@@ -20,15 +20,15 @@
 //! bucket's position, because a key lies within [`REACH`] buckets of its home (Knuth's quotienting, The Art of Computer
 //! Programming 6.4, exercise 13).
 //!
-//! A key that finds no room within reach goes to a hash map, the crowd. With evenly spread hashes the crowd is almost
-//! empty. Someone who chooses ids that collide makes the crowd longer, but no search slower.
+//! A key that finds no room within reach goes to an ordered map, the crowd. With evenly spread hashes the crowd is almost
+//! empty. Someone who chooses ids that collide makes the crowd longer, and searches slower by the logarithm of its length.
 
 mod bucket;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bucket::{Bucket, WAYS, WORDS, count, fill, swap_remove, take_apart};
-use hashbrown::HashMap;
 
 use crate::machine::memory::{Arena, MemoryBlock};
 use crate::machine::prefetch::prefetch;
@@ -39,6 +39,8 @@ const FULL: usize = 5;
 const REACH: usize = 12;
 /// Buckets of one memory block. All large indexes use blocks of this size, so another stripe can reuse a freed block.
 const SEGMENT: usize = 1024;
+/// Bytes of a key in the crowd, about.
+const CROWD_BYTES: usize = 24;
 /// The position of a key that is in the crowd.
 const CROWD: usize = usize::MAX;
 
@@ -51,7 +53,7 @@ pub(crate) struct SlotIndex {
     /// How many bits of an entry hold the slot.
     slot_bits: u32,
     len: usize,
-    crowd: HashMap<u64, u32>,
+    crowd: BTreeMap<u64, u32>,
 }
 
 /// The result of a search.
@@ -178,7 +180,7 @@ impl SlotIndex {
 
     /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
-        segment_bytes(self.buckets) + self.crowd.allocation_size()
+        segment_bytes(self.buckets) + self.crowd.len() * CROWD_BYTES
     }
 
     fn sized(arena: &Arc<Arena>, buckets: usize) -> Self {
@@ -186,7 +188,7 @@ impl SlotIndex {
         let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| arena.take(words)).collect();
         // Slots are numbered below 8 × the largest number of buckets so far.
         let slot_bits = 4 + buckets.max(1).ilog2();
-        Self { arena: Arc::clone(arena), segments, buckets, slot_bits, len: 0, crowd: HashMap::new() }
+        Self { arena: Arc::clone(arena), segments, buckets, slot_bits, len: 0, crowd: BTreeMap::new() }
     }
 
     /// Grows the index. Returns the position for the absent `key` in the larger index.
@@ -272,8 +274,10 @@ impl SlotIndex {
 
     /// Moves one key of the crowd to the free entry of bucket `place`, if a key has `place` in reach.
     fn admit_from_crowd(&mut self, place: usize) {
-        let reaches = |key: u64| self.distance(self.home(key), place) < REACH;
-        let Some(key) = self.crowd.keys().copied().find(|key| reaches(*key)) else {
+        // Keys are in the order of their homes: if any key reaches, the first one from the farthest home on does, or the first of all.
+        let first =
+            self.crowd.range(u64::from(self.lowest(place)) << 32..).next().or_else(|| self.crowd.first_key_value());
+        let Some(key) = first.map(|(key, _)| *key).filter(|key| self.distance(self.home(*key), place) < REACH) else {
             return;
         };
         if let Some(slot) = self.crowd.remove(&key) {
@@ -293,11 +297,14 @@ impl SlotIndex {
     /// Key and slot of a used entry. The upper bits of the key follow from the bucket's position.
     fn entry(&self, place: usize, way: usize) -> (u64, u32) {
         let bucket = self.bucket(place).map_or([[0; 2]; WORDS], |bucket| *bucket);
-        // The smallest upper half of any key that can lie in this bucket. The keys that can lie here differ in the
-        // stored bits.
+        // The keys that can lie here differ in the stored bits.
+        take_apart(&bucket, way, self.slot_bits, self.lowest(place))
+    }
+
+    /// The smallest upper half of any key that can lie in a bucket.
+    fn lowest(&self, place: usize) -> u32 {
         let before = self.after(place, self.buckets - (REACH - 1).min(self.buckets - 1));
-        let lowest = (((before as u64) << 32).div_ceil(self.buckets as u64)) as u32;
-        take_apart(&bucket, way, self.slot_bits, lowest)
+        (((before as u64) << 32).div_ceil(self.buckets as u64)) as u32
     }
 
     #[inline(always)]
@@ -349,152 +356,4 @@ fn segment_bytes(buckets: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::key::key_of;
-    use crate::machine::memory::PageSize;
-
-    fn empty() -> SlotIndex {
-        SlotIndex::new(&Arena::new(PageSize::Huge))
-    }
-
-    fn filled(keys: impl IntoIterator<Item = u64>) -> (SlotIndex, HashMap<u64, u32>) {
-        let (mut index, mut model) = (empty(), HashMap::new());
-        for key in keys {
-            let slot = model.len() as u32;
-            match index.find(key) {
-                IndexEntry::Slot(found) => assert_eq!(model.get(&key), Some(&found)),
-                IndexEntry::Nothing(place) => {
-                    assert_eq!(model.insert(key, slot), None);
-                    index.add(key, place, slot);
-                }
-            }
-        }
-        (index, model)
-    }
-
-    fn check(index: &SlotIndex, model: &HashMap<u64, u32>) {
-        assert_eq!(index.len(), model.len());
-        assert_eq!(&index.iter().collect::<HashMap<_, _>>(), model);
-        assert!(model.iter().all(|(key, slot)| index.find(*key) == IndexEntry::Slot(*slot)));
-    }
-
-    proptest! {
-        /// Some keys share their home, one half, or all their bits. They make long overflows, also around the end.
-        #[test]
-        fn the_index_is_a_map_of_any_keys(keys in prop::collection::vec((0_u64..6, 0_u64..40, any::<bool>()), 0..300)) {
-            let high = |part: u64, end: bool| if end { u64::from(u32::MAX) - part } else { part };
-            let keys: Vec<u64> = keys.into_iter().map(|(part, low, end)| high(part, end) << 32 | low).collect();
-            let (index, model) = filled(keys.iter().copied());
-            check(&index, &model);
-            for part in 0..8 {
-                let absent = part << 32 | 99;
-                prop_assert!(matches!(index.find(absent), IndexEntry::Nothing(_)));
-            }
-        }
-
-        /// Removals between additions make holes in the middle of overflows, also around the end.
-        #[test]
-        fn removed_keys_are_gone_and_other_keys_stay(
-            calls in prop::collection::vec((0_u64..4, 0_u64..12, any::<bool>(), 0_u8..5), 0..600),
-        ) {
-            let (mut index, mut model, mut free) = (empty(), HashMap::new(), Vec::new());
-            for (part, low, end, call) in calls {
-                let high = if end { u64::from(u32::MAX) - part } else { part };
-                let key = high << 32 | low;
-                match index.find(key) {
-                    IndexEntry::Nothing(place) if call > 1 => {
-                        let slot = free.pop().unwrap_or(model.len() as u32);
-                        model.insert(key, slot);
-                        index.add(key, place, slot);
-                    }
-                    _ if call < 2 => {
-                        let removed = model.remove(&key);
-                        prop_assert_eq!(index.remove(key), removed);
-                        free.extend(removed);
-                    }
-                    _ => {}
-                }
-                check(&index, &model);
-            }
-        }
-    }
-
-    #[test]
-    fn many_keys_are_found_and_cost_little() {
-        let (index, model) = filled((0..200_000).map(key_of));
-        check(&index, &model);
-        let bytes = index.bytes() as f64 / 200_000.0;
-        assert!((12.8..=16.1).contains(&bytes), "{bytes} bytes an entry");
-    }
-
-    #[test]
-    fn an_index_with_room_takes_keys_in_the_order_of_their_homes_without_a_crowd() {
-        let mut keys: Vec<u64> = (0..100_000).map(key_of).collect();
-        keys.sort_unstable();
-        let longest_crowd = |index: &mut SlotIndex| {
-            let add = |(slot, key): (usize, &u64)| {
-                let IndexEntry::Nothing(place) = index.find(*key) else { panic!("keys differ") };
-                index.add(*key, place, slot as u32);
-                index.crowd.len()
-            };
-            keys.iter().enumerate().map(add).max().unwrap()
-        };
-        let (mut reserved, mut grown) = (empty(), empty());
-        reserved.reserve(100_000);
-        let bytes = reserved.bytes();
-        let crowds = [longest_crowd(&mut reserved), longest_crowd(&mut grown)];
-        assert!(crowds[0] < 10 && crowds[1] > 10_000, "{crowds:?}");
-        assert_eq!(reserved.bytes() - reserved.crowd.allocation_size(), bytes, "it does not grow any more");
-        check(&reserved, &keys.iter().enumerate().map(|(slot, key)| (*key, slot as u32)).collect());
-        let bytes = reserved.bytes();
-        reserved.reserve(100);
-        assert_eq!(reserved.bytes(), bytes);
-    }
-
-    #[test]
-    fn a_scan_in_parts_returns_each_key_once() {
-        let (index, model) = filled((0..1000).map(key_of));
-        let (mut all, mut from, mut parts) = (Vec::new(), Some(0), 0);
-        while let Some(place) = from {
-            let before = all.len();
-            from = index.scan(place, 50, &mut all);
-            parts += 1;
-            assert!((1..50 + WAYS).contains(&(all.len() - before)));
-        }
-        assert_eq!((all.len(), parts), (1000, 20));
-        assert_eq!(all.into_iter().collect::<HashMap<_, _>>(), model);
-    }
-
-    #[test]
-    fn growth_is_reported_before_it_comes() {
-        let mut index = empty();
-        for key in (0..3000).map(key_of) {
-            let (before, reported) = (segment_bytes(index.buckets), index.growth(1));
-            let IndexEntry::Nothing(place) = index.find(key) else { panic!("keys differ") };
-            index.add(key, place, 0);
-            assert_eq!(segment_bytes(index.buckets) - before, reported);
-        }
-    }
-
-    #[test]
-    fn an_empty_index_has_no_keys_and_no_memory() {
-        let index = empty();
-        index.prefetch(5);
-        assert_eq!((index.find(0), index.bytes()), (IndexEntry::Nothing(CROWD), 0));
-    }
-
-    #[test]
-    fn adding_and_removing_rows_makes_no_crowd() {
-        let (mut index, mut free) = (empty(), Vec::new());
-        for number in 0..30_000_u64 {
-            free.extend(number.checked_sub(2000).and_then(|oldest| index.remove(key_of(oldest))));
-            let IndexEntry::Nothing(place) = index.find(key_of(number)) else { panic!("keys differ") };
-            index.add(key_of(number), place, free.pop().unwrap_or(index.len() as u32));
-        }
-        assert_eq!((index.len(), index.buckets), (2000, 453));
-        assert!(index.crowd.len() < 10, "{}", index.crowd.len());
-    }
-}
+mod tests;

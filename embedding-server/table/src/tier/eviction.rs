@@ -22,9 +22,12 @@ use crate::tier::eviction_buffer::{EvictionBuffer, EvictionCandidate};
 use crate::tier::page_in_rows::PageInEntry;
 use crate::{ColdError, RequestDeadline, Table};
 
-/// Eviction compares this many rows to find those of the lowest rank, or all rows of a smaller stripe. The rows are
-/// neighbours in the stripe's index, which are as good as random rows. Each search starts where the last one ended.
-const COMPARED: usize = 4096;
+/// Eviction compares this many rows for each one that it evicts, to find those of the lowest rank, or all rows of a smaller stripe. The
+/// rows are neighbours in the stripe's index, which are as good as random rows. Each search starts where the last one ended. If it took most of
+/// the rows that it compares, the index would have holes in some places, and so too many keys in the others.
+const COMPARED: usize = 16;
+/// The fewest rows that it compares.
+const LEAST_COMPARED: usize = 1024;
 /// How many rows are evicted at a time, unless a request needs room for more.
 const BATCH: usize = 256;
 /// A stripe makes room for one part in this many of its rows at a time.
@@ -202,10 +205,11 @@ impl EvictionBuffer {
     /// Ranks rows of a stripe and keeps the `count` lowest.
     fn choose(&mut self, table: &Table, stripe: &mut Stripe, (count, room): (usize, RoomFor), tick: u64) {
         self.scanned.clear();
-        if stripe.rows() <= COMPARED {
+        let compared = (count * COMPARED).max(LEAST_COMPARED);
+        if stripe.rows() <= compared {
             stripe.scan(0, usize::MAX, &mut self.scanned);
         } else {
-            let next = stripe.scan(stripe.eviction_cursor, COMPARED, &mut self.scanned);
+            let next = stripe.scan(stripe.eviction_cursor, compared, &mut self.scanned);
             stripe.eviction_cursor = next.unwrap_or(0);
         }
         self.candidates.clear();
