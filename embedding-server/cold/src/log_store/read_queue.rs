@@ -222,4 +222,34 @@ mod tests {
         }
         assert!(!rings.lock().idle.is_empty());
     }
+
+    /// The kernel answers a part of a piece, and then nothing for a while.
+    #[test]
+    fn the_rest_of_a_piece_is_read_with_patience_as_well() {
+        let folder = tempfile::tempdir().unwrap();
+        let (hung, mut disk) = hanging(folder.path());
+        std::io::Write::write_all(&mut disk, &[7; 3]).unwrap();
+        let queue = ReadQueue::new(ReadMethod::Ring, 4, Duration::from_millis(20));
+        if queue.method() != ReadMethod::Ring {
+            return eprintln!("SKIPPED: no io_uring here");
+        }
+        let error = queue.read(&pieces(&hung, 0..1), &mut |_, _| Ok(())).unwrap_err();
+        assert!(error.reason.contains("has answered nothing for 0.0 s"), "{error}");
+        let (hung, mut disk) = hanging(folder.path());
+        let queue = ReadQueue::new(ReadMethod::Ring, 4, PATIENT);
+        let rest = std::thread::spawn(move || {
+            for byte in 1..=4 {
+                std::io::Write::write_all(&mut disk, &[byte]).unwrap();
+                std::thread::yield_now();
+            }
+            disk
+        });
+        let mut found = Vec::new();
+        let done = queue.read(&pieces(&hung, 0..1), &mut |_, bytes| {
+            found.extend_from_slice(bytes);
+            Ok(())
+        });
+        assert_eq!((done, found), (Ok(()), vec![1, 2, 3, 4]));
+        drop(rest.join().unwrap());
+    }
 }

@@ -1,6 +1,6 @@
 //! Reads by io_uring: many pieces on their way at a time, so that the device has always something to do.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use io_uring::{IoUring, opcode};
 use zagros_table::ColdError;
 
 use super::file_piece::{FilePiece, OnPiece, hangs};
+use super::segment::failed;
 
 /// Pieces on their way at a time.
 const DEPTH: usize = 128;
@@ -19,10 +20,18 @@ pub(super) struct Ring {
     /// `[DEPTH * longest]`.
     buffer: Vec<u8>,
     longest: usize,
-    pieces: Vec<Option<FilePiece>>,
+    reads: Vec<Option<RingRead>>,
     free: Vec<usize>,
     /// Reads that the kernel has and has not completed.
     in_flight: usize,
+}
+
+/// A piece on its way.
+#[derive(Clone)]
+struct RingRead {
+    piece: FilePiece,
+    /// Bytes of it that are in its buffer: the kernel may answer a part.
+    arrived: usize,
 }
 
 impl Ring {
@@ -39,7 +48,7 @@ impl Ring {
             ring,
             buffer: vec![0; DEPTH * longest],
             longest,
-            pieces: vec![None; DEPTH],
+            reads: vec![None; DEPTH],
             free: (0..DEPTH).collect(),
             in_flight: 0,
         })
@@ -53,7 +62,7 @@ impl Ring {
     /// Frees the buffers of reads that were completed after their caller had gone.
     pub(super) fn forget_answered(&mut self) {
         for (slot, _) in self.arrived() {
-            self.pieces[slot] = None;
+            self.reads[slot] = None;
             self.free.push(slot);
         }
     }
@@ -73,7 +82,7 @@ impl Ring {
         loop {
             while done.is_ok() && !self.free.is_empty() {
                 let Some(piece) = next.next() else { break };
-                done = self.start(piece, on_piece);
+                done = self.start(piece);
             }
             if self.in_flight == 0 {
                 return done;
@@ -83,7 +92,7 @@ impl Ring {
             let arrived = match self.wait(enough, patience) {
                 Ok(arrived) => arrived,
                 Err(error) if error.raw_os_error() == Some(libc::ETIME) => {
-                    return Err(hangs(patience, self.pieces.iter().flatten().next()));
+                    return Err(hangs(patience, self.reads.iter().flatten().next().map(|read| &read.piece)));
                 }
                 Err(error) => return Err(ColdError { doing: "read", reason: format!("io_uring fails: {error}") }),
             };
@@ -94,18 +103,27 @@ impl Ring {
         }
     }
 
-    /// Puts a read into the queue. If the queue is full, reads at once.
-    #[expect(unsafe_code, reason = "the kernel writes into the buffer while the read is on its way")]
-    fn start(&mut self, piece: &FilePiece, on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
+    fn start(&mut self, piece: &FilePiece) -> Result<(), ColdError> {
         let Some(slot) = self.free.pop() else { return Ok(()) };
-        let buffer = self.buffer[slot * self.longest..][..piece.bytes].as_mut_ptr();
-        let read = opcode::Read::new(Fd(piece.segment.file.as_raw_fd()), buffer, piece.bytes as u32);
-        let entry = read.offset(piece.offset).build().user_data(slot as u64);
-        self.pieces[slot] = Some(piece.clone());
+        self.queue(slot, RingRead { piece: piece.clone(), arrived: 0 })
+    }
+
+    /// Puts what is missing of a read into the queue.
+    #[expect(unsafe_code, reason = "the kernel writes into the buffer while the read is on its way")]
+    fn queue(&mut self, slot: usize, read: RingRead) -> Result<(), ColdError> {
+        let RingRead { piece, arrived } = &read;
+        let missing = &mut self.buffer[slot * self.longest..][*arrived..piece.bytes];
+        let (buffer, bytes) = (missing.as_mut_ptr(), missing.len() as u32);
+        let entry = opcode::Read::new(Fd(piece.segment.file.as_raw_fd()), buffer, bytes);
+        let entry = entry.offset(piece.offset + *arrived as u64).build().user_data(slot as u64);
+        self.reads[slot] = Some(read);
         // SAFETY: The file is open until the kernel has taken the read: the piece holds it. The buffer is not touched until the read
-        // has completed, and if it never does, `Drop` leaks it. The queue has as many entries as there are buffers.
+        // has completed, and if it never does, `Drop` leaks it.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
-            return self.take(slot, -libc::EBUSY, on_piece);
+            self.reads[slot] = None;
+            self.free.push(slot);
+            // It has as many entries as there are buffers.
+            return Err(ColdError { doing: "read", reason: "the queue of io_uring is full".to_owned() });
         }
         self.in_flight += 1;
         Ok(())
@@ -136,16 +154,23 @@ impl Ring {
         arrived
     }
 
-    /// Gives a piece that has arrived to `on_piece`, and frees its buffer.
+    /// Gives a piece that has arrived to `on_piece`, and frees its buffer. If a part is missing, it is read next.
     fn take(&mut self, slot: usize, result: i32, on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
-        self.free.push(slot);
-        let Some(piece) = self.pieces[slot].take() else { return Ok(()) };
-        let bytes = &mut self.buffer[slot * self.longest..][..piece.bytes];
-        if usize::try_from(result) != Ok(bytes.len()) {
-            // A short or interrupted read goes on here; one that failed fails again, and says why.
-            piece.segment.read(piece.offset, bytes)?;
+        let Some(mut read) = self.reads[slot].take() else { return Ok(()) };
+        if let Ok(bytes) = usize::try_from(result) {
+            read.arrived += bytes;
         }
-        on_piece(&piece, bytes)
+        let is_whole = read.arrived == read.piece.bytes;
+        if !is_whole && (result > 0 || matches!(-result, libc::EINTR | libc::EAGAIN)) {
+            return self.queue(slot, read);
+        }
+        self.free.push(slot);
+        let RingRead { piece, .. } = read;
+        if is_whole {
+            return on_piece(&piece, &self.buffer[slot * self.longest..][..piece.bytes]);
+        }
+        let error = if result == 0 { ErrorKind::UnexpectedEof.into() } else { io::Error::from_raw_os_error(-result) };
+        Err(failed("read", &error, &piece.segment.path))
     }
 }
 
