@@ -7,6 +7,7 @@ mod capacity;
 mod durability;
 mod embedding;
 mod modes;
+mod page_file;
 mod plan;
 mod program;
 mod scale;

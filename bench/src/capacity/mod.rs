@@ -17,13 +17,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_plumbing::metrics::DiskSpace;
-use zagros_plumbing::{disk, durable};
 use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
 
 use self::figures::{CapacityFigures, CapacityPoint};
 use self::table::TableCase;
 use self::table_run::measure;
 use crate::args::CapacityArgs;
+use crate::page_file;
 
 /// Rows and batches of `--quick`.
 const QUICK: (&[u64], u64) = (&[20_000, 100_000], 3);
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
         figures.points.push(point);
     }
     if let Some(path) = &args.page {
-        write_page(path, &figures)?;
+        page_file::write(path, &page::page(&figures))?;
     }
     match (args.json, args.quick) {
         (true, _) => answer(&serde_json::to_string(&figures).or_internal()?)?,
@@ -99,11 +99,4 @@ fn free_memory() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kib| kib * 1024.0)
-}
-
-fn write_page(path: &Path, figures: &CapacityFigures) -> Result<(), Failure> {
-    durable::write(path, page::page(figures).as_bytes()).map_err(|error| {
-        let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
-    })
 }

@@ -10,16 +10,15 @@ mod page;
 mod proxy;
 mod workload;
 
-use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use zagros_plumbing::{disk, durable};
 
 use self::figures::{ModeCase, ModeFigures};
 use self::link::NetworkLine;
 use self::workload::{ModeSetting, SERVERS, WORKERS};
 use crate::args::ModesArgs;
+use crate::page_file;
 use zagros_shell::{Exit, Failure, OrInternal, answer, err};
 use zagros_zip::ZipEq;
 
@@ -47,7 +46,7 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let (delay_ms, rate_mbit, workers, servers, job) = (args.delay, args.rate, WORKERS, SERVERS, job.name);
     let figures = ModeFigures { job, delay_ms, rate_mbit, workers, servers, batch_per_worker, seeds, cases, means };
     if let Some(path) = &args.page {
-        write_page(path, &figures)?;
+        page_file::write(path, &page::page(&figures))?;
     }
     if args.json {
         answer(&serde_json::to_string(&figures).or_internal()?)?;
@@ -55,11 +54,4 @@ pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
         figures.print();
     }
     Ok(Exit::Success)
-}
-
-fn write_page(path: &Path, figures: &ModeFigures) -> Result<(), Failure> {
-    durable::write(path, page::page(figures).as_bytes()).map_err(|error| {
-        let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
-    })
 }

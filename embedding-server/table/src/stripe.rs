@@ -125,6 +125,15 @@ impl Stripe {
         }
     }
 
+    /// Prefetches a row that is in memory, `words` of its words and its access metadata.
+    #[inline(always)]
+    pub(crate) fn prefetch_row(&self, key: u64, words: usize) {
+        let place = self.peek(key, words);
+        if !place.is_none() {
+            self.slab.prefetch_access(place.slot);
+        }
+    }
+
     /// The address of a slot. Prefetches its first `words`.
     #[inline(always)]
     pub(crate) fn place(&self, slot: u32, words: usize) -> SlotAddress {

@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Advice, fadvise};
 use zagros_table::ColdError;
 
 use super::record::RecordFormat;
@@ -75,6 +76,7 @@ impl RowSegment {
         let failed = |error: &io::Error| failed("write", error, &path);
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| failed(&error))?;
+        advise(&file);
         file.write_all_at(&head(format, number), 0).map_err(|error| failed(&error))?;
         Ok(Self { number, file, path })
     }
@@ -86,6 +88,7 @@ impl RowSegment {
         if file.metadata().map_err(|error| failed(&error))?.len() < HEAD as u64 {
             return Ok(None);
         }
+        advise(&file);
         let mut found = [0; HEAD];
         file.read_exact_at(&mut found, 0).map_err(|error| failed(&error))?;
         if found != head(format, number) {
@@ -135,6 +138,11 @@ impl RowSegment {
             reason: format!("{path} is damaged: the record at byte {offset} is not what was written; {what}"),
         }
     }
+}
+
+/// Records are read in no order, so pages beside them are read for nothing.
+fn advise(file: &File) {
+    let _ = fadvise(file, 0, None, Advice::Random);
 }
 
 /// An error of the file system with its file.

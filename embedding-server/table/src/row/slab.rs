@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use crate::machine::memory::{Arena, HUGE_PAGE, MemoryBlock};
+use crate::machine::prefetch::prefetch;
 
 /// Slots of the smallest blocks. The stripe of a tiny table holds no more than one such block.
 const FIRST_BLOCK: usize = 4;
@@ -171,6 +172,15 @@ impl Slab {
         &mut self.blocks[block].words_mut()[start + place]
     }
 
+    /// Prefetches the access metadata of a slot, if slots have some.
+    #[inline(always)]
+    pub(crate) fn prefetch_access(&self, slot: u32) {
+        if self.with_access {
+            let (block, place) = self.locate(slot);
+            prefetch(&self.blocks[block].words()[self.access_start(block) + place..][..1]);
+        }
+    }
+
     /// An empty slab for slots of the same kind.
     pub(crate) fn empty_copy(&self) -> Self {
         Self::new(&self.arena, self.stride, self.with_access)
@@ -217,6 +227,10 @@ impl Slab {
         let slot = self.free;
         self.free = self.words(slot)[0];
         self.released -= 1;
+        if self.free != NONE {
+            // The next row gets it.
+            prefetch(self.words(self.free));
+        }
         self.words_mut(slot).fill(0);
         if self.with_access {
             *self.access_mut(slot) = 0;

@@ -22,6 +22,8 @@ use crate::{LookupMode, LookupReport, PushReport, PushStep, RequestDeadline, Row
 
 /// A lookup searches this many ids of all tables together. Their cold copies are in memory at once.
 const LOOKUP_CHUNK: usize = 4096;
+/// Rows of a stripe that are brought into the cache together.
+const AHEAD: usize = 16;
 
 impl Table {
     pub(crate) fn lookup_managed(
@@ -49,6 +51,10 @@ impl Table {
             let before = page_in.entries.len();
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for index in 0..group.keys.len() {
+                if index.is_multiple_of(AHEAD) {
+                    let next = &group.keys[index..];
+                    next.iter().take(AHEAD).for_each(|key| stripe.prefetch_row(*key, layout.stride));
+                }
                 let (key, position) = (group.keys[index], group.positions[index]);
                 let found = stripe.find(key).filter(|slot| !self.access_codec().expired(stripe.access(*slot), tick));
                 let Some(slot) = found else {

@@ -112,6 +112,7 @@ impl Table {
             let mut stripe = self.lock(self.stripe_of(entries[start].key));
             entries[start..end].iter().for_each(|entry| stripe.prefetch_entry(entry.key));
             self.make_room(&mut stripe, &entries[start..end], room, deadline);
+            entries[start..end].iter().for_each(|entry| stripe.prefetch_row(entry.key, self.stride()));
             entries[start..end].iter().for_each(|entry| work(&mut stripe, *entry));
             self.log_stripe(&mut stripe);
             self.charge(&mut stripe);
