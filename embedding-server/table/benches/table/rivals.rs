@@ -51,7 +51,7 @@ pub(crate) fn run(plan: &Plan) {
     let rows = plan.rows.min(500_000);
     println!("\n{rows} rows, Zipf ids; million rows a second      lookup   update (Adagrad)");
     for dim in &plan.dims {
-        let requests = Requests::new(Ids::Zipf, rows, plan.requests.min(16));
+        let requests = Requests::new(Ids::Zipf, &Plan { rows, requests: plan.requests.min(16), ..plan.clone() });
         let ids: Vec<Vec<u64>> =
             requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
         let gradients = gradients(ids[0].len() * dim);

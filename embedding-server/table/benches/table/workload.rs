@@ -1,6 +1,10 @@
-//! The rows of each request: distinct ids in order of first appearance, as the client sends them.
+//! The rows of each request: distinct ids in the order of their stripes, as the client sends them, or in any order.
 
 use std::collections::HashSet;
+
+use zagros_table::{DEFAULT_STRIPES, stripe_of_id};
+
+use crate::Plan;
 
 /// Rows of a request: about as many as the distinct ids of a batch of 4096 Criteo samples.
 pub(crate) const BATCH: usize = 24_000;
@@ -14,6 +18,14 @@ pub(crate) enum Ids {
     Zipf,
 }
 
+/// The order of the ids of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Any,
+    /// That of the stripes of a table.
+    Stripes,
+}
+
 /// Requests for rows numbered from 0. A request names no row twice.
 pub(crate) struct Requests {
     /// Row numbers, request after request.
@@ -21,8 +33,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(ids: Ids, rows: usize, requests: usize) -> Self {
-        let batch = BATCH.min(rows / 4);
+    pub(crate) fn new(ids: Ids, plan: &Plan) -> Self {
+        let (rows, batch) = (plan.rows, plan.batch.min(plan.rows / 4));
         let mut random = 0;
         let mut seen = HashSet::new();
         let mut request = |_| {
@@ -35,9 +47,12 @@ impl Requests {
                     request.push(row);
                 }
             }
+            if plan.order == Order::Stripes {
+                request.sort_by_key(|row| stripe_of_id(id_of(*row), DEFAULT_STRIPES));
+            }
             request
         };
-        Self { rows: (0..requests).map(&mut request).collect() }
+        Self { rows: (0..plan.requests).map(&mut request).collect() }
     }
 }
 
