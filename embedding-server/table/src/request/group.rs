@@ -8,7 +8,7 @@
 //! ends                         2        5
 //! ```
 //!
-//! The client sends ids in the order of their stripes. Such ids are not sorted again: their positions are 0, 1, 2, …, so
+//! Ids that come in the order of their stripes are not sorted again: their positions are 0, 1, 2, …, so
 //! answers are written and gradients are read in the order of memory.
 
 use crate::PushOrigin;
@@ -141,11 +141,7 @@ impl RequestBuffers {
         self.order.clear();
         self.order.extend(0..ids.len() as u32);
         let are_of_it = self.keys.iter().all(|key| stripe_of(*key, stripes) == stripe);
-        are_of_it.then_some(StripeGroup {
-            keys: &self.keys,
-            positions: &self.order,
-            places: &mut self.places,
-        })
+        are_of_it.then_some(StripeGroup { keys: &self.keys, positions: &self.order, places: &mut self.places })
     }
 
     /// The group of one stripe.

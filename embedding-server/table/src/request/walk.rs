@@ -188,13 +188,7 @@ fn prefetch_entries(stripe: &Stripe, keys: &[u64]) {
 }
 
 #[inline(always)]
-fn peek_all(
-    stripe: &Stripe,
-    keys: &[u64],
-    positions: &[u32],
-    places: &mut [SlotAddress],
-    work: &impl RowVisitor,
-) {
+fn peek_all(stripe: &Stripe, keys: &[u64], positions: &[u32], places: &mut [SlotAddress], work: &impl RowVisitor) {
     let (words, count) = (work.words(), keys.len());
     let (positions, places) = (&positions[..count], &mut places[..count]);
     for index in 0..count {
@@ -223,13 +217,7 @@ fn find_absent(
 }
 
 #[inline(always)]
-fn use_all(
-    stripe: &mut Stripe,
-    keys: &[u64],
-    positions: &[u32],
-    places: &[SlotAddress],
-    work: &mut impl RowVisitor,
-) {
+fn use_all(stripe: &mut Stripe, keys: &[u64], positions: &[u32], places: &[SlotAddress], work: &mut impl RowVisitor) {
     let count = keys.len();
     let (positions, places) = (&positions[..count], &places[..count]);
     for index in 0..count {
