@@ -48,6 +48,13 @@ pub(crate) fn stripe_of(key: u64, stripes: usize) -> usize {
     key as usize & (stripes - 1)
 }
 
+/// The stripe of an id in a table with this many stripes, a power of two. A request whose ids come in the order of their
+/// stripes is served sooner.
+#[must_use]
+pub fn stripe_of_id(id: u64, stripes: usize) -> usize {
+    stripe_of(key_of(id), stripes)
+}
+
 /// The key of a row in the cold tier: the bits of its key in reverse order. The function is its own inverse.
 ///
 /// The bits that choose the stripe come first. The rows of a stripe are therefore one contiguous range in the cold

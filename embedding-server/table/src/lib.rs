@@ -49,6 +49,7 @@ pub use change_watcher::ChangeWatcher;
 pub use config::{DEFAULT_STRIPES, NonFinitePolicy, TableConfig};
 pub use counts::TableCounts;
 pub use error::TableError;
+pub use key::stripe_of_id;
 pub use machine::{memory, prefetch, wide};
 pub use optimizer::{Optimizer, UpdateLimits};
 pub use request::deadline::RequestDeadline;

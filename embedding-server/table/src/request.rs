@@ -9,3 +9,4 @@ pub(crate) mod row_loops;
 pub(crate) mod step;
 pub(crate) mod step_rows;
 pub(crate) mod update;
+mod walk;

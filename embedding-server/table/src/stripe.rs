@@ -108,6 +108,13 @@ impl Stripe {
         self.counts.misses += misses as u64;
     }
 
+    /// Counts one of the ids of a lookup as a miss after all.
+    #[inline(always)]
+    pub(crate) fn was_miss(&mut self) {
+        self.counts.hits -= 1;
+        self.counts.misses += 1;
+    }
+
     /// Prefetches the index entry of a key.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, key: u64) {

@@ -50,7 +50,7 @@ pub(crate) fn run(plan: &Plan) {
 
 impl<'a> Bench<'a> {
     fn new(plan: &'a Plan, dim: usize, ids: Ids) -> Self {
-        let requests = Requests::new(ids, plan.rows, plan.requests);
+        let requests = Requests::new(ids, plan.rows, plan.shape);
         let ids = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
         let gradients = gradients(requests.rows[0].len() * dim);
         Self {

@@ -30,7 +30,7 @@ pub(crate) fn run(plan: &Plan) {
 }
 
 fn print(plan: &Plan, dim: usize, rows: usize) {
-    let requests = Requests::new(Ids::Uniform, rows, plan.requests);
+    let requests = Requests::new(Ids::Uniform, plan.rows, plan.shape);
     let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
     let tables = WeightType::ALL.map(|element| filled(rows, dim, element, &mut RequestBuffers::new()));
     let times = in_turn(plan, &tables, &ids);

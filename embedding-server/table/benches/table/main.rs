@@ -1,10 +1,12 @@
 //! Compares the table with the limit of the memory: batched lookup and Adagrad push, next to plain arrays, in one run.
 //!
-//! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--quick] [--only PART]`
+//! `cargo bench -p zagros-table --bench table -- [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick]
+//! [--only PART]`
 //!
 //! Parts: `limits`, `rivals` (other data structures), `kernels` (arithmetic alone), `formats` (of weights), `threads` (one
 //! table, several threads). The default is all parts. All parts but `threads` use one thread. `--quick` uses few rows, for
-//! tests that judge no time. In every mode the table's rows must equal the plain array's at the end, bit for bit.
+//! tests that judge no time. `--batch` is the number of rows of a request, `--order` the order of its ids: that of their stripes
+//! (`stripes`, which is served soonest) or any. In every mode the table's rows must equal the plain array's at the end, bit for bit.
 
 mod beside;
 mod formats;
@@ -17,7 +19,7 @@ mod workload;
 use std::time::Instant;
 
 use limits::{EPSILON, LR};
-use workload::id_of;
+use workload::{Order, RequestShape, id_of};
 use zagros_table::{LookupMode, Optimizer, RequestBuffers, Table, TableConfig, WeightType};
 use zagros_zip::ZipEq;
 
@@ -31,7 +33,7 @@ struct Plan {
     rows: usize,
     dims: Vec<usize>,
     passes: usize,
-    requests: usize,
+    shape: RequestShape,
     only: Option<String>,
 }
 
@@ -88,26 +90,37 @@ fn best<T>(passes: usize, requests: &[Vec<T>], mut pass: impl FnMut(&Vec<T>)) ->
 }
 
 fn plan(args: impl Iterator<Item = String>) -> Plan {
-    let mut plan = Plan { rows: 2_000_000, dims: vec![16, 64], passes: 5, requests: REQUESTS, only: None };
+    let mut plan =
+        Plan { rows: 2_000_000, dims: vec![16, 64], passes: 5, shape: RequestShape::of(REQUESTS), only: None };
     let mut args = args;
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|value| value.parse().ok()).unwrap_or_else(|| usage(&arg));
         match arg.as_str() {
             "--rows" => plan.rows = number(),
             "--passes" => plan.passes = number(),
+            "--batch" => plan.shape.batch = number(),
+            "--order" => {
+                plan.shape.order = match args.next().as_deref() {
+                    Some("any") => Order::Any,
+                    Some("stripes") => Order::Stripes,
+                    _ => usage(&arg),
+                }
+            }
             "--dim" => plan.dims = vec![number()],
-            "--quick" => plan = Plan { rows: 20_000, passes: 1, requests: 2, ..plan },
+            "--quick" => {
+                plan = Plan { rows: 20_000, passes: 1, shape: RequestShape { requests: 2, ..plan.shape }, ..plan }
+            }
             "--only" => plan.only = args.next().filter(|part| PARTS.contains(&part.as_str())).or_else(|| usage(&arg)),
             // Cargo adds this argument.
             "--bench" => {}
             _ => usage(&arg),
         }
     }
-    if plan.rows < 4 || plan.passes == 0 { usage("rows or passes") } else { plan }
+    if plan.rows < 4 || plan.shape.batch == 0 || plan.passes == 0 { usage("rows, batch or passes") } else { plan }
 }
 
 fn usage(arg: &str) -> ! {
     panic!(
-        "{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--quick] [--only limits|rivals|kernels|formats|threads]"
+        "{arg}: expected [--rows N] [--dim 16|64] [--passes N] [--batch N] [--order any|stripes] [--quick] [--only limits|rivals|kernels|formats|threads]"
     )
 }

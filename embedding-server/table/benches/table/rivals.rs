@@ -10,7 +10,7 @@ use zagros_table::{RequestBuffers, WeightType};
 use zagros_zip::ZipEq;
 
 use crate::limits::{EPSILON, LR};
-use crate::workload::{Ids, Requests, id_of};
+use crate::workload::{Ids, RequestShape, Requests, id_of};
 use crate::{Plan, best, filled, gradients};
 
 /// Stripes of the rivals with stripes: as many as a table has.
@@ -50,8 +50,9 @@ struct Stripe {
 pub(crate) fn run(plan: &Plan) {
     let rows = plan.rows.min(500_000);
     println!("\n{rows} rows, Zipf ids; million rows a second      lookup   update (Adagrad)");
+    let shape = RequestShape { requests: plan.shape.requests.min(16), ..plan.shape };
     for dim in &plan.dims {
-        let requests = Requests::new(Ids::Zipf, rows, plan.requests.min(16));
+        let requests = Requests::new(Ids::Zipf, rows, shape);
         let ids: Vec<Vec<u64>> =
             requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
         let gradients = gradients(ids[0].len() * dim);

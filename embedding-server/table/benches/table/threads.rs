@@ -18,7 +18,7 @@ pub(crate) fn run(plan: &Plan) {
     println!("\n{} rows, Zipf ids, {cores} cores; million rows a second of all threads (times one thread)", plan.rows);
     println!("dim threads     gather limit            lookup              push   one request divided, µs");
     for dim in &plan.dims {
-        let requests = Requests::new(Ids::Zipf, plan.rows, plan.requests);
+        let requests = Requests::new(Ids::Zipf, plan.rows, plan.shape);
         let gathers = gather_limit(plan, *dim, &requests);
         let table = filled(plan.rows, *dim, WeightType::F32, &mut RequestBuffers::new());
         let ids: Vec<Vec<u64>> =

@@ -1,6 +1,8 @@
-//! The rows of each request: distinct ids in order of first appearance, as the client sends them.
+//! The rows of each request: distinct ids in the order of their stripes, or in any order, as the client sends them.
 
 use std::collections::HashSet;
+
+use zagros_table::{DEFAULT_STRIPES, stripe_of_id};
 
 /// Rows of a request: about as many as the distinct ids of a batch of 4096 Criteo samples.
 pub(crate) const BATCH: usize = 24_000;
@@ -14,6 +16,30 @@ pub(crate) enum Ids {
     Zipf,
 }
 
+/// The order of the ids of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Any,
+    /// That of the stripes of a table.
+    Stripes,
+}
+
+/// How many requests there are, and of what shape.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestShape {
+    pub(crate) requests: usize,
+    /// Rows of a request.
+    pub(crate) batch: usize,
+    pub(crate) order: Order,
+}
+
+impl RequestShape {
+    /// So many requests as the client sends them.
+    pub(crate) fn of(requests: usize) -> Self {
+        Self { requests, batch: BATCH, order: Order::Any }
+    }
+}
+
 /// Requests for rows numbered from 0. A request names no row twice.
 pub(crate) struct Requests {
     /// Row numbers, request after request.
@@ -21,8 +47,8 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(ids: Ids, rows: usize, requests: usize) -> Self {
-        let batch = BATCH.min(rows / 4);
+    pub(crate) fn new(ids: Ids, rows: usize, shape: RequestShape) -> Self {
+        let batch = shape.batch.min(rows / 4);
         let mut random = 0;
         let mut seen = HashSet::new();
         let mut request = |_| {
@@ -35,9 +61,12 @@ impl Requests {
                     request.push(row);
                 }
             }
+            if shape.order == Order::Stripes {
+                request.sort_by_key(|row| stripe_of_id(id_of(*row), DEFAULT_STRIPES));
+            }
             request
         };
-        Self { rows: (0..requests).map(&mut request).collect() }
+        Self { rows: (0..shape.requests).map(&mut request).collect() }
     }
 }
 

@@ -11,7 +11,7 @@ use zagros_table::{
 };
 use zagros_zip::ZipEq;
 
-use crate::workload::{Ids, Requests, id_of};
+use crate::workload::{Ids, RequestShape, Requests, id_of};
 use crate::{DIM, ledger};
 
 /// Pause of the maintenance thread when there was nothing to do.
@@ -28,7 +28,7 @@ struct Measured {
 
 pub(crate) fn run(rows: usize, requests: usize) {
     println!("{rows} rows of dim {DIM}, {requests} requests of Zipf ids: looked up, then pushed\n");
-    let requests = Requests::new(Ids::Zipf, rows, requests);
+    let requests = Requests::new(Ids::Zipf, rows, RequestShape::of(requests));
     let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
     let all: Vec<u64> = (0..rows).map(id_of).collect();
     let unbounded = measure(&all, &requests, &ids, None);

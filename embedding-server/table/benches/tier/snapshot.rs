@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, RowBatch, TableResources, TableSet};
 
-use crate::workload::{Ids, Requests, id_of};
+use crate::workload::{Ids, RequestShape, Requests, id_of};
 use crate::{DIM, ledger};
 
 /// Rows of a push: the rows of one table in a batch.
@@ -24,7 +24,7 @@ pub(crate) fn run(rows: usize, requests: usize) {
         let mut out = vec![0.0; ids.len() * DIM];
         tables.lookup(&[part(ids)], LookupMode::Train, &mut out, &mut scratch).expect("memory suffices");
     }
-    let requests = Requests::new(Ids::Uniform, rows, requests.min(16));
+    let requests = Requests::new(Ids::Uniform, rows, RequestShape::of(requests.min(16)));
     let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
     let batches: Vec<&[u64]> = ids.iter().flat_map(|ids| ids.chunks_exact(BATCH.min(rows / 8))).collect();
     let (before, during, pause, reading) = measure(&tables, &batches, rows);

@@ -133,7 +133,7 @@ impl Table {
             rows.skipped = (ids.len() - kept.len()) as u64;
         }
         scratch.group(&kept, self.stripes());
-        if repeated_ids::may_exist(self.stripes(), scratch) {
+        if scratch.has_repeats() {
             let (unique, sums) = repeated_ids::summed(&kept, &rows.gradients, self.dim(), largest);
             scratch.group(&unique, self.stripes());
             rows.repeated = (kept.len() - unique.len()) as u64;

@@ -4,43 +4,70 @@
 use hashbrown::HashTable;
 
 use crate::key::key_of;
-use crate::request::group::{RequestBuffers, StripeGroup};
 
-/// Cells per key in the search for repeated ids. With four cells most keys find an empty cell at once.
-const CELLS_PER_KEY: usize = 4;
+/// Cells per key in the search for repeated ids. With eight cells most keys find an empty cell.
+const CELLS_PER_KEY: usize = 8;
 
-/// Whether some id occurs twice in the first `stripes` groups of `scratch`. Equal ids are in the same stripe. The
-/// search goes stripe by stripe through a hash set that fits into the L1 cache.
+/// Buffers of the search for repeated ids.
 ///
-/// The search compares 32 bits of a key and the cell. Very rarely it returns true although no id repeats. Then
-/// [`summed`] runs for nothing.
-#[inline(always)]
-pub(crate) fn may_exist(stripes: usize, scratch: &mut RequestBuffers) -> bool {
-    (0..stripes).any(|stripe| may_exist_in(scratch.at(stripe)))
+/// Equal ids are in the same stripe. The search goes stripe by stripe through a hash table that fits into the L1 cache. A cell
+/// holds the last key of the stripe that fell into it, and each key the key before it in its cell:
+///
+/// ```text
+/// keys     │ … │ a b c d │      cells   · c · · d ·       b, c fell into one cell: older(c) = b
+/// ```
+///
+/// A key is written without a branch on what is in its cell, so few branches go wrong.
+#[derive(Debug, Default)]
+pub(crate) struct SeenKeys {
+    /// Positions of keys, counted from 1. Those of earlier stripes are smaller than all of the present stripe.
+    cells: Vec<u32>,
+    /// For each key of the stripe, what was in its cell.
+    older: Vec<u32>,
 }
 
-#[inline(always)]
-fn may_exist_in(group: StripeGroup<'_>) -> bool {
-    let StripeGroup { keys, seen, .. } = group;
-    if keys.len() < 2 {
-        return false;
-    }
-    let mask = (CELLS_PER_KEY * keys.len()).next_power_of_two() - 1;
-    seen.clear();
-    seen.resize(mask + 1, 0);
-    for key in keys {
-        // Zero marks an empty cell. The low bits are equal for all keys of a stripe, so the tag does not use them.
-        let tag = (key >> 32) as u32 | 1;
-        let mut place = (key >> 16) as usize & mask;
-        while seen[place] != 0 {
-            if seen[place] == tag {
+impl SeenKeys {
+    /// Whether some key occurs twice. `keys` are grouped by stripe, and `ends` says where each stripe ends.
+    #[inline(always)]
+    pub(crate) fn has_repeats(&mut self, keys: &[u64], ends: &[u32]) -> bool {
+        let (mut start, mut largest) = (0, 0);
+        for end in ends {
+            (largest, start) = ((end - start).max(largest), *end);
+        }
+        let largest = largest as usize;
+        if largest < 2 {
+            return false;
+        }
+        self.cells.clear();
+        self.cells.resize((CELLS_PER_KEY * largest).next_power_of_two(), 0);
+        self.older.resize(self.older.len().max(largest), 0);
+        let mut start = 0;
+        for end in ends {
+            if self.repeats_in(keys, start, *end as usize) {
                 return true;
             }
-            place = (place + 1) & mask;
+            start = *end as usize;
         }
-        seen[place] = tag;
+        false
     }
-    false
+
+    #[inline(always)]
+    fn repeats_in(&mut self, keys: &[u64], start: usize, end: usize) -> bool {
+        let (mask, older) = (self.cells.len() - 1, &mut self.older[..end - start]);
+        for (index, key) in keys[start..end].iter().enumerate() {
+            // The low bits are equal for all keys of a stripe.
+            let cell = &mut self.cells[(key >> 16) as usize & mask];
+            let mut other = std::mem::replace(cell, (start + index + 1) as u32) as usize;
+            older[index] = other as u32;
+            while other > start {
+                if keys[other - 1] == *key {
+                    return true;
+                }
+                other = older[other - 1 - start] as usize;
+            }
+        }
+        false
+    }
 }
 
 /// Each id once, in the order of first appearance, with the sum of its gradients in the order of appearance.
@@ -76,6 +103,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::request::group::RequestBuffers;
 
     proptest! {
         #[test]
@@ -84,10 +112,12 @@ mod tests {
             bits in 0_u32..4,
         ) {
             let mut scratch = RequestBuffers::new();
+            // An earlier request leaves old values in the buffers. They must not matter.
+            scratch.group(&[7, 7, 8, 9, 30, 31, 32], 2);
+            prop_assert!(scratch.has_repeats());
             scratch.group(&ids, 1 << bits);
             let distinct: BTreeSet<u64> = ids.iter().copied().collect();
-            // Among these small ids no two keys have equal tags.
-            prop_assert_eq!(may_exist(1 << bits, &mut scratch), distinct.len() < ids.len());
+            prop_assert_eq!(scratch.has_repeats(), distinct.len() < ids.len());
         }
 
         #[test]

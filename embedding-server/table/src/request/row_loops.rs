@@ -1,34 +1,16 @@
 //! The loops over the rows of a request, stripe by stripe. A server spends most of its time here.
 
+use zagros_zip::ZipEq;
+
 use crate::config::RowLayout;
 use crate::machine::prefetch::prefetch;
 use crate::request::group::{RequestBuffers, StripeGroup};
 use crate::request::update::RowUpdate;
+use crate::request::walk::{RowVisitor, visit_group};
 use crate::row::slab::SlotAddress;
 use crate::stripe::Stripe;
 use crate::stripe_changes::StripeChanges;
-use crate::{PushReport, PushStep, Table, WeightType};
-
-/// Rows that pass through one stage together. A stage uses the memory that the stage before prefetched 16 rows earlier.
-/// A core waits for about 16 cache misses at once.
-const STEP: usize = 16;
-
-/// What a request does with each row.
-trait RowVisitor {
-    /// How many words of a row it needs.
-    fn words(&self) -> usize;
-
-    /// Prefetches what it reads besides the row. Memory that is only written needs no prefetch: the store buffer hides
-    /// the miss, and prefetching it made lookups no faster.
-    #[inline(always)]
-    fn prefetch(&self, _position: u32) {}
-
-    /// Returns the slot of a row that [`Stripe::peek`] did not find. `None` if there is no row.
-    fn find_slot(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32>;
-
-    /// Reads or changes a row.
-    fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32);
-}
+use crate::{PushOrigin, PushReport, PushStep, Table, WeightType};
 
 /// Copies weights, and creates missing rows.
 struct TrainingLookup<'a> {
@@ -51,7 +33,17 @@ struct GradientPush<'a> {
     layout: RowLayout,
     update: RowUpdate<'a>,
     gradients: &'a [f32],
-    made: u64,
+    /// `None` if the table has no log.
+    log: Option<PushLog<'a>>,
+    report: PushReport,
+}
+
+/// How a push gets into the log.
+struct PushLog<'a> {
+    changes: &'a mut StripeChanges,
+    origin: Option<PushOrigin>,
+    /// Whether what is kept until the end of the step is logged too.
+    logs_steps: bool,
 }
 
 /// Copies whole rows in, and adds missing ones.
@@ -63,7 +55,7 @@ struct RestoredRows<'a> {
 impl Table {
     /// Replaces the rows of a group by `slots`, row-major in the order of the request, or adds them.
     pub(crate) fn put_group(&self, stripe: &mut Stripe, group: &mut StripeGroup<'_>, slots: &[u32]) {
-        pipelined(stripe, group, &mut RestoredRows { slots, stride: self.stride() });
+        visit_group(stripe, group, &mut RestoredRows { slots, stride: self.stride() });
     }
 
     #[inline(always)]
@@ -75,15 +67,7 @@ impl Table {
             #[inline(always)]
             |layout| {
                 let mut work = TrainingLookup { table: self, layout, out: &mut *out, made: 0 };
-                self.for_each_group(
-                    scratch,
-                    #[inline(always)]
-                    |stripe, group| {
-                        let before = work.made;
-                        pipelined(stripe, group, &mut work);
-                        stripe.count_lookups(group.keys.len(), (work.made - before) as usize);
-                    },
-                );
+                self.visit(scratch, &mut work);
                 made = work.made;
             },
         );
@@ -97,15 +81,7 @@ impl Table {
         missing.clear();
         scratch.group(ids, self.stripes());
         let mut work = ReadingLookup { layout, out: &mut *out, missing: &mut missing };
-        self.for_each_group(
-            scratch,
-            #[inline(always)]
-            |stripe, group| {
-                let before = work.missing.len();
-                pipelined(stripe, group, &mut work);
-                stripe.count_lookups(group.keys.len(), work.missing.len() - before);
-            },
-        );
+        self.visit(scratch, &mut work);
         for position in &missing {
             layout.fill_weights(ids[*position as usize], row_mut(out, *position, layout.dim));
         }
@@ -117,47 +93,34 @@ impl Table {
     pub(crate) fn update_groups(&self, gradients: &[f32], step: PushStep, scratch: &mut RequestBuffers) -> PushReport {
         let mut report = PushReport::default();
         let mut buffer = std::mem::take(&mut scratch.weights);
-        let (mut changes, origin, is_logged) = (std::mem::take(&mut scratch.changes), scratch.origin, self.is_logged());
-        let logs_steps = self.logs_steps(step);
+        let mut changes = std::mem::take(&mut scratch.changes);
+        let (origin, is_logged, logs_steps) = (scratch.origin, self.is_logged(), self.logs_steps(step));
         with_known_width(
             *self.layout(),
             #[inline(always)]
             |layout| {
                 let update = RowUpdate::new(layout, step, &mut buffer);
-                let mut work = GradientPush { table: self, layout, update, gradients, made: 0 };
-                self.for_each_group(
-                    scratch,
-                    #[inline(always)]
-                    |stripe, group| {
-                        if stripe.is_captured() {
-                            stripe.preserve_all(group.keys);
-                        }
-                        pipelined(stripe, group, &mut work);
-                        stripe.mark_all(group.places);
-                        if is_logged {
-                            changes.origin = origin;
-                            self.log_group(stripe, group, logs_steps, &mut changes);
-                        }
-                        report.updated += group.keys.len() as u64;
-                    },
-                );
-                report.created = work.made;
+                let log = is_logged.then_some(PushLog { changes: &mut changes, origin, logs_steps });
+                let mut work = GradientPush { table: self, layout, update, gradients, log, report };
+                self.visit(scratch, &mut work);
+                report = work.report;
             },
         );
         (scratch.weights, scratch.changes) = (buffer, changes);
         report
     }
 
-    /// Appends the rows of a group to the log, after their change. They are in the cache still.
+    /// Appends the rows of a stripe to the log, after their change. They are in the cache still.
     #[inline(never)]
-    fn log_group(&self, stripe: &Stripe, group: &StripeGroup<'_>, logs_steps: bool, changes: &mut StripeChanges) {
-        for index in 0..group.keys.len() {
-            changes.note_row(group.keys[index], stripe.at(group.places[index]), None);
+    fn log_rows(&self, stripe: &Stripe, keys: &[u64], places: &[SlotAddress], log: &mut PushLog<'_>) {
+        log.changes.origin = log.origin;
+        for (key, place) in keys.iter().zip_eq(places) {
+            log.changes.note_row(*key, stripe.at(*place), None);
         }
-        if logs_steps {
-            group.keys.iter().for_each(|key| stripe.step_rows.read(*key, &mut changes.step_rows));
+        if log.logs_steps {
+            keys.iter().for_each(|key| stripe.step_rows.read(*key, &mut log.changes.step_rows));
         }
-        self.append_changes(stripe.number, changes);
+        self.append_changes(stripe.number, log.changes);
     }
 
     #[inline(always)]
@@ -182,9 +145,17 @@ impl RowVisitor for TrainingLookup<'_> {
     }
 
     #[inline(always)]
+    fn begin(&mut self, stripe: &mut Stripe, keys: &[u64]) {
+        stripe.count_lookups(keys.len(), 0);
+    }
+
+    #[inline(always)]
     fn find_slot(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
         let (slot, created) = find_or_create(stripe, key, self.table);
-        self.made += u64::from(created);
+        if created {
+            stripe.was_miss();
+            self.made += 1;
+        }
         Some(slot)
     }
 
@@ -201,9 +172,15 @@ impl RowVisitor for ReadingLookup<'_> {
     }
 
     #[inline(always)]
+    fn begin(&mut self, stripe: &mut Stripe, keys: &[u64]) {
+        stripe.count_lookups(keys.len(), 0);
+    }
+
+    #[inline(always)]
     fn find_slot(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32> {
         let slot = find(stripe, key);
         if slot.is_none() {
+            stripe.was_miss();
             self.missing.push(position);
         }
         slot
@@ -227,15 +204,31 @@ impl RowVisitor for GradientPush<'_> {
     }
 
     #[inline(always)]
+    fn begin(&mut self, stripe: &mut Stripe, keys: &[u64]) {
+        if stripe.is_captured() {
+            stripe.preserve_all(keys);
+        }
+    }
+
+    #[inline(always)]
     fn find_slot(&mut self, stripe: &mut Stripe, key: u64, _: u32) -> Option<u32> {
         let (slot, created) = find_or_create(stripe, key, self.table);
-        self.made += u64::from(created);
+        self.report.created += u64::from(created);
         Some(slot)
     }
 
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32) {
         stripe.update(place, key, &mut self.update, row(self.gradients, position, self.layout.dim));
+    }
+
+    #[inline(always)]
+    fn end(&mut self, stripe: &mut Stripe, keys: &[u64], places: &[SlotAddress]) {
+        stripe.mark_all(places);
+        self.report.updated += keys.len() as u64;
+        if let Some(log) = &mut self.log {
+            self.table.log_rows(stripe, keys, places, log);
+        }
     }
 }
 
@@ -286,52 +279,6 @@ fn with_known_width(layout: RowLayout, mut work: impl FnMut(RowLayout)) {
 fn known<const DIM: usize>(mut layout: RowLayout) -> RowLayout {
     (layout.element, layout.dim, layout.weights) = (WeightType::F32, DIM, DIM);
     layout
-}
-
-/// Takes the rows of a group through four stages, [`STEP`] rows at a time. While memory is fetched for some rows, the
-/// core works on others:
-///
-/// 1. Prefetch the index entry.
-/// 2. Search the home bucket, and prefetch the slot.
-/// 3. Find or create the rows that the home bucket does not have.
-/// 4. Read or change the rows.
-#[inline(always)]
-fn pipelined(stripe: &mut Stripe, group: &mut StripeGroup<'_>, work: &mut impl RowVisitor) {
-    let (count, words) = (group.keys.len(), work.words());
-    group.places.resize(count, SlotAddress::NONE);
-    let (keys, positions, places) = (group.keys, &group.positions[..count], &mut group.places[..count]);
-    let steps = count.div_ceil(STEP);
-    let rows = |step: usize| step * STEP..count.min(step * STEP + STEP);
-    // Loops, not `for_each`: its closure would not be compiled for wide vectors.
-    for step in 0..steps + 3 {
-        if step < steps {
-            for index in rows(step) {
-                stripe.prefetch_entry(keys[index]);
-            }
-        }
-        if (1..=steps).contains(&step) {
-            for index in rows(step - 1) {
-                places[index] = stripe.peek(keys[index], words);
-                work.prefetch(positions[index]);
-            }
-        }
-        if (2..=steps + 1).contains(&step) {
-            for index in rows(step - 2) {
-                if places[index].is_none()
-                    && let Some(slot) = work.find_slot(stripe, keys[index], positions[index])
-                {
-                    places[index] = stripe.place(slot, words);
-                }
-            }
-        }
-        if step >= 3 {
-            for index in rows(step - 3) {
-                if !places[index].is_none() {
-                    work.use_row(stripe, places[index], keys[index], positions[index]);
-                }
-            }
-        }
-    }
 }
 
 #[inline(always)]
