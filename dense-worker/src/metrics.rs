@@ -34,8 +34,8 @@ pub struct Metrics {
     staleness_bound: IntGauge,
     /// Gather, dense and scatter together.
     pub step_seconds: Histogram,
-    /// Rows that were looked up while the step before their own was made.
-    pub early_rows: IntCounter,
+    /// Lookups that were sent with the push of the step before their own.
+    pub lookups_with_push: IntCounter,
     /// Lookups without an answer yet.
     pub lookups_in_flight: IntGauge,
     /// Malformed rows skipped.
@@ -171,9 +171,9 @@ impl Metrics {
             ),
             step_seconds: register(registry, Histogram::with_opts(step_seconds.buckets(latency_buckets()))),
             lookups_in_flight: whole("zagros_worker_lookups_in_flight", "Lookups sent and not answered."),
-            early_rows: counter(
-                "zagros_worker_early_rows_total",
-                "Rows looked up while the step before their own was made (mode sync).",
+            lookups_with_push: counter(
+                "zagros_worker_lookups_with_push_total",
+                "Lookups sent with the push of the step before their own (mode sync).",
             ),
             bad_rows: counter("zagros_worker_bad_rows_total", "Malformed rows skipped."),
             checkpoints: counter("zagros_worker_checkpoints_total", "Checkpoints written."),

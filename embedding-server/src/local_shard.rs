@@ -71,6 +71,7 @@ impl Shard for LocalShard {
         let may_block = self.service.reads_disk();
         async move {
             self.service.await_placement(request.generation, times.left(deadline)).await;
+            self.service.windows.steps.await_pushes(&request, times.left(deadline)).await?;
             self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
                 service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
             })

@@ -80,7 +80,7 @@ pub(crate) fn rows(parts: &[(u32, &[u64])]) -> (Bytes, Bytes) {
 pub(crate) fn lookup_of(parts: &[(u32, &[u64])], access: Access) -> LookupRequest {
     let (segments, ids) = rows(parts);
     let (access, encoding) = (access as i32, Encoding::F32 as i32);
-    LookupRequest { generation: 1, segments, ids, access, encoding, bags: Bytes::new() }
+    LookupRequest { generation: 1, segments, ids, access, encoding, bags: Bytes::new(), ..LookupRequest::default() }
 }
 
 /// Push number `seq` of writer 9 at generation 1. All gradients are equal.
@@ -102,8 +102,7 @@ pub(crate) fn push_of(parts: &[(u32, &[u64])], seq: u64, gradient: f32) -> PushR
         bags,
         staleness: 0,
         share: None,
-        tiles: 0,
-        factor: 0.0,
+        ..PushRequest::default()
     }
 }
 

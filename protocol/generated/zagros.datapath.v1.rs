@@ -20,6 +20,11 @@ pub struct LookupRequest {
     /// position of its row in the segment. The answer for such a segment has its first `direct` rows and the sum of each bag.
     #[prost(bytes = "bytes", tag = "6")]
     pub bags: ::prost::bytes::Bytes,
+    /// The server answers once so many whole pushes of step `after_step` are applied under `generation`. 0: it answers at once.
+    #[prost(uint32, tag = "7")]
+    pub after_pushes: u32,
+    #[prost(uint64, tag = "8")]
+    pub after_step: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LookupResponse {
@@ -80,6 +85,9 @@ pub struct PushRequest {
     /// Factor of the gradients that a commit applies, above 0 and at most 1.
     #[prost(float, tag = "17")]
     pub factor: f32,
+    /// The push has all gradients of the writer's batch for rows that the map of `generation` gives to this server, perhaps none.
+    #[prost(bool, tag = "18")]
+    pub whole: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HintRequest {

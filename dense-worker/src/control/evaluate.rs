@@ -262,7 +262,7 @@ impl Scorer {
         let preparer = Preparer::new(&self.job, Access::Read);
         let (reader, incoming) = Reader::start(self.open(held_out, start), preparer, metrics.clone())?;
         let (client, window) = (Arc::clone(&self.client), StalenessWindow::new(AHEAD));
-        let lookups = Lookups { client, access: Access::Read, window, metrics, early: None };
+        let lookups = Lookups { client, access: Access::Read, window, metrics, steps: None };
         Ok((reader, Prefetch::start(lookups, incoming, 0, u64::MAX)))
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zagros_collective::{CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
+use zagros_embedding_client::RequestReach;
 use zagros_job::WeightStore;
 use zagros_protocol::control::{GroupResponse, WaitKind};
 use zagros_worker_core::{Event, GroupMember, InFlight, RankProgress};
@@ -142,7 +143,8 @@ impl Trainer {
         let Stepped { gradients, share, .. } = stepped;
         let ends = self.stream.position.advance(&mut prepared.batch);
         let (step, permit) = (self.row_step(seq), Arc::new(permit));
-        let gradients = Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit };
+        let (unique, values, reach) = (prepared.unique, gradients, RequestReach::Owners);
+        let gradients = Gradients { seq, step, unique, values, share, ends, permit, reach };
         self.stream.pushes.start(gradients);
         self.drain(epoch).await
     }

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use zagros_embedding_client::RequestReach;
 use zagros_worker_core::{Event, StepAgreement, StepVote, VoteRule};
-use zagros_zip::number_from;
 
 use super::group_session::{GroupRank, InFlightBatch};
 use super::tracker::MadeStep;
 use super::trainer::Trainer;
 use crate::datapath::dense::{Dense, Stepped};
-use crate::datapath::early_rows::settled_tables;
-use crate::datapath::id_filter::IdFilter;
+use crate::datapath::next_lookup::{StepSide, rows_change_by_pushes_alone};
 use crate::datapath::prefetch::Prefetch;
-use crate::datapath::prepared::{Fetched, inconsistent};
+use crate::datapath::prepared::Fetched;
 use crate::datapath::process_group::{AgreedTurns, RankTurn, TurnAhead};
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
@@ -30,27 +29,7 @@ impl Trainer {
         let agreed = self.run.dense.call(move |dense| dense.agree(mine)).await??;
         let agreement = agreed.agreement();
         self.group.agreed = Some(agreed);
-        self.share_ids(batch).await?;
         Ok(Event::Agreed(agreement))
-    }
-
-    /// In mode `sync`, tells all ranks which ids this rank's batch has, and the prefetch which ids all batches of the step have.
-    async fn share_ids(&mut self, batch: bool) -> Result<(), WorkerError> {
-        let is_in_turns = self.group.in_step().is_some_and(|rank| rank.in_turns);
-        // Else no rank looks anything up early.
-        if !is_in_turns || !settled_tables(&self.run.job).contains(&true) {
-            return Ok(());
-        }
-        let fetched = self.stream.batch.as_deref().filter(|_| batch);
-        let mine = fetched.map(|fetched| IdFilter::of(&fetched.prepared.unique)).unwrap_or_default().to_bytes();
-        let all = self.run.dense.call(move |dense| dense.all_gather(&mine)).await??;
-        let Some(seq) = fetched.map(|fetched| fetched.seq) else { return Ok(()) };
-        let odd = |rank| inconsistent(seq, format!("what dense worker {rank} sent of its ids"));
-        let filters: Vec<IdFilter> = number_from(0, &all)
-            .map(|(rank, bytes)| IdFilter::from_bytes(bytes).ok_or_else(|| odd(rank)))
-            .collect::<Result<_, _>>()?;
-        self.stream.step_begins(seq, || filters);
-        Ok(())
     }
 
     /// Makes the step that all ranks have agreed on. Returns what they agree on for the next one, where all know it in time.
@@ -103,7 +82,7 @@ impl Trainer {
         let stepped = tokio::select! {
             biased;
             stepped = &mut stepping => stepped,
-            () = self.look_ahead(vote, &mut prefetch, ahead) => stepping.await,
+            () = self.look_ahead(seq, vote, &mut prefetch, ahead) => stepping.await,
         };
         self.stream.prefetch = prefetch;
         let (stepped, mut prepared) = stepped?;
@@ -125,26 +104,26 @@ impl Trainer {
         let (values, permit) = (std::mem::take(&mut stepped.gradients), Arc::new(permit));
         self.stream.permit = Some(Arc::clone(&permit));
         let step = self.row_step(seq);
-        let gradients = Gradients { seq, step, unique: prepared.unique, values, share, ends, permit };
+        let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy().count()));
+        let gradients = Gradients { seq, step, unique, values, share, ends, permit, reach };
         self.push(epoch, rank, agreed, Some(gradients)).await?;
         self.report_group_step(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())
     }
 
-    /// Shares what this rank brings to the step after the one that is being made, once its batch is there. It shares nothing
+    /// Shares what this rank brings to the step after the one with batch `seq`, once its next batch is there. It shares nothing
     /// where it has no vote ahead, and where it is asked to stop: then all agree when that step comes.
-    async fn look_ahead(&self, vote: Option<VoteRule>, prefetch: &mut Option<Prefetch>, ahead: TurnAhead) {
+    async fn look_ahead(&self, seq: u64, vote: Option<VoteRule>, prefetch: &mut Option<Prefetch>, ahead: TurnAhead) {
         let (Some(vote), Some(prefetch)) = (vote, prefetch.as_mut()) else { return };
         let mut stop = self.run.stop.clone();
-        let fetched = tokio::select! {
+        let turn = tokio::select! {
             biased;
             _ = stop.requested() => return,
-            fetched = prefetch.look() => fetched,
+            turn = next_turn(seq, self.stream.steps.as_ref(), prefetch) => turn,
         };
-        if let Some(fetched) = fetched.filter(|fetched| fetched.prepared.batch.size > 0) {
-            let turn = RankTurn { vote: vote.vote(self.step_facts()), ..RankTurn::default() };
+        if let Some(turn) = turn.filter(|turn| turn.samples > 0) {
             // Nobody else sets it.
-            let _ = ahead.set(turn.with(&fetched.prepared.batch));
+            let _ = ahead.set(RankTurn { vote: vote.vote(self.step_facts()), ..turn });
         }
     }
 
@@ -176,7 +155,11 @@ impl Trainer {
         let _permit = gradients.as_ref().map(|gradients| Arc::clone(&gradients.permit));
         for turn in self.turns(agreed) {
             if let Some(gradients) = gradients.take_if(|_| turn.contains(&(rank.rank as usize))) {
+                let Gradients { seq, step, reach, .. } = gradients;
                 self.stream.pushes.start(gradients);
+                if reach == RequestReach::AllServers {
+                    self.stream.push_started(seq, step, turn.len());
+                }
                 let complete = self.stream.pushes.drain().await?;
                 self.complete(epoch, complete);
             }
@@ -190,8 +173,7 @@ impl Trainer {
     /// The ranks that push at a time.
     fn turns(&self, agreed: &AgreedTurns) -> Vec<Vec<usize>> {
         let busy: Vec<usize> = agreed.busy().collect();
-        let are_settled = settled_tables(&self.run.job).into_iter().all(|is_settled| is_settled);
-        if busy.len() == 2 && are_settled {
+        if busy.len() == 2 && rows_change_by_pushes_alone(&self.run.job) {
             return vec![busy];
         }
         busy.into_iter().map(|rank| vec![rank]).collect()
@@ -203,5 +185,14 @@ impl Trainer {
             return self.ballots.wait_for_all().await;
         }
         self.run.dense.call(Dense::barrier).await?
+    }
+}
+
+/// What this worker brings to the step after the one with batch `seq`, without its vote, once that is known: in mode `sync` when the batch
+/// is read, else when its rows are there. `None` after the last batch, or before an error.
+async fn next_turn(seq: u64, steps: Option<&StepSide>, prefetch: &mut Prefetch) -> Option<RankTurn> {
+    match steps {
+        Some(steps) => Some(steps.batch_after(seq).await?.turn),
+        None => Some(RankTurn::default().with(&prefetch.look().await?.prepared.batch)),
     }
 }

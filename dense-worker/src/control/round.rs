@@ -15,8 +15,8 @@ use super::group_session::seed;
 use super::splits::{Asking, Assigned, AssignedStream};
 use super::stream_position::StreamPosition;
 use super::trainer::Trainer;
-use crate::datapath::early_rows::{EarlyRows, settled_tables};
 use crate::datapath::look_ahead::look_ahead;
+use crate::datapath::next_lookup;
 use crate::datapath::prefetch::{Lookups, Prefetch};
 use crate::datapath::prepared::Preparer;
 use crate::datapath::read::{Batches, Open, Reader};
@@ -99,11 +99,11 @@ impl Trainer {
         let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());
-        let settled = (run.job.train.mode == Mode::Sync).then(|| settled_tables(&run.job));
-        let (in_flight, early) = settled.filter(|settled| settled.contains(&true)).map(EarlyRows::new).unzip();
-        // Of the steps of an earlier stream nothing is looked up.
-        stream.in_flight = in_flight;
-        let lookups = Lookups { client, access: Access::Train, window, metrics: run.metrics.clone(), early };
+        let (step_side, lookup_side) = (run.job.train.mode == Mode::Sync).then(next_lookup::sides).unzip();
+        // No batch follows the last one of an earlier stream.
+        stream.steps = step_side;
+        let metrics = run.metrics.clone();
+        let lookups = Lookups { client, access: Access::Train, window, metrics, steps: lookup_side };
         stream.prefetch = Some(Prefetch::start(lookups, incoming, stream.next_seq, limit));
         stream.reader = Some(reader);
         Ok(())

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use zagros_embedding_client::RequestReach;
 use zagros_protocol::control;
 use zagros_worker_core::{Event, StepAgreement, VoteRule};
 
 use super::tracker::{MadeStep, progress};
 use super::trainer::Trainer;
 use crate::datapath::dense::{Dense, Stepped};
-use crate::datapath::id_filter::IdFilter;
+use crate::datapath::next_lookup::rows_change_by_pushes_alone;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
@@ -41,7 +42,6 @@ impl Trainer {
         let Fetched { seq, prepared, rows, permit } = fetched;
         let permit = Arc::new(permit);
         self.stream.permit = Some(Arc::clone(&permit));
-        self.stream.step_begins(seq, || vec![IdFilter::of(&prepared.unique)]);
         let work = move |dense: &mut Dense| (dense.step(&prepared, rows), prepared);
         let (stepped, mut prepared) = self.run.dense.call(work).await?;
         if let Err(skipped @ ModelError::Skipped { .. }) = stepped {
@@ -55,12 +55,22 @@ impl Trainer {
         let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
         let ends = self.stream.position.advance(&mut prepared.batch);
         let step = self.row_step(seq);
-        let gradients = Gradients { seq, step, unique: prepared.unique, values: gradients, share, ends, permit };
-        self.stream.pushes.start(gradients);
+        let (unique, values, reach) = (prepared.unique, gradients, self.reach_of(1));
+        self.stream.pushes.start(Gradients { seq, step, unique, values, share, ends, permit, reach });
+        if reach == RequestReach::AllServers {
+            self.stream.push_started(seq, step, 1);
+        }
         let (labels, bytes) = (&prepared.batch.labels, self.group.bytes_of_all(prepared.batch.bytes));
         let (main, samples) = (self.loss.main, prepared.batch.size as u64);
         self.report_step(MadeStep { samples, labels, logits: &logits, main, loss, staleness, bytes });
         Ok(None)
+    }
+
+    /// The servers that get each of so many pushes of a step. All of them get it where lookups are sent with pushes: in mode `sync`,
+    /// if the order of the pushes changes no bit. The sum of two gradients has the same bits in both orders.
+    pub(super) fn reach_of(&self, pushes: usize) -> RequestReach {
+        let are_known = self.stream.steps.is_some() && pushes <= 2 && rows_change_by_pushes_alone(&self.run.job);
+        if are_known { RequestReach::AllServers } else { RequestReach::Owners }
     }
 
     /// The number that rows take for the step of a batch that is about to be pushed. In a group it is the run's own count:

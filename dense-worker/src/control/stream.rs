@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use zagros_embedding_client::{StalenessWindow, TableIds, WindowPermit};
+use zagros_embedding_client::{AfterPushes, StalenessWindow, TableIds, WindowPermit};
 use zagros_ingest::Batch;
 
 use super::splits::AssignedStream;
 use super::stream_position::StreamPosition;
-use crate::datapath::early_rows::{StepInFlight, StepsInFlight};
-use crate::datapath::id_filter::IdFilter;
+use crate::datapath::next_lookup::{PushedStep, StepSide};
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
 use crate::datapath::push::Pushes;
@@ -28,8 +27,8 @@ pub(crate) struct StreamState {
     /// The thread that reads, and the lookups ahead.
     pub(crate) reader: Option<Reader>,
     pub(crate) prefetch: Option<Prefetch>,
-    /// Where the prefetch learns which step is made, in mode `sync`.
-    pub(crate) in_flight: Option<StepsInFlight>,
+    /// Where the prefetch learns which step is pushed, and says which batch is next, in mode `sync`.
+    pub(crate) steps: Option<StepSide>,
     /// The batch of the next step, its rows looked up.
     pub(crate) batch: Option<Box<Fetched>>,
     pub(crate) window: StalenessWindow,
@@ -58,7 +57,7 @@ impl StreamState {
             preloaded: None,
             reader: None,
             prefetch: None,
-            in_flight: None,
+            steps: None,
             batch: None,
             window,
             permit: None,
@@ -79,10 +78,11 @@ impl StreamState {
         self.waits % EVERY == 1
     }
 
-    /// Says that the step with this worker's batch `seq` is being made, and which ids its batches have.
-    pub(crate) fn step_begins(&self, seq: u64, ids: impl FnOnce() -> Vec<IdFilter>) {
-        if let Some(in_flight) = &self.in_flight {
-            in_flight.send_replace(Some(StepInFlight { seq, ids: ids().into() }));
+    /// Says that the push of this worker's batch `seq` is on its way, of so many in step `step`.
+    pub(crate) fn push_started(&self, seq: u64, step: u64, pushes: usize) {
+        if let Some(steps) = &self.steps {
+            let after = AfterPushes::new(step, u32::try_from(pushes).unwrap_or(u32::MAX));
+            steps.push_started(PushedStep { seq, after });
         }
     }
 

@@ -6,12 +6,11 @@ pub mod buckets;
 pub mod kernels;
 
 pub(crate) mod dense;
-pub(crate) mod early_rows;
 pub(crate) mod group_step;
-pub(crate) mod id_filter;
 pub(crate) mod join;
 pub(crate) mod ledger;
 pub(crate) mod look_ahead;
+pub(crate) mod next_lookup;
 pub(crate) mod permuted;
 pub(crate) mod pooling;
 pub(crate) mod prefetch;

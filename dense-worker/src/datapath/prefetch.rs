@@ -1,5 +1,5 @@
 //! Second stage: looks up the rows of the next batches, as many as the window allows. Delivers them in order. In mode `sync`
-//! some rows of the next batch are looked up before the window allows it (`early_rows.rs`).
+//! a lookup is sent with the push of the step before it (`next_lookup.rs`).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,12 +8,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 use zagros_coordinator_client::Waiting;
-use zagros_embedding_client::{EmbeddingClient, StalenessWindow, WindowPermit};
+use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, StalenessWindow, WindowPermit};
 use zagros_protocol::control::WaitKind;
 use zagros_protocol::datapath::Access;
 
-use super::early_rows::{EarlyLookup, EarlyRows};
+use super::next_lookup::{LookupSide, NextBatch, may_be_read};
 use super::prepared::{Fetched, Prepared, fits, inconsistent};
+use super::process_group::RankTurn;
 use super::read::Incoming;
 use crate::error::WorkerError;
 use crate::metrics::{Metrics, Stage};
@@ -25,12 +26,15 @@ pub(crate) struct Lookups {
     pub(crate) access: Access,
     pub(crate) window: StalenessWindow,
     pub(crate) metrics: Metrics,
-    /// How rows are looked up before the window allows it, in mode `sync`.
-    pub(crate) early: Option<EarlyRows>,
+    /// What is known of the step ahead of a batch, in mode `sync`.
+    pub(crate) steps: Option<LookupSide>,
 }
 
 /// Batches that are looked up before they are asked for, if the window allows. More would only make rows older.
 const AHEAD: usize = 2;
+
+/// The rows of a batch.
+type LookedUp = Result<BatchRows, ClientError>;
 
 /// A lookup in flight.
 #[derive(Debug)]
@@ -66,9 +70,9 @@ impl Prefetch {
                 let place = Arc::clone(&places).acquire_owned().await.ok();
                 let full = Waiting::new("lookups", WaitKind::Window, "a place for batch").numbered(seq);
                 let waiting = lookups.metrics.waits.begin(full);
-                let (permit, early) = lookups.enter(step_before, &prepared).await;
+                let (permit, rows) = lookups.enter(seq, step_before, &prepared).await;
                 drop(waiting);
-                let fetching = lookups.clone().fetch(seq, prepared, permit, early);
+                let fetching = lookups.clone().fetch(seq, prepared, permit, rows);
                 let fetched = AbortOnDropHandle::new(tokio::spawn(fetching));
                 if send.send(Lookup { fetched, place }).await.is_err() {
                     return;
@@ -113,24 +117,37 @@ impl Prefetch {
 }
 
 impl Lookups {
-    /// Waits for a place in the window. Meanwhile, once the step with the batch before is being made, it starts to look up the
-    /// rows that the step does not change.
+    /// Waits for a place in the window for batch `seq`. Once the push of batch `step_before` is on its way, the rows are looked up
+    /// meanwhile, as they are after the step.
     async fn enter(
         &mut self,
+        seq: u64,
         step_before: Option<u64>,
         prepared: &Result<Prepared, WorkerError>,
-    ) -> (WindowPermit, Option<EarlyLookup>) {
-        let (Some(early), Some(before), Ok(prepared)) = (&mut self.early, step_before, prepared) else {
+    ) -> (WindowPermit, Option<LookedUp>) {
+        let (Some(steps), Ok(prepared)) = (&mut self.steps, prepared) else {
             return (self.window.enter().await, None);
         };
-        let in_flight = tokio::select! {
+        steps.announce(NextBatch { seq, turn: RankTurn::default().with(&prepared.batch) });
+        let Some(before) = step_before.filter(|_| may_be_read(&prepared.unique)) else {
+            return (self.window.enter().await, None);
+        };
+        let after = tokio::select! {
             biased;
             permit = self.window.enter() => return (permit, None),
-            in_flight = early.step_with(before) => in_flight,
+            after = steps.pushed(before) => after,
         };
-        let lookup = early.start(&self.client, &prepared.unique, &in_flight);
-        self.metrics.early_rows.inc_by(lookup.early_rows() as u64);
-        (self.window.enter().await, Some(lookup))
+        self.metrics.lookups_with_push.inc();
+        let started = Instant::now();
+        let acknowledged = async {
+            let permit = self.window.enter().await;
+            after.acknowledge();
+            permit
+        };
+        let lookup = self.client.lookup_after(&prepared.unique, Access::Read, &after);
+        let (permit, rows) = tokio::join!(acknowledged, lookup);
+        self.metrics.spent(Stage::Lookup, started.elapsed());
+        (permit, Some(rows))
     }
 
     async fn fetch(
@@ -138,25 +155,27 @@ impl Lookups {
         seq: u64,
         prepared: Result<Prepared, WorkerError>,
         permit: WindowPermit,
-        early: Option<EarlyLookup>,
+        rows: Option<LookedUp>,
     ) -> Result<Fetched, WorkerError> {
         let prepared = prepared?;
-        let started = Instant::now();
-        self.metrics.lookups_in_flight.inc();
-        let rows = match early {
-            Some(early) => early.finish(&self.client, seq, &prepared.unique).await,
-            None => {
-                let rows = self.client.lookup(&prepared.unique, self.access).await;
-                rows.map_err(|source| WorkerError::Embedding { batch: seq, source })
-            }
+        let rows = match rows {
+            Some(rows) => rows,
+            None => self.look_up(&prepared).await,
         };
-        self.metrics.lookups_in_flight.dec();
-        self.metrics.spent(Stage::Lookup, started.elapsed());
-        let rows = rows?;
+        let rows = rows.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
         if !fits(&rows, &prepared.unique) {
             return Err(inconsistent(seq, "the rows looked up are not those of its ids"));
         }
         Ok(Fetched { seq, prepared, rows, permit })
+    }
+
+    async fn look_up(&self, prepared: &Prepared) -> LookedUp {
+        let started = Instant::now();
+        self.metrics.lookups_in_flight.inc();
+        let rows = self.client.lookup(&prepared.unique, self.access).await;
+        self.metrics.lookups_in_flight.dec();
+        self.metrics.spent(Stage::Lookup, started.elapsed());
+        rows
     }
 }
 
@@ -202,7 +221,7 @@ mod tests {
             access: Access::Train,
             window: window.clone(),
             metrics,
-            early: None,
+            steps: None,
         };
         let mut prefetch = Prefetch::start(lookups, incoming, 0, u64::MAX);
         let waits = async {

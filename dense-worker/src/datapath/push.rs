@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::task::{JoinError, JoinSet};
-use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds, WindowPermit};
+use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RequestReach, RoutedIds, WindowPermit};
 
 use super::ledger::BatchLedger;
 use crate::error::WorkerError;
@@ -25,6 +25,8 @@ pub(crate) struct Gradients {
     /// The batch's place in the staleness window. A holder of a clone keeps the place occupied, and so delays the next
     /// lookup, for longer than until the acknowledgement.
     pub(crate) permit: Arc<WindowPermit>,
+    /// The servers that get the push.
+    pub(crate) reach: RequestReach,
 }
 
 /// Pushes in flight. Dropping this ends them.
@@ -49,10 +51,11 @@ impl Pushes {
     pub(crate) fn start(&mut self, gradients: Gradients) {
         let (client, metrics) = (Arc::clone(&self.client), self.metrics.clone());
         self.under_way.spawn(async move {
-            let Gradients { seq, step, unique, values, share, ends, permit } = gradients;
+            let Gradients { seq, step, unique, values, share, ends, permit, reach } = gradients;
             let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
             let started = Instant::now();
-            let pushed = client.push(PushedBatch { step, staleness, share, ..seq.into() }, &unique, &values).await;
+            let pushed =
+                client.push(PushedBatch { step, staleness, share, reach, ..seq.into() }, &unique, &values).await;
             metrics.spent(Stage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
             // Only now may another batch be looked up (invariant DP-4).

@@ -12,9 +12,9 @@ mod storage;
 mod testing;
 
 pub use datapath::{
-    BatchRows, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, LookupAnswers, PushAcknowledgement,
-    PushedBatch, RoutedIds, StalenessWindow, TableBags, TableIds, UnansweredRequests, UniqueIds, WindowPermit,
-    bag_bytes,
+    AfterPushes, BatchRows, ClientConfig, Deduplicator, EmbeddingClient, FeatureIds, LookupAnswers,
+    PushAcknowledgement, PushedBatch, RequestReach, RoutedIds, StalenessWindow, TableBags, TableIds,
+    UnansweredRequests, UniqueIds, WindowPermit, bag_bytes,
 };
 pub use errors::ClientError;
 pub use grpc_shard::GrpcShard;

@@ -12,6 +12,7 @@ mod placement;
 mod push;
 mod request;
 mod sequence_window;
+mod step_pushes;
 mod window_groups;
 mod writers;
 

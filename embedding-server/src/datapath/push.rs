@@ -42,6 +42,7 @@ pub(crate) fn push(
     let ticket = match service.windows.begin(push, groups.groups())? {
         PushClaim::First(ticket) => ticket,
         PushClaim::Duplicate => {
+            service.windows.steps.note(request);
             drop(entry);
             // It is in the log, and perhaps not yet durable.
             service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
@@ -64,6 +65,7 @@ pub(crate) fn push(
     }
     // From here on a retry is a duplicate, whatever becomes of the answer.
     ticket.applied();
+    service.windows.steps.note(request);
     drop(entry);
     service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
     service.metrics.push.rows.observe((request.ids.len() / 8) as f64);

@@ -11,6 +11,7 @@ use zagros_log::{WindowGroup, WindowImage};
 use zagros_protocol::{PUSH_WINDOW as WINDOW, Refusal, RefusalKind, counts_batches};
 use zagros_table::PushOrigin;
 
+use super::step_pushes::StepPushes;
 use super::window_groups::WindowGroups;
 
 /// The identity of a push.
@@ -41,6 +42,8 @@ pub(crate) struct SequenceWindows {
     /// By window group and writer.
     windows: DashMap<(u32, u64), SequenceWindow>,
     pub(crate) groups: WindowGroups,
+    /// The pushes of the newest step.
+    pub(crate) steps: StepPushes,
 }
 
 /// What to do with a push.
@@ -142,6 +145,7 @@ impl SequenceWindows {
     pub(crate) fn clear(&self) {
         self.windows.clear();
         self.groups.clear();
+        self.steps.clear();
     }
 }
 

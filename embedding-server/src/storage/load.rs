@@ -85,6 +85,7 @@ fn change_tables(
         Some(log) => log.start_load(replaces)?,
         None => state.start(service.index, replaces, || ())?,
     };
+    service.windows.steps.clear();
     let cleared = if replaces { service.tables.clear() } else { Ok(()) };
     match cleared {
         Ok(()) => {}

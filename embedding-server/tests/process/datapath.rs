@@ -39,9 +39,7 @@ fn push(seq: u64) -> PushRequest {
         encoding,
         bags,
         staleness: 2,
-        share: None,
-        tiles: 0,
-        factor: 0.0,
+        ..PushRequest::default()
     }
 }
 

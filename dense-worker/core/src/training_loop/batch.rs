@@ -109,9 +109,8 @@ impl TrainingLoop {
         if samples == 0 {
             return self.close_round(RoundEnd::Data);
         }
-        // All agree when the next step comes where a checkpoint comes between, and in turns, where the next batch is
-        // looked up after this step.
-        let may_vote_ahead = batch && !in_turns && !checkpoint;
+        // All agree when the next step comes where a checkpoint comes between.
+        let may_vote_ahead = batch && !checkpoint && !stop;
         let ahead = may_vote_ahead.then(|| self.vote_rule(self.counts.steps + 2));
         self.step(Action::Step { batch, ahead, last: stop }, checkpoint, stop)
     }

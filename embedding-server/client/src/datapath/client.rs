@@ -12,7 +12,7 @@ use zagros_zip::ZipEq;
 
 use super::batch_rows::BatchRows;
 use super::dedup::UniqueIds;
-use super::exchange::{AnsweredPart, Exchange};
+use super::exchange::{AfterPushes, AnsweredPart, Exchange, LookupAfter, RequestReach};
 use super::pushes_in_flight::PushesInFlight;
 use super::route::RoutedIds;
 use super::route_part::RoutePart;
@@ -53,6 +53,8 @@ pub struct PushedBatch {
     pub tiles: TileUpdate,
     /// Factor of the gradients that a commit applies, above 0 and at most 1.
     pub factor: f32,
+    /// The servers that get the push.
+    pub reach: RequestReach,
 }
 
 /// The result of a push.
@@ -80,7 +82,15 @@ pub struct EmbeddingClient {
 impl From<u64> for PushedBatch {
     /// A batch that is a whole step, with no earlier batch in flight.
     fn from(seq: u64) -> Self {
-        Self { seq, step: seq, staleness: 0, share: 1.0, tiles: TileUpdate::AtOnce, factor: 0.0 }
+        Self {
+            seq,
+            step: seq,
+            staleness: 0,
+            share: 1.0,
+            tiles: TileUpdate::AtOnce,
+            factor: 0.0,
+            reach: RequestReach::Owners,
+        }
     }
 }
 
@@ -132,9 +142,28 @@ impl EmbeddingClient {
     pub async fn lookup_answers(&self, ids: &RoutedIds, access: Access) -> Result<LookupAnswers<'_>, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
         let request = |part: &RoutePart| Ok(self.lookup_of(part, access));
-        let answers = self.exchange(&self.metrics.lookup).call(ids, request).await?;
+        let answers = self.exchange(&self.metrics.lookup).call((ids, RequestReach::Owners), request).await?;
         self.metrics.lookup.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
         Ok(LookupAnswers { client: self, answers })
+    }
+
+    /// As [`Self::lookup`], with rows as they are after the pushes `after`. They need not be acknowledged yet.
+    ///
+    /// # Errors
+    /// As [`Self::lookup`]. A server that does not get the pushes in time is named, and says whose it has.
+    pub async fn lookup_after(
+        &self,
+        ids: &RoutedIds,
+        access: Access,
+        after: &AfterPushes,
+    ) -> Result<BatchRows, ClientError> {
+        let _timer = self.metrics.lookup.seconds.start_timer();
+        let request = |part: &RoutePart| Ok(LookupAfter { request: self.lookup_of(part, access), after });
+        let answers = self.exchange(&self.metrics.lookup).call((ids, RequestReach::Owners), request).await?;
+        self.metrics.lookup.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
+        let mut rows = BatchRows::zeroed(ids);
+        LookupAnswers { client: self, answers }.write(&mut rows.slices_mut())?;
+        Ok(rows)
     }
 
     /// Pushes `gradients` and waits until every server has acknowledged them. `gradients` has one row for each row and
@@ -169,7 +198,7 @@ impl EmbeddingClient {
         }
         let _in_flight = self.pushes_in_flight.begin(batch.seq).await;
         let request = |part: &RoutePart| self.push_of(part, batch, gradients);
-        let answers = self.exchange(&self.metrics.push).call(ids, request).await?;
+        let answers = self.exchange(&self.metrics.push).call((ids, batch.reach), request).await?;
         self.metrics.push.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
         let mut report = PushAcknowledgement { servers: answers.len() as u32, ..PushAcknowledgement::default() };
         for answered in answers {
@@ -238,6 +267,7 @@ impl EmbeddingClient {
             access: access as i32,
             encoding: self.config.wire as i32,
             bags: part.bags.clone(),
+            ..LookupRequest::default()
         }
     }
 
@@ -262,6 +292,7 @@ impl EmbeddingClient {
             share: Some(batch.share),
             tiles: batch.tiles as i32,
             factor: batch.factor,
+            whole: part.is_whole && batch.reach == RequestReach::AllServers,
         })
     }
 

@@ -14,6 +14,7 @@
 //! (ADR 39). A part that was answered is never sent again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::TryStreamExt;
@@ -46,6 +47,15 @@ pub(super) struct Exchange<'a> {
     pub(super) timeout: Duration,
 }
 
+/// Which servers get a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestReach {
+    /// Those that own some of the ids.
+    Owners,
+    /// All that own buckets, so that each of them knows that it has all of the batch.
+    AllServers,
+}
+
 /// A part that its server has answered.
 pub(super) struct AnsweredPart<A> {
     pub(super) part: Arc<RoutePart>,
@@ -67,15 +77,19 @@ impl Exchange<'_> {
     /// Sends `request_of` each part, all at once. Returns the answers in the order of the servers.
     pub(super) async fn call<C: ShardCall>(
         self,
-        ids: &RoutedIds,
+        (ids, reach): (&RoutedIds, RequestReach),
         request_of: impl Fn(&RoutePart) -> Result<C, ClientError> + Sync,
     ) -> Result<Vec<AnsweredPart<C::Answer>>, ClientError> {
         let placement = self.placements.current().await?;
-        let route = ids.route(placement.map(), placement.shards().len());
+        let (map, servers) = (placement.map(), placement.shards().len());
+        let parts = match reach {
+            RequestReach::Owners => ids.route(map, servers).parts.clone(),
+            RequestReach::AllServers => ids.parts_of_all(map, servers),
+        };
         let deadline = Deadline::after(self.timeout);
         let send = |part| self.send(part, &request_of, deadline);
-        let mut open: FuturesUnordered<_> = route.parts.iter().cloned().map(send).collect();
-        let mut answers = Vec::with_capacity(route.parts.len());
+        let mut answers = Vec::with_capacity(parts.len());
+        let mut open: FuturesUnordered<_> = parts.into_iter().map(send).collect();
         while let Some(sent) = open.try_next().await? {
             match sent {
                 Sent::Answered(answered) => answers.push(answered),
@@ -151,6 +165,58 @@ pub(super) trait ShardCall: Send + Sync {
     ) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
     /// Bytes of gradients.
     fn payload_bytes(&self) -> u64;
+}
+
+/// The pushes that a lookup waits for at each server.
+#[derive(Clone, Debug)]
+pub struct AfterPushes {
+    /// The step of the pushes.
+    pub step: u64,
+    /// How many workers push in the step. Each of them reaches all servers ([`RequestReach::AllServers`]).
+    pub pushes: u32,
+    acknowledged: Arc<AtomicBool>,
+}
+
+impl AfterPushes {
+    /// So many pushes of a step, which are on their way.
+    #[must_use]
+    pub fn new(step: u64, pushes: u32) -> Self {
+        Self { step, pushes, acknowledged: Arc::default() }
+    }
+
+    /// All of them are acknowledged: from now on no try of the lookup waits for them.
+    pub fn acknowledge(&self) {
+        self.acknowledged.store(true, Ordering::Release);
+    }
+}
+
+/// A lookup that waits for pushes.
+pub(super) struct LookupAfter<'a> {
+    pub(super) request: LookupRequest,
+    pub(super) after: &'a AfterPushes,
+}
+
+impl ShardCall for LookupAfter<'_> {
+    type Answer = LookupResponse;
+    const WHAT: &'static str = LookupRequest::WHAT;
+    const PUSHES: bool = false;
+    fn send<'a>(
+        &self,
+        shard: &'a dyn Shard,
+        at: Generation,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
+        let AfterPushes { step, pushes, acknowledged } = self.after;
+        // A server that is back, or has other buckets, has not counted them.
+        let after_pushes = if acknowledged.load(Ordering::Acquire) { 0 } else { *pushes };
+        shard.lookup(
+            LookupRequest { generation: at.0, after_step: *step, after_pushes, ..self.request.clone() },
+            deadline,
+        )
+    }
+    fn payload_bytes(&self) -> u64 {
+        0
+    }
 }
 
 impl ShardCall for LookupRequest {

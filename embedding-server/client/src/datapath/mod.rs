@@ -18,6 +18,7 @@ pub use bags::{TableBags, bag_bytes};
 pub use batch_rows::BatchRows;
 pub use client::{ClientConfig, EmbeddingClient, LookupAnswers, PushAcknowledgement, PushedBatch};
 pub use dedup::{Deduplicator, FeatureIds, TableIds, UniqueIds};
+pub use exchange::{AfterPushes, RequestReach};
 pub use route::RoutedIds;
 pub(crate) use route_part::RoutePart;
 pub use staleness_window::{StalenessWindow, WindowPermit};

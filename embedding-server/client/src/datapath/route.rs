@@ -48,6 +48,19 @@ impl RoutedIds {
         })
     }
 
+    /// The parts of all servers that `map` gives buckets to, also of those that own no id.
+    pub(crate) fn parts_of_all(&self, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
+        let mut parts = self.route(map, servers).parts.clone();
+        if parts.len() < servers {
+            let mut others: Vec<u32> = (0..map.buckets()).filter_map(|bucket| Some(map.owner(bucket)?.0)).collect();
+            others.sort_unstable();
+            others.dedup();
+            others.retain(|server| parts.iter().all(|part| part.server != *server));
+            parts.extend(others.into_iter().map(|server| Arc::new(RoutePart::without_ids(map.generation(), server))));
+        }
+        parts
+    }
+
     /// The ids of one part by their owners under another map. No other id is in the result.
     pub(crate) fn divide(&self, part: &RoutePart, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
         split_part(&self.unique, part, map, servers)
@@ -191,6 +204,21 @@ mod tests {
         assert_eq!((first.generation, next.generation), (Generation(1), Generation(2)));
         let other = ids.route(&BucketMap::even(Generation(3), 64, 3), 3);
         assert_eq!((next.parts.len(), other.parts.len()), (2, 3));
+    }
+
+    #[test]
+    fn a_push_to_all_servers_has_a_whole_part_for_each_owner_of_buckets_and_no_other_server() {
+        let one = RoutedIds::from(UniqueIds { tables: vec![TableIds::rows(TableId(0), 2, vec![5])] });
+        let map = BucketMap::even(Generation(1), 64, 3);
+        let parts = one.parts_of_all(&map, 3);
+        assert_eq!(parts.iter().map(|part| part.server).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1, 2]));
+        assert!(parts.iter().all(|part| part.is_whole) && parts[1].ids.is_empty() && parts[1].values() == 0);
+        let ids = RoutedIds::from(UniqueIds { tables: vec![TableIds::rows(TableId(0), 2, (0..50).collect())] });
+        let buckets: Vec<u32> = (0..64).filter(|bucket| map.owner(*bucket) == Some(ServerIndex(1))).collect();
+        let moved = map.moved(&buckets, ServerIndex(2));
+        assert_eq!(ids.parts_of_all(&moved, 3).iter().map(|part| part.server).collect::<Vec<_>>(), [0, 2]);
+        let divided = ids.divide(&ids.route(&map, 3).parts[1], &moved, 3);
+        assert!(!divided.is_empty() && divided.iter().all(|part| !part.is_whole), "the others' ids are in other parts");
     }
 
     #[test]

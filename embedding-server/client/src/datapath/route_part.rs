@@ -17,6 +17,8 @@ pub(crate) struct RoutePart {
     pub(crate) generation: Generation,
     /// Index of the server.
     pub(crate) server: u32,
+    /// It has all ids of the batch that the map gives to the server. A part of a divided part may not.
+    pub(crate) is_whole: bool,
     /// The segments in the form of the wire.
     pub(crate) segments: Bytes,
     /// The ids in the form of the wire, segment after segment.
@@ -42,6 +44,12 @@ pub(super) struct SegmentRoute {
 }
 
 impl RoutePart {
+    /// The part of a server that owns no id of the batch.
+    pub(super) fn without_ids(generation: Generation, server: u32) -> Self {
+        let (segments, ids, bags) = Default::default();
+        Self { generation, server, is_whole: true, segments, ids, bags, routes: Vec::new() }
+    }
+
     /// Writes the rows of a server's answer to their places in the batch's tables, and adds its sums to the sums of other servers.
     ///
     /// # Errors

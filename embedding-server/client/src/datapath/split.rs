@@ -37,7 +37,7 @@ pub(super) fn split(unique: &UniqueIds, map: &BucketMap, servers: usize) -> Vec<
             _ => add_by_owner(&mut drafts, index, table, all(table), map),
         }
     }
-    finish(drafts, map.generation())
+    finish(drafts, map.generation(), true)
 }
 
 /// As [`split`], of the ids of one part.
@@ -50,7 +50,7 @@ pub(super) fn split_part(unique: &UniqueIds, part: &RoutePart, map: &BucketMap, 
             Some(positions) => add_by_owner(&mut drafts, index, table, positions.iter().copied(), map),
         }
     }
-    finish(drafts, map.generation())
+    finish(drafts, map.generation(), false)
 }
 
 /// One draft per server. One allocation is enough if the ids are spread about evenly.
@@ -90,9 +90,9 @@ fn add_by_owner(
     }
 }
 
-fn finish(drafts: Vec<PartDraft>, generation: Generation) -> Vec<Arc<RoutePart>> {
+fn finish(drafts: Vec<PartDraft>, generation: Generation, is_whole: bool) -> Vec<Arc<RoutePart>> {
     let parts = number_from(0, drafts).filter(|(_, draft)| !draft.ids.is_empty());
-    parts.map(|(server, draft)| Arc::new(draft.finish(generation, server))).collect()
+    parts.map(|(server, draft)| Arc::new(RoutePart { is_whole, ..draft.finish(generation, server) })).collect()
 }
 
 impl PartDraft {
@@ -122,6 +122,7 @@ impl PartDraft {
             }
         }
         let segments = Segments::new(self.segments).pack().into();
-        RoutePart { generation, server, segments, ids: ids_as_bytes(self.ids), bags, routes: self.routes }
+        let (ids, routes) = (ids_as_bytes(self.ids), self.routes);
+        RoutePart { segments, ids, bags, routes, ..RoutePart::without_ids(generation, server) }
     }
 }

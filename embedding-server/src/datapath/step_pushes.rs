@@ -1,0 +1,164 @@
+//! Lookups that wait for the pushes of a step.
+//!
+//! In mode `sync` a worker sends its push of step t and the lookup of its next batch together. The lookup is answered once every
+//! worker's push of step t is applied here, so that its rows are those after the step:
+//!
+//! ```text
+//! worker 0 ── push t ──┐  lookup (after 2 pushes of t) ──┐             ┌─► rows
+//! worker 1 ── push t ──┼──────────────► applied ─────────┴─ both there ┘
+//! ```
+//!
+//! A push counts if it has all ids that its bucket map gives to this server, and only for lookups of the same map. If buckets move,
+//! or the server starts again, some pushes of the step are never counted. The lookup is then refused after [`LONGEST`], and its
+//! sender tries again without the wait once it knows by another way that all pushes are acknowledged.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use zagros_plumbing::Deadline;
+use zagros_protocol::datapath::{LookupRequest, PushRequest};
+use zagros_protocol::{Refusal, RefusalKind};
+
+/// How long a lookup waits. Workers push within the time of an all-reduce.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Which writers' pushes of the newest step are applied.
+#[derive(Debug, Default)]
+pub(crate) struct StepPushes {
+    newest: watch::Sender<AppliedStep>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct AppliedStep {
+    step: u64,
+    /// Generation of the bucket map that routed the pushes.
+    generation: u64,
+    /// Writer and incarnation of each push.
+    writers: Vec<(u64, u32)>,
+}
+
+impl StepPushes {
+    /// Notes a push that is applied. The caller holds the tables, so that the map of the push is still the server's.
+    pub(crate) fn note(&self, push: &PushRequest) {
+        if !push.whole {
+            return;
+        }
+        let writer = (push.writer, push.incarnation);
+        self.newest.send_modify(|newest| {
+            if !newest.is_of(push.step, push.generation) {
+                *newest = AppliedStep { step: push.step, generation: push.generation, writers: Vec::new() };
+            }
+            if !newest.writers.contains(&writer) {
+                newest.writers.push(writer);
+            }
+        });
+    }
+
+    /// Forgets the step: the rows are those of another moment now.
+    pub(crate) fn clear(&self) {
+        self.newest.send_replace(AppliedStep::default());
+    }
+
+    /// Waits until the pushes are applied that the lookup asks for.
+    ///
+    /// # Errors
+    /// `Unavailable` if they are not in time. It says whose pushes are applied.
+    pub(crate) async fn await_pushes(&self, lookup: &LookupRequest, deadline: Deadline) -> Result<(), Refusal> {
+        let LookupRequest { after_pushes, after_step, generation, .. } = *lookup;
+        if after_pushes == 0 {
+            return Ok(());
+        }
+        let mut changes = self.newest.subscribe();
+        let wait = Deadline::after(deadline.left().min(LONGEST));
+        let are_applied =
+            |now: &AppliedStep| now.is_of(after_step, generation) && now.writers.len() >= after_pushes as usize;
+        let applied = wait.bound(changes.wait_for(are_applied)).await;
+        if matches!(applied, Ok(Ok(_))) {
+            return Ok(());
+        }
+        let now = self.newest.borrow();
+        let writers: Vec<u64> = match now.is_of(after_step, generation) {
+            true => now.writers.iter().map(|(writer, _)| *writer).collect(),
+            false => Vec::new(),
+        };
+        let message = format!(
+            "the lookup waited {:.1?} for {after_pushes} whole pushes of step {after_step} under bucket map generation {generation}; \
+             applied are those of the writers {writers:?}; try again",
+            wait.waited()
+        );
+        Err(Refusal::new(RefusalKind::Unavailable, message))
+    }
+}
+
+impl AppliedStep {
+    fn is_of(&self, step: u64, generation: u64) -> bool {
+        self.step == step && self.generation == generation
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn push(writer: u64, step: u64, generation: u64) -> PushRequest {
+        PushRequest { writer, step, generation, whole: true, ..PushRequest::default() }
+    }
+
+    fn lookup(after_pushes: u32, after_step: u64, generation: u64) -> LookupRequest {
+        LookupRequest { after_pushes, after_step, generation, ..LookupRequest::default() }
+    }
+
+    fn later() -> Deadline {
+        Deadline::after(Duration::from_secs(60))
+    }
+
+    fn is_ready(pushes: &StepPushes, lookup: &LookupRequest) -> bool {
+        pushes.await_pushes(lookup, later()).now_or_never().is_some_and(|waited| waited.is_ok())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lookup_waits_for_each_writer_of_its_step_and_of_its_map() {
+        let pushes = StepPushes::default();
+        assert!(is_ready(&pushes, &lookup(0, 7, 1)), "it waits for nobody");
+        pushes.note(&push(1, 7, 1));
+        pushes.note(&push(1, 7, 1));
+        assert!(is_ready(&pushes, &lookup(1, 7, 1)));
+        assert!(!is_ready(&pushes, &lookup(2, 7, 1)), "a repeated push counts once");
+        pushes.note(&PushRequest { whole: false, ..push(2, 7, 1) });
+        assert!(!is_ready(&pushes, &lookup(2, 7, 1)), "a part of a push may leave rows out");
+        pushes.note(&push(2, 7, 1));
+        assert!(is_ready(&pushes, &lookup(2, 7, 1)));
+        for other in [lookup(2, 8, 1), lookup(2, 6, 1), lookup(2, 7, 2)] {
+            assert!(!is_ready(&pushes, &other), "{other:?}");
+        }
+        pushes.note(&push(1, 7, 2));
+        assert!(!is_ready(&pushes, &lookup(2, 7, 2)), "pushes under two maps may leave out what moved between");
+        pushes.note(&push(2, 7, 2));
+        pushes.clear();
+        assert!(!is_ready(&pushes, &lookup(2, 7, 2)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lookup_that_waits_is_woken_and_one_that_waits_in_vain_is_told_for_whom() {
+        let pushes = std::sync::Arc::new(StepPushes::default());
+        pushes.note(&push(1, 7, 1));
+        let waiting = tokio::spawn({
+            let pushes = std::sync::Arc::clone(&pushes);
+            async move { pushes.await_pushes(&lookup(2, 7, 1), later()).await }
+        });
+        tokio::time::sleep(LONGEST / 2).await;
+        pushes.note(&push(2, 7, 1));
+        assert_eq!(waiting.await.unwrap(), Ok(()));
+        let refused = pushes.await_pushes(&lookup(3, 7, 1), later()).await.unwrap_err();
+        assert!(refused.kind == RefusalKind::Unavailable && refused.kind.is_retryable(), "{refused}");
+        assert!(
+            refused.message.contains("3 whole pushes of step 7") && refused.message.contains("[1, 2]"),
+            "{refused}"
+        );
+        let soon = Deadline::after(LONGEST / 4);
+        let started = tokio::time::Instant::now();
+        assert!(pushes.await_pushes(&lookup(3, 7, 1), soon).await.is_err() && started.elapsed() < LONGEST / 2);
+    }
+}
