@@ -20,11 +20,14 @@ pub struct LookupRequest {
     /// position of its row in the segment. The answer for such a segment has its first `direct` rows and the sum of each bag.
     #[prost(bytes = "bytes", tag = "6")]
     pub bags: ::prost::bytes::Bytes,
-    /// The server answers once so many whole pushes of step `after_step` are applied under `generation`. 0: it answers at once.
+    /// The server answers once so many whole pushes of step `after_step` of group `after_group` are applied under `generation`. 0: it
+    /// answers at once.
     #[prost(uint32, tag = "7")]
     pub after_pushes: u32,
     #[prost(uint64, tag = "8")]
     pub after_step: u64,
+    #[prost(uint64, tag = "9")]
+    pub after_group: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LookupResponse {
@@ -88,6 +91,9 @@ pub struct PushRequest {
     /// The push has all gradients of the writer's batch for rows that the map of `generation` gives to this server, perhaps none.
     #[prost(bool, tag = "18")]
     pub whole: bool,
+    /// Generation of the writer's process group, 0 without one. A step that is lost with a worker is made again by another group.
+    #[prost(uint64, tag = "19")]
+    pub group: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HintRequest {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use zagros_embedding_client::RequestReach;
 use zagros_worker_core::{Event, StepAgreement, StepVote, VoteRule};
 
 use super::group_session::{GroupRank, InFlightBatch};
@@ -157,9 +156,7 @@ impl Trainer {
             if let Some(gradients) = gradients.take_if(|_| turn.contains(&(rank.rank as usize))) {
                 let Gradients { seq, step, reach, .. } = gradients;
                 self.stream.pushes.start(gradients);
-                if reach == RequestReach::AllServers {
-                    self.stream.push_started(seq, step, turn.len());
-                }
+                self.stream.push_started(seq, step, reach, turn.len());
                 let complete = self.stream.pushes.drain().await?;
                 self.complete(epoch, complete);
             }

@@ -57,9 +57,7 @@ impl Trainer {
         let step = self.row_step(seq);
         let (unique, values, reach) = (prepared.unique, gradients, self.reach_of(1));
         self.stream.pushes.start(Gradients { seq, step, unique, values, share, ends, permit, reach });
-        if reach == RequestReach::AllServers {
-            self.stream.push_started(seq, step, 1);
-        }
+        self.stream.push_started(seq, step, reach, 1);
         let (labels, bytes) = (&prepared.batch.labels, self.group.bytes_of_all(prepared.batch.bytes));
         let (main, samples) = (self.loss.main, prepared.batch.size as u64);
         self.report_step(MadeStep { samples, labels, logits: &logits, main, loss, staleness, bytes });
@@ -70,7 +68,8 @@ impl Trainer {
     /// if the order of the pushes changes no bit. The sum of two gradients has the same bits in both orders.
     pub(super) fn reach_of(&self, pushes: usize) -> RequestReach {
         let are_known = self.stream.steps.is_some() && pushes <= 2 && rows_change_by_pushes_alone(&self.run.job);
-        if are_known { RequestReach::AllServers } else { RequestReach::Owners }
+        let group = self.group.generation();
+        if are_known { RequestReach::AllServers { group } } else { RequestReach::Owners }
     }
 
     /// The number that rows take for the step of a batch that is about to be pushed. In a group it is the run's own count:

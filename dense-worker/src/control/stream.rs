@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use zagros_embedding_client::{AfterPushes, StalenessWindow, TableIds, WindowPermit};
+use zagros_embedding_client::{AfterPushes, RequestReach, StalenessWindow, TableIds, WindowPermit};
 use zagros_ingest::Batch;
 
 use super::splits::AssignedStream;
@@ -78,10 +78,10 @@ impl StreamState {
         self.waits % EVERY == 1
     }
 
-    /// Says that the push of this worker's batch `seq` is on its way, of so many in step `step`.
-    pub(crate) fn push_started(&self, seq: u64, step: u64, pushes: usize) {
-        if let Some(steps) = &self.steps {
-            let after = AfterPushes::new(step, u32::try_from(pushes).unwrap_or(u32::MAX));
+    /// Says that the push of this worker's batch `seq` is on its way, of so many in step `step`, if they go to all servers.
+    pub(crate) fn push_started(&self, seq: u64, step: u64, reach: RequestReach, pushes: usize) {
+        if let (Some(steps), RequestReach::AllServers { group }) = (&self.steps, reach) {
+            let after = AfterPushes::new(step, group, u32::try_from(pushes).unwrap_or(u32::MAX));
             steps.push_started(PushedStep { seq, after });
         }
     }

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn a_lookup_waits_for_the_push_of_the_batch_before_and_of_no_other() {
         let (steps, mut lookups) = sides();
-        let say = |seq| steps.push_started(PushedStep { seq, after: AfterPushes::new(10 + seq, 2) });
+        let say = |seq| steps.push_started(PushedStep { seq, after: AfterPushes::new(10 + seq, 1, 2) });
         assert!(lookups.pushed(4).now_or_never().is_none());
         say(3);
         assert!(lookups.pushed(4).now_or_never().is_none());

@@ -8,7 +8,8 @@
 //! worker 1 ── push t ──┼──────────────► applied ─────────┴─ both there ┘
 //! ```
 //!
-//! A push counts if it has all ids that its bucket map gives to this server, and only for lookups of the same map. If buckets move,
+//! A push counts if it has all ids that its bucket map gives to this server, and only for lookups of the same map and of the same process
+//! group: a step that is lost with a worker is made again by another group, and waits for the pushes of that one. If buckets move,
 //! or the server starts again, some pushes of the step are never counted. The lookup is then refused after [`LONGEST`], and its
 //! sender tries again without the wait once it knows by another way that all pushes are acknowledged.
 
@@ -31,6 +32,8 @@ pub(crate) struct StepPushes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct AppliedStep {
     step: u64,
+    /// Generation of the process group that makes the step.
+    group: u64,
     /// Generation of the bucket map that routed the pushes.
     generation: u64,
     /// Writer and incarnation of each push.
@@ -43,10 +46,11 @@ impl StepPushes {
         if !push.whole {
             return;
         }
-        let writer = (push.writer, push.incarnation);
+        let (of, writer) = ((push.step, push.group, push.generation), (push.writer, push.incarnation));
         self.newest.send_modify(|newest| {
-            if !newest.is_of(push.step, push.generation) {
-                *newest = AppliedStep { step: push.step, generation: push.generation, writers: Vec::new() };
+            if !newest.is_of(of) {
+                let (step, group, generation) = of;
+                *newest = AppliedStep { step, group, generation, writers: Vec::new() };
             }
             if !newest.writers.contains(&writer) {
                 newest.writers.push(writer);
@@ -64,23 +68,21 @@ impl StepPushes {
     /// # Errors
     /// `Unavailable` if they are not in time. It says whose pushes are applied.
     pub(crate) async fn await_pushes(&self, lookup: &LookupRequest, deadline: Deadline) -> Result<(), Refusal> {
-        let LookupRequest { after_pushes, after_step, generation, .. } = *lookup;
+        let LookupRequest { after_pushes, after_step, after_group, generation, .. } = *lookup;
+        let of = (after_step, after_group, generation);
         if after_pushes == 0 {
             return Ok(());
         }
         let mut changes = self.newest.subscribe();
         let wait = Deadline::after(deadline.left().min(LONGEST));
-        let are_applied =
-            |now: &AppliedStep| now.is_of(after_step, generation) && now.writers.len() >= after_pushes as usize;
+        let are_applied = |now: &AppliedStep| now.is_of(of) && now.writers.len() >= after_pushes as usize;
         let applied = wait.bound(changes.wait_for(are_applied)).await;
         if matches!(applied, Ok(Ok(_))) {
             return Ok(());
         }
         let now = self.newest.borrow();
-        let writers: Vec<u64> = match now.is_of(after_step, generation) {
-            true => now.writers.iter().map(|(writer, _)| *writer).collect(),
-            false => Vec::new(),
-        };
+        let applied = if now.is_of(of) { &now.writers[..] } else { &[] };
+        let writers: Vec<u64> = applied.iter().map(|(writer, _)| *writer).collect();
         let message = format!(
             "the lookup waited {:.1?} for {after_pushes} whole pushes of step {after_step} under bucket map generation {generation}; \
              applied are those of the writers {writers:?}; try again",
@@ -91,8 +93,8 @@ impl StepPushes {
 }
 
 impl AppliedStep {
-    fn is_of(&self, step: u64, generation: u64) -> bool {
-        self.step == step && self.generation == generation
+    fn is_of(&self, (step, group, generation): (u64, u64, u64)) -> bool {
+        self.step == step && self.group == group && self.generation == generation
     }
 }
 
@@ -130,18 +132,25 @@ mod tests {
         assert!(!is_ready(&pushes, &lookup(2, 7, 1)), "a part of a push may leave rows out");
         pushes.note(&push(2, 7, 1));
         assert!(is_ready(&pushes, &lookup(2, 7, 1)));
-        for other in [lookup(2, 8, 1), lookup(2, 6, 1), lookup(2, 7, 2)] {
+        let of_another_group = LookupRequest { after_group: 1, ..lookup(2, 7, 1) };
+        for other in [lookup(2, 8, 1), lookup(2, 6, 1), lookup(2, 7, 2), of_another_group] {
             assert!(!is_ready(&pushes, &other), "{other:?}");
         }
         pushes.note(&push(1, 7, 2));
         assert!(!is_ready(&pushes, &lookup(2, 7, 2)), "pushes under two maps may leave out what moved between");
         pushes.note(&push(2, 7, 2));
+        assert!(is_ready(&pushes, &lookup(2, 7, 2)));
+        pushes.note(&PushRequest { group: 1, ..push(3, 7, 2) });
+        let again = LookupRequest { after_group: 1, ..lookup(2, 7, 2) };
+        assert!(!is_ready(&pushes, &again), "a step that is made again waits for its own pushes");
+        pushes.note(&PushRequest { group: 1, ..push(1, 7, 2) });
+        assert!(is_ready(&pushes, &again));
         pushes.clear();
-        assert!(!is_ready(&pushes, &lookup(2, 7, 2)));
+        assert!(!is_ready(&pushes, &again));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lookup_that_waits_is_woken_and_one_that_waits_in_vain_is_told_for_whom() {
+    async fn a_lookup_that_waits_is_woken_and_an_error_names_those_that_one_does_not_wait_for() {
         let pushes = std::sync::Arc::new(StepPushes::default());
         pushes.note(&push(1, 7, 1));
         let waiting = tokio::spawn({

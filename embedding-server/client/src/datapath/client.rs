@@ -273,6 +273,10 @@ impl EmbeddingClient {
 
     fn push_of(&self, part: &RoutePart, batch: PushedBatch, gradients: &[&[f32]]) -> Result<PushRequest, ClientError> {
         let is_commit = batch.tiles == TileUpdate::Commit;
+        let group = match batch.reach {
+            RequestReach::AllServers { group } => Some(group),
+            RequestReach::Owners => None,
+        };
         Ok(PushRequest {
             generation: Generation::NONE.0,
             writer: self.config.writer,
@@ -292,7 +296,8 @@ impl EmbeddingClient {
             share: Some(batch.share),
             tiles: batch.tiles as i32,
             factor: batch.factor,
-            whole: part.is_whole && batch.reach == RequestReach::AllServers,
+            whole: part.is_whole && group.is_some(),
+            group: group.unwrap_or(0),
         })
     }
 

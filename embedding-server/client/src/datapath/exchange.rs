@@ -53,7 +53,10 @@ pub enum RequestReach {
     /// Those that own some of the ids.
     Owners,
     /// All that own buckets, so that each of them knows that it has all of the batch.
-    AllServers,
+    AllServers {
+        /// Generation of the process group that makes the step, 0 without one.
+        group: u64,
+    },
 }
 
 /// A part that its server has answered.
@@ -84,7 +87,7 @@ impl Exchange<'_> {
         let (map, servers) = (placement.map(), placement.shards().len());
         let parts = match reach {
             RequestReach::Owners => ids.route(map, servers).parts.clone(),
-            RequestReach::AllServers => ids.parts_of_all(map, servers),
+            RequestReach::AllServers { .. } => ids.parts_of_all(map, servers),
         };
         let deadline = Deadline::after(self.timeout);
         let send = |part| self.send(part, &request_of, deadline);
@@ -172,16 +175,18 @@ pub(super) trait ShardCall: Send + Sync {
 pub struct AfterPushes {
     /// The step of the pushes.
     pub step: u64,
+    /// Generation of the process group that makes it, 0 without one.
+    pub group: u64,
     /// How many workers push in the step. Each of them reaches all servers ([`RequestReach::AllServers`]).
     pub pushes: u32,
     acknowledged: Arc<AtomicBool>,
 }
 
 impl AfterPushes {
-    /// So many pushes of a step, which are on their way.
+    /// So many pushes of a step of a process group, which are on their way.
     #[must_use]
-    pub fn new(step: u64, pushes: u32) -> Self {
-        Self { step, pushes, acknowledged: Arc::default() }
+    pub fn new(step: u64, group: u64, pushes: u32) -> Self {
+        Self { step, group, pushes, acknowledged: Arc::default() }
     }
 
     /// All of them are acknowledged: from now on no try of the lookup waits for them.
@@ -206,11 +211,11 @@ impl ShardCall for LookupAfter<'_> {
         at: Generation,
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
-        let AfterPushes { step, pushes, acknowledged } = self.after;
+        let AfterPushes { step: after_step, group: after_group, pushes, acknowledged } = self.after.clone();
         // A server that is back, or has other buckets, has not counted them.
-        let after_pushes = if acknowledged.load(Ordering::Acquire) { 0 } else { *pushes };
+        let after_pushes = if acknowledged.load(Ordering::Acquire) { 0 } else { pushes };
         shard.lookup(
-            LookupRequest { generation: at.0, after_step: *step, after_pushes, ..self.request.clone() },
+            LookupRequest { generation: at.0, after_step, after_group, after_pushes, ..self.request.clone() },
             deadline,
         )
     }
