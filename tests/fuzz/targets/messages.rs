@@ -122,6 +122,7 @@ fn requests_whose_parts_disagree_are_refused_whole() {
             access,
             encoding,
             bags: bags.clone().into(),
+            ..LookupRequest::default()
         };
         let push = PushRequest {
             generation: 1,
@@ -133,11 +134,8 @@ fn requests_whose_parts_disagree_are_refused_whole() {
             gradients: vec![0; rows * 8 + slip].into(),
             encoding,
             bags: bags.into(),
-            staleness: 0,
-            step: 0,
-            share: None,
-            tiles: 0,
-            factor: 0.0,
+            whole: slip == 0,
+            ..PushRequest::default()
         };
         for good in [server.lookup(lookup), server.push(push)] {
             (if good { &answered } else { &refused }).fetch_add(1, Ordering::Relaxed);
