@@ -137,6 +137,8 @@ EMBEDDING = [
           (f"sum by (call) (rate(zagros_embedding_cold_rows_total{{{HERE}}}{RATE}))", "{{call}}")),
     lines("Reads of its files a second", "iops", "Pieces of files; one piece may have several rows.",
           (f"sum by (server) (rate(zagros_embedding_cold_reads_total{{{HERE}}}{RATE}))", "server {{server}}")),
+    lines("Reads under way", "short", "Pieces of files that requests have asked for and the disk has not yet answered.",
+          (f"zagros_embedding_cold_reads_under_way{{{HERE}}}", "server {{server}}")),
     lines("Write amplification", "short", "Bytes appended and moved for each byte of rows that left memory.",
           (f'sum by (server) (rate(zagros_embedding_cold_written_bytes_total{{{HERE}, what!="row"}}{RATE}))'
            f' / sum by (server) (rate(zagros_embedding_cold_written_bytes_total{{{HERE}, what="row"}}{RATE}))', "server {{server}}")),
@@ -151,6 +153,9 @@ EMBEDDING = [
     lines("Look-ahead, rows a second", "rowsps",
           "Ids of hints, rows that hints brought to memory (ready), and rows that lookups had to read from the cold tier themselves (late).",
           (f'sum by (what) (rate(zagros_embedding_table_ids_total{{{HERE}, what=~"hinted|ready|late"}}{RATE}))', "{{what}}")),
+    lines("Hints that wait", "short", "Hints that wait for their turn at a server, beside the two that are served, and their ids.",
+          (f"zagros_embedding_hints_waiting{{{HERE}}}", "server {{server}} hints"),
+          (f"zagros_embedding_hint_ids_waiting{{{HERE}}}", "server {{server}} ids")),
     *machine("server", "server {{index}}"),
 ]
 

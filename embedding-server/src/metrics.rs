@@ -15,12 +15,16 @@ pub(crate) use cold::ColdMetrics;
 pub(crate) use recent_lookups::RecentLookups;
 use tables::TableCollector;
 
+use crate::datapath::WaitingHints;
+
 /// The metrics of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
     pub(crate) push: CallMetrics,
     pub(crate) hint: CallMetrics,
+    /// The queue of hints.
+    pub(crate) waiting_hints: WaitingHints,
     pub(crate) save: CallMetrics,
     pub(crate) load: CallMetrics,
     pub(crate) looked_up: IntCounter,
@@ -78,11 +82,16 @@ impl ServerMetrics {
         let bags =
             of.counters("bags_total", "Bags that lookups summed, and bags whose gradients pushes brought.", &["call"]);
         let row = |what: &str| rows.with_label_values(&[what]);
+        let waiting_hints = WaitingHints {
+            hints: of.gauge("hints_waiting", "Hints that wait for their turn, beside the two that are served."),
+            ids: of.gauge("hint_ids_waiting", "Ids of the hints that wait for their turn."),
+        };
         TableCollector::register(&of, tables, names);
         Self {
             lookup: call("lookup"),
             push: call("push"),
             hint: call("hint"),
+            waiting_hints,
             save: call("save"),
             load: call("load"),
             looked_up: row("looked_up"),

@@ -154,7 +154,7 @@ impl EmbeddingService {
             checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
-            hints: HintTurns::default(),
+            hints: HintTurns::new(metrics.waiting_hints.clone()),
             metrics,
             buffers: Arc::new(
                 MemoryBudget::of(job).map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),

@@ -16,6 +16,7 @@ mod moves;
 mod parquet_file;
 mod parse;
 mod rows;
+mod rows_on_disk;
 mod training;
 
 pub use measure::measure;

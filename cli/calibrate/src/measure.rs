@@ -7,7 +7,7 @@ use zagros_plumbing::process::MachineInfo;
 use zagros_shell::{Failure, OrInternal, note};
 
 use crate::rows::RowMeasurement;
-use crate::{dense, disk, machine, parse, rows, training};
+use crate::{dense, disk, machine, parse, rows, rows_on_disk, training};
 
 /// The dims whose rows are measured.
 const DIMS: [usize; 2] = [16, 64];
@@ -32,9 +32,10 @@ pub async fn measure(program: &Path, stamp: &str) -> Result<Calibration, Failure
     dense.in_training = in_training;
     note!("4 of 5: parsers");
     let parse = tokio::task::spawn_blocking(parse::rates).await.or_internal()??;
-    note!("5 of 5: memory and disk");
+    note!("5 of 5: memory, disk, and rows on disk");
     let (memory, disk) =
         tokio::task::spawn_blocking(move || (machine::copy_rate(cores), disk::rates())).await.or_internal()?;
+    let cold = tokio::task::spawn_blocking(rows_on_disk::rates).await.or_internal()??;
     Ok(Calibration {
         source: format!("measured by `zagros calibrate`, {stamp}, {cores} core(s) of {processor}"),
         processor,
@@ -47,5 +48,6 @@ pub async fn measure(program: &Path, stamp: &str) -> Result<Calibration, Failure
         wire: RowMeasurement::wire(&measured),
         parse,
         disk: disk?,
+        cold,
     })
 }

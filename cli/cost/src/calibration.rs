@@ -32,6 +32,9 @@ pub struct Calibration {
     pub parse: ParseRates,
     /// The disk of the temporary folder.
     pub disk: DiskRates,
+    /// Rows on it. Files of earlier releases do not have them.
+    #[serde(default)]
+    pub cold: ColdRates,
 }
 
 /// The dense network's forward and backward step and its update, as one thread makes them in f32.
@@ -160,6 +163,16 @@ pub struct DiskRates {
     pub flush_ms: f64,
 }
 
+/// Rows on the disk of the temporary folder, read as an embedding server reads those that are not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColdRates {
+    /// ns of CPU for a row that is read, and for one that leaves memory for it, together.
+    pub row_ns: f64,
+    /// Rows at random places read each second, many at a time, after the system was asked to forget them.
+    pub reads_per_second: f64,
+}
+
 impl Calibration {
     /// From the text of a file that `zagros calibrate` wrote.
     ///
@@ -272,6 +285,16 @@ mod tests {
         assert!(refused(&text.replacen("value_ns", "valuens", 1)).contains("valuens"));
         let empty = Calibration { rows: Vec::new(), ..written };
         assert!(refused(&empty.to_toml()).contains("is empty"));
+    }
+
+    #[test]
+    fn a_file_without_figures_of_rows_on_disk_has_the_default_ones() {
+        let written = Calibration { cold: ColdRates { row_ns: 1.0, reads_per_second: 2.0 }, ..Calibration::default() };
+        let text = written.to_toml();
+        assert_eq!(Calibration::from_toml(&text).unwrap(), written);
+        let (earlier, of_cold) = text.split_once("[cold]").unwrap();
+        assert!(of_cold.contains("row_ns") && !of_cold.contains('['));
+        assert_eq!(Calibration::from_toml(earlier).unwrap(), Calibration::default());
     }
 
     #[test]

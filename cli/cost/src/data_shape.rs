@@ -20,6 +20,8 @@ pub struct DataShape {
     pub distinct: Vec<f64>,
     /// Samples of one epoch over the data, if that is known.
     pub samples: Option<u64>,
+    /// Rows of all tables, if that is known.
+    pub rows: Option<u64>,
     /// Whether the figures were measured on the first rows.
     pub is_measured: bool,
 }
@@ -40,7 +42,7 @@ impl DataShape {
         }
         let ids: Vec<f64> = features.iter().map(|feature| ids(&feature.values)).collect();
         let cells = 1.0 + job.features.numeric.len() as f64 + ids.iter().sum::<f64>();
-        Self { bytes: cells * CELL_BYTES, ids, distinct, samples: None, is_measured: false }
+        Self { bytes: cells * CELL_BYTES, ids, distinct, samples: None, rows: None, is_measured: false }
     }
 }
 

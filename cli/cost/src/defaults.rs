@@ -1,7 +1,8 @@
 //! The speed of a machine that was not calibrated: that of one on which `zagros calibrate` was run, with its name.
 
 use crate::calibration::{
-    Calibration, DenseRates, DiskRates, IdCosts, ParseRates, ProductRate, RowCost, StepCosts, ThreadSpeedup, WireCosts,
+    Calibration, ColdRates, DenseRates, DiskRates, IdCosts, ParseRates, ProductRate, RowCost, StepCosts, ThreadSpeedup,
+    WireCosts,
 };
 
 impl Default for Calibration {
@@ -48,6 +49,13 @@ impl Default for Calibration {
             wire: WireCosts { bytes_per_second: 2.46e9, cpu_ns_per_byte: 0.345, round_trip_us: 407.0, client_step: 325000.0, server_step: 295000.0 },
             parse: ParseRates { criteo: 1.20e8, delimited: 1.05e8, json_lines: 1.99e7, parquet: 7.92e7 },
             disk: DiskRates { write_bytes_per_second: 5.94e8, read_bytes_per_second: 6.91e8, flush_ms: 0.309 },
+            cold: ColdRates::default(),
         }
+    }
+}
+
+impl Default for ColdRates {
+    fn default() -> Self {
+        Self { row_ns: 3300.0, reads_per_second: 57_000.0 }
     }
 }

@@ -8,6 +8,7 @@ use crate::error::CostError;
 use crate::limits::RateLimits;
 use crate::machines::{MachineGroup, Machines};
 use crate::memory::RoleMemory;
+use crate::rows_on_disk::RowsOnDisk;
 use crate::stages::{RolePlace, StageTimes};
 use crate::work::SampleWork;
 
@@ -40,6 +41,8 @@ pub struct Forecast {
     pub limits: RateLimits,
     /// Bytes of a worker and of a server.
     pub memory: RoleMemory,
+    /// The rows on disk; `None` if all of them are in memory, or their number is not known.
+    pub rows_on_disk: Option<RowsOnDisk>,
     /// How many workers pay.
     pub scaling: WorkerScaling,
     /// The smallest batch of a worker at which streamed weights arrive as fast as it uses them: 2·F/b for F operations and b bytes a second,
@@ -77,7 +80,9 @@ impl Forecast {
     pub fn of(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
         let ForecastInputs { job, data, calibration, machines } = inputs;
         let work = SampleWork::of(job, data)?;
-        let (stages, limits) = run(&work, calibration, machines)?;
+        let rows_on_disk = RowsOnDisk::of(job, data, machines.servers());
+        let run = |machines: &Machines| run(&work, rows_on_disk.as_ref(), calibration, machines);
+        let (stages, limits) = run(machines)?;
         let worker = worker_group(machines)?;
         let memory = RoleMemory::of(job, worker.threads.torch, machines.servers());
         let rate = limits.samples_per_second();
@@ -86,8 +91,9 @@ impl Forecast {
             EpochCost { samples: samples as f64, hours, money: hours * machines.price() }
         });
         let streaming_batch = stages.stream / stages.dense_step.max(f64::MIN_POSITIVE);
-        let scaling = WorkerScaling::of(&work, calibration, machines)?;
-        Ok(Self { work, stages, limits, memory, scaling, streaming_batch, epoch })
+        let scaling =
+            WorkerScaling::of(machines, |machines| run(machines).map(|(_, limits)| limits.samples_per_second()))?;
+        Ok(Self { work, stages, limits, memory, rows_on_disk, scaling, streaming_batch, epoch })
     }
 
     /// Samples a second of all workers together.
@@ -104,11 +110,9 @@ impl Forecast {
 }
 
 impl WorkerScaling {
-    fn of(work: &SampleWork, calibration: &Calibration, machines: &Machines) -> Result<Self, CostError> {
-        let rate = |workers: f64| {
-            let machines = machines.with_workers(workers);
-            run(work, calibration, &machines).map(|(_, limits)| limits.samples_per_second())
-        };
+    /// `rate` says how many samples a second machines make.
+    fn of(machines: &Machines, rate: impl Fn(&Machines) -> Result<f64, CostError>) -> Result<Self, CostError> {
+        let rate = |workers: f64| rate(&machines.with_workers(workers));
         // One process with all roles has one worker.
         if machines.is_embedded() {
             return Ok(Self { workers: 1.0, samples_per_second: rate(1.0)? });
@@ -134,13 +138,15 @@ fn worker_group(machines: &Machines) -> Result<&MachineGroup, CostError> {
 
 fn run(
     work: &SampleWork,
+    rows_on_disk: Option<&RowsOnDisk>,
     calibration: &Calibration,
     machines: &Machines,
 ) -> Result<(StageTimes, RateLimits), CostError> {
     let worker = worker_group(machines)?;
     let with_servers = machines.groups.iter().filter(|group| group.servers > 0.0);
     let server = with_servers.min_by(|a, b| a.core_speed.total_cmp(&b.core_speed)).unwrap_or(worker);
-    let place = RolePlace { calibration, worker, server, workers: machines.workers(), servers: machines.servers() };
+    let (workers, servers) = (machines.workers(), machines.servers());
+    let place = RolePlace { calibration, worker, server, workers, servers, rows_on_disk };
     let stages = StageTimes::of(work, place);
     let limits = RateLimits::of(work, &stages, machines);
     Ok((stages, limits))

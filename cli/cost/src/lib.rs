@@ -20,11 +20,13 @@ mod layers;
 mod limits;
 mod machines;
 mod memory;
+mod rows_on_disk;
 mod stages;
 mod work;
 
 pub use calibration::{
-    Calibration, DenseRates, DiskRates, IdCosts, ParseRates, ProductRate, RowCost, StepCosts, ThreadSpeedup, WireCosts,
+    Calibration, ColdRates, DenseRates, DiskRates, IdCosts, ParseRates, ProductRate, RowCost, StepCosts, ThreadSpeedup,
+    WireCosts,
 };
 pub use data_shape::DataShape;
 pub use error::CostError;
@@ -33,5 +35,6 @@ pub use layers::{DenseWork, Product};
 pub use limits::{RateLimit, RateLimits};
 pub use machines::{Gpu, MachineGroup, Machines};
 pub use memory::RoleMemory;
+pub use rows_on_disk::RowsOnDisk;
 pub use stages::{PlanStage, StageTimes};
 pub use work::{SampleWork, TableWork, WeightTraffic};

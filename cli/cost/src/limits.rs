@@ -29,6 +29,8 @@ pub enum RateLimit {
         /// The group.
         group: String,
     },
+    /// The disks of the embedding servers, with the rows that are not in memory.
+    Disks,
     /// The way to the servers and back, which at most τ + 1 batches make at once.
     RoundTrips,
 }
@@ -77,6 +79,7 @@ impl RateLimits {
                 .sum::<f64>();
             bound(RateLimit::Servers, threads / stages.server_cpu());
         }
+        bound(RateLimit::Disks, machines.disks() / stages.disk);
         let cycle = stages.round_trips + stages.dense_thread;
         bound(RateLimit::RoundTrips, workers * (work.staleness + 1.0) / cycle);
         rates.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -109,6 +112,7 @@ impl RateLimit {
             Self::Cores { group } => format!("cores of {group}"),
             Self::Servers => "threads of the embedding servers".to_owned(),
             Self::Network { group } => format!("network of {group}"),
+            Self::Disks => "disks of the embedding servers".to_owned(),
             Self::RoundTrips => "round trips to the servers".to_owned(),
         }
     }
@@ -136,6 +140,12 @@ impl RateLimit {
             Self::Cores { .. } => "more or faster cores; nothing else helps while all of them are busy",
             Self::Servers => "more embedding servers, or more cluster.server_threads",
             Self::Network { .. } => "a faster network, cluster.wire = \"f16\", or more machines for this role",
+            Self::Disks => {
+                "a larger cluster.memory, so that fewer rows are on disk; faster disks, or more machines with servers"
+            }
+            Self::RoundTrips if stages.disk_wait > 0.3 * stages.round_trips => {
+                "train.lookahead = 2, so that rows are in memory before they are looked up; or a larger cluster.memory"
+            }
             Self::RoundTrips => "a larger train.staleness or train.batch_size, or a network with shorter round trips",
         }
     }

@@ -148,6 +148,13 @@ impl Machines {
         self.groups.iter().map(|group| group.count * group.servers).sum()
     }
 
+    /// Disks with rows: one in each machine that has servers, or that has all roles in one process.
+    #[must_use]
+    pub fn disks(&self) -> f64 {
+        let with_rows = self.groups.iter().filter(|group| group.servers > 0.0 || self.is_embedded());
+        with_rows.map(|group| group.count).sum()
+    }
+
     /// Of all machines, for an hour.
     #[must_use]
     pub fn price(&self) -> f64 {
@@ -234,6 +241,7 @@ mod tests {
     fn groups_have_roles_prices_and_defaults() {
         let machines = Machines::from_toml(TWO).unwrap();
         assert_eq!((machines.workers(), machines.servers(), machines.price()), (64.0, 3.0, 31.0));
+        assert_eq!(machines.disks(), 3.0);
         let [gpu, rows] = machines.groups.as_slice() else { panic!("{machines:?}") };
         assert_eq!((gpu.memory, rows.memory), (256.0 * f64::from(1 << 30), 1e12));
         assert_eq!((gpu.bytes_per_second, rows.bytes_per_second, rows.round_trip), (12.5e9, 1.25e9, 1e-4));

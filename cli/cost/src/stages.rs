@@ -5,6 +5,7 @@ use zagros_job::{Format, Mode, Precision};
 use crate::calibration::Calibration;
 use crate::layers::Product;
 use crate::machines::{MachineGroup, Machines};
+use crate::rows_on_disk::RowsOnDisk;
 use crate::work::SampleWork;
 
 /// Seconds of a nanosecond.
@@ -39,6 +40,8 @@ pub enum PlanStage {
     Push,
     /// Streamed weights and their gradients: the worker's part, or all of it in one process, with the update.
     Stream,
+    /// Rows that come from disk and rows that go there, in one process.
+    ColdRows,
     /// The measures and messages of the training loop.
     Loop,
     /// Looking rows up: the server's part.
@@ -47,6 +50,8 @@ pub enum PlanStage {
     ServerApply,
     /// Streamed weights: the server's part, with their update.
     ServerStream,
+    /// Rows that come from disk and rows that go there, at the servers.
+    ServerColdRows,
 }
 
 impl PlanStage {
@@ -66,13 +71,14 @@ impl PlanStage {
             Self::ServerLookup => "answer lookups",
             Self::ServerApply => "apply gradients",
             Self::ServerStream => "stream weights, update",
+            Self::ColdRows | Self::ServerColdRows => "rows from and to disk",
         }
     }
 
     /// Whether an embedding server does it.
     #[must_use]
     pub fn is_of_servers(self) -> bool {
-        matches!(self, Self::ServerLookup | Self::ServerApply | Self::ServerStream)
+        matches!(self, Self::ServerLookup | Self::ServerApply | Self::ServerStream | Self::ServerColdRows)
     }
 }
 
@@ -95,6 +101,10 @@ pub struct StageTimes {
     pub exposed_stream: f64,
     /// Seconds from the ids of a batch to its rows, and from its gradients to their acknowledgement, together.
     pub round_trips: f64,
+    /// Seconds in which a disk is busy with rows, if one disk has all of them.
+    pub disk: f64,
+    /// Seconds of `round_trips` in which a lookup waits for rows on disk.
+    pub disk_wait: f64,
 }
 
 /// Where stages run.
@@ -105,11 +115,12 @@ pub(crate) struct RolePlace<'a> {
     pub(crate) server: &'a MachineGroup,
     pub(crate) workers: f64,
     pub(crate) servers: f64,
+    pub(crate) rows_on_disk: Option<&'a RowsOnDisk>,
 }
 
 impl StageTimes {
     pub(crate) fn of(work: &SampleWork, place: RolePlace<'_>) -> Self {
-        let RolePlace { calibration, worker, server, workers, servers } = place;
+        let RolePlace { calibration, worker, server, workers, servers, .. } = place;
         let rows = RowTimes::of(work, calibration);
         let (ids, step) = (&calibration.ids, &calibration.step);
         let core = NS / worker.core_speed;
@@ -154,9 +165,13 @@ impl StageTimes {
         // The next layer comes and the last gradient goes while a layer computes.
         let exposed_stream =
             if work.traffic.is_streamed { (stream.wall / work.batch - dense.wall).max(0.0) } else { 0.0 };
+        let cold = ColdTimes::of(place);
+        if cold.cpu > 0.0 {
+            cpu.push((if embedded { PlanStage::ColdRows } else { PlanStage::ServerColdRows }, cold.cpu));
+        }
         // A batch is one request to each server, which serves it with one thread for each table, at most.
         let round_trips = if embedded {
-            (rows.lookup + rows.push) * core
+            (rows.lookup + rows.push) * core + cold.wait
         } else {
             let weights = if work.traffic.is_streamed { work.traffic.bytes() / work.batch } else { 0.0 };
             let wire = (work.bytes_up + work.bytes_down - weights) / link;
@@ -166,6 +181,7 @@ impl StageTimes {
                 + wire
                 + (rows.client_lookup + rows.client_push) * core
                 + (rows.server_lookup + rows.server_push) * server_core / spread
+                + cold.wait
         };
         Self {
             cpu,
@@ -176,6 +192,8 @@ impl StageTimes {
             stream: stream.wall,
             exposed_stream,
             round_trips,
+            disk: cold.disk,
+            disk_wait: cold.wait,
         }
     }
 
@@ -188,7 +206,7 @@ impl StageTimes {
         machines: &Machines,
     ) -> Self {
         let (workers, servers) = (machines.workers(), machines.servers());
-        Self::of(work, RolePlace { calibration, worker, server, workers, servers })
+        Self::of(work, RolePlace { calibration, worker, server, workers, servers, rows_on_disk: None })
     }
 
     /// The part of an all-reduce of `reduce` seconds that a step of `dense_step` seconds does not hide.
@@ -266,6 +284,28 @@ impl RowTimes {
     }
 }
 
+/// Rows from disk and to it, seconds a sample.
+struct ColdTimes {
+    cpu: f64,
+    /// One disk that has all rows is busy for so long.
+    disk: f64,
+    /// A lookup waits for so long.
+    wait: f64,
+}
+
+impl ColdTimes {
+    fn of(place: RolePlace<'_>) -> Self {
+        let RolePlace { calibration, server, servers, rows_on_disk, .. } = place;
+        let Some(rows) = rows_on_disk else { return Self { cpu: 0.0, disk: 0.0, wait: 0.0 } };
+        let cpu = rows.reads * calibration.cold.row_ns * NS / server.core_speed;
+        let read = rows.reads / calibration.cold.reads_per_second;
+        let disk = read + rows.written() / calibration.disk.write_bytes_per_second;
+        // Hints read rows before a lookup needs them. Rows leave on another thread, which is about half of the CPU time.
+        let wait = if rows.is_hidden { 0.0 } else { (read + 0.5 * cpu) / (servers / server.servers.max(1.0)).max(1.0) };
+        Self { cpu, disk, wait }
+    }
+}
+
 /// Streamed weights.
 struct StreamTimes {
     /// CPU seconds a sample of a worker.
@@ -278,7 +318,7 @@ struct StreamTimes {
 
 impl StreamTimes {
     fn of(work: &SampleWork, place: RolePlace<'_>, link: f64) -> Self {
-        let RolePlace { calibration, worker, server, servers, workers } = place;
+        let RolePlace { calibration, worker, server, servers, workers, .. } = place;
         let (core, server_core) = (NS / worker.core_speed, NS / server.core_speed);
         let bytes = work.traffic.bytes();
         let update = work.dense.parameters * calibration.dense.weight_ns;

@@ -1,5 +1,6 @@
 //! `zagros plan`: what a job will need and do on this machine or on described ones.
 
+use zagros_cost::DataShape;
 use zagros_job::threads::{Machine, cores};
 use zagros_shell::{Exit, Failure, OrInternal, answer, load_job_for};
 
@@ -29,9 +30,9 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
         None => planning::this_machine(&job, &here),
     };
     let calibration = planning::calibration(args.calibration.as_deref())?;
-    let data = planning::shape(&job, args.samples);
+    let data = DataShape { rows: args.rows, ..planning::shape(&job, args.samples) };
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
-    let figures = PlanFigures::of((&job, &data), (&calibration, &machines), &forecast, args.rows);
+    let figures = PlanFigures::of((&job, &data), (&calibration, &machines), &forecast);
     if args.json {
         answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {

@@ -1,6 +1,7 @@
 //! The forecast of a run before it starts: reads the first rows of the data, the figures of `zagros calibrate` and the file of
 //! machines, and leaves the arithmetic to `zagros-cost`.
 
+mod on_disk;
 mod print;
 mod sample;
 mod streaming;

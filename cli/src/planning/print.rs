@@ -7,6 +7,7 @@ use zagros_cost::{Calibration, DataShape, Forecast, MachineGroup, Machines, Role
 use zagros_job::{Job, Table};
 use zagros_shell::out;
 
+use super::on_disk::DiskFigures;
 use super::streaming::{StreamingBalance, short};
 
 /// All that a forecast says.
@@ -33,6 +34,8 @@ pub(crate) struct PlanFigures {
     stages: Vec<StageFigures>,
     limits: Vec<LimitFigures>,
     memory: MemoryFigures,
+    /// `null` if all rows are in memory, or their number is not known.
+    rows_on_disk: Option<DiskFigures>,
     /// The most workers of which each adds at least half of what the first one made.
     workers_that_pay: f64,
     samples_per_second_with_them: f64,
@@ -88,12 +91,11 @@ struct MemoryFigures {
 }
 
 impl PlanFigures {
-    /// The figures of a forecast. `rows` are those of all tables.
+    /// The figures of a forecast.
     pub(crate) fn of(
         (job, data): (&Job, &DataShape),
         (calibration, machines): (&Calibration, &Machines),
         forecast: &Forecast,
-        rows: Option<u64>,
     ) -> Self {
         let Forecast { work, stages, limits, memory, scaling, epoch, .. } = forecast;
         let micro = |seconds: f64| seconds * 1e6;
@@ -104,6 +106,8 @@ impl PlanFigures {
             cpu_us_per_sample: micro(*seconds),
         };
         let bottleneck = limits.bottleneck();
+        let rows_on_disk = DiskFigures::of(job, forecast, machines);
+        let rows = ServerRows::of((job, data), machines, rows_on_disk);
         Self {
             calibration: calibration.source.clone(),
             is_data_measured: data.is_measured,
@@ -125,16 +129,13 @@ impl PlanFigures {
                 .iter()
                 .map(|(limit, rate)| LimitFigures { limit: limit.name(), samples_per_second: *rate })
                 .collect(),
-            memory: MemoryFigures::of(job, forecast, machines, rows),
+            memory: MemoryFigures::of(job, forecast, rows),
+            rows_on_disk,
             is_streamed: memory.is_streamed(),
             streaming: memory.is_streamed().then(|| StreamingBalance::of(forecast).in_words()),
             workers_that_pay: scaling.workers,
             samples_per_second_with_them: scaling.samples_per_second,
-            too_little_memory: too_little(
-                memory,
-                machines,
-                server_rows(job, machines, rows).map_or(0.0, |(rows, _)| rows),
-            ),
+            too_little_memory: too_little(memory, machines, rows.map_or(0.0, |rows| rows.in_memory)),
             samples: epoch.map(|epoch| epoch.samples),
             hours: epoch.map(|epoch| epoch.hours),
             money: epoch.map(|epoch| epoch.money).filter(|money| *money > 0.0),
@@ -166,6 +167,9 @@ impl PlanFigures {
         }
         self.print_stages();
         self.print_memory();
+        if let Some(rows) = &self.rows_on_disk {
+            rows.print();
+        }
         out!("\n  speed of a core: {}", self.calibration);
         if !self.is_data_measured {
             out!("  the data could not be looked at: ids a sample and distinct rows are assumed");
@@ -220,7 +224,7 @@ impl PlanFigures {
         match (memory.server_rows, memory.server_cold_rows) {
             (Some(rows), Some(cold)) if cold > 0.0 => {
                 out!(
-                    "  each server        {} of rows in memory, {} on disk (cluster.memory)",
+                    "  each server        {} of rows and index in memory (cluster.memory), {} on disk",
                     bytes(rows),
                     bytes(cold)
                 );
@@ -254,11 +258,10 @@ impl PlanFigures {
 }
 
 impl MemoryFigures {
-    fn of(job: &Job, forecast: &Forecast, machines: &Machines, rows: Option<u64>) -> Self {
+    fn of(job: &Job, forecast: &Forecast, rows: Option<ServerRows>) -> Self {
         let memory = &forecast.memory;
         let is_streamed = memory.is_streamed();
         let either = |streamed: f64, resident: f64| if is_streamed { streamed } else { resident };
-        let rows = server_rows(job, machines, rows);
         Self {
             worker: memory.worker(),
             worker_dense: either(memory.streamed_layers, memory.weights),
@@ -272,8 +275,8 @@ impl MemoryFigures {
             streamed_bytes_per_step: forecast.work.traffic.bytes(),
             streaming_batch: forecast.streaming_batch,
             million_rows: mean_row(job) * 1e6,
-            server_rows: rows.map(|(memory, _)| memory),
-            server_cold_rows: rows.map(|(_, disk)| disk),
+            server_rows: rows.map(|rows| rows.in_memory),
+            server_cold_rows: rows.map(|rows| rows.on_disk),
         }
     }
 }
@@ -283,11 +286,22 @@ fn mean_row(job: &Job) -> f64 {
     job.tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / job.tables.len().max(1) as f64
 }
 
-/// Bytes of each server's rows in memory and on disk, if all tables have so many.
-fn server_rows(job: &Job, machines: &Machines, rows: Option<u64>) -> Option<(f64, f64)> {
-    let all = rows? as f64 * mean_row(job) / machines.servers().max(1.0);
-    let limit = job.cluster.memory.map_or(f64::INFINITY, |memory| memory as f64);
-    Some((all.min(limit), (all - limit).max(0.0)))
+/// Bytes of each server's rows.
+#[derive(Clone, Copy, Debug)]
+struct ServerRows {
+    /// With the index of those on disk.
+    in_memory: f64,
+    on_disk: f64,
+}
+
+impl ServerRows {
+    /// `None` if the number of rows is not known.
+    fn of((job, data): (&Job, &DataShape), machines: &Machines, on_disk: Option<DiskFigures>) -> Option<Self> {
+        let servers = machines.servers().max(1.0);
+        let all = data.rows? as f64 * mean_row(job) / servers;
+        let (in_memory, on_disk) = on_disk.map_or((all, 0.0), |rows| rows.of_each(servers));
+        Some(Self { in_memory, on_disk })
+    }
 }
 
 /// The groups whose machines are too small, and by how much. `rows` are the bytes of rows in each server.
@@ -305,7 +319,8 @@ fn too_little(memory: &RoleMemory, machines: &Machines, rows: f64) -> Vec<String
 
 /// The figures of a calibration.
 pub(crate) fn print_calibration(calibration: &Calibration) {
-    let Calibration { source, memory_bytes_per_second, dense, rows, ids, step, wire, parse, disk, .. } = calibration;
+    let Calibration { source, memory_bytes_per_second, dense, rows, ids, step, wire, parse, disk, cold, .. } =
+        calibration;
     out!("{source}\n");
     for rate in &dense.products {
         out!("  {:<34}{:>10.1} GFLOP/s", format!("dense step, layers of {}²", rate.width), rate.gflops);
@@ -343,6 +358,12 @@ pub(crate) fn print_calibration(calibration: &Calibration) {
         disk.write_bytes_per_second / 1e6,
         disk.read_bytes_per_second / 1e6,
         disk.flush_ms
+    );
+    out!(
+        "  {:<34}{:>10.1} µs of CPU read and evicted, {:.0} reads/s",
+        "a row on disk",
+        cold.row_ns / 1e3,
+        cold.reads_per_second
     );
 }
 

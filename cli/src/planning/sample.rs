@@ -26,7 +26,7 @@ pub(crate) fn shape(job: &Job, samples: Option<u64>) -> DataShape {
     let bytes = found.iter().map(|file| file.bytes).sum::<u64>() as f64;
     let bytes = rows.map_or(assumed.bytes, |rows| bytes / rows as f64);
     let (ids, distinct) = counts(job, &batch);
-    DataShape { bytes, ids, distinct, samples: samples.or(rows), is_measured: true }
+    DataShape { bytes, ids, distinct, samples: samples.or(rows), rows: None, is_measured: true }
 }
 
 fn first_batch(job: &Job, found: &[FileInfo]) -> Option<Batch> {

@@ -88,6 +88,8 @@ mod tests {
         hints += 1;
         let text = render(&registry);
         for line in [
+            r#"zagros_embedding_hints_waiting{server="0"} 0"#.to_owned(),
+            r#"zagros_embedding_hint_ids_waiting{server="0"} 0"#.to_owned(),
             format!(r#"zagros_embedding_requests_total{{call="hint",server="0"}} {hints}"#),
             format!(r#"zagros_embedding_table_ids_total{{server="0",table="user",what="hinted"}} {}"#, 100 * hints),
             format!(r#"zagros_embedding_table_ids_total{{server="0",table="user",what="ready"}} {ready}"#),

@@ -2,12 +2,15 @@
 
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use zagros_plumbing::metrics::IntGauge;
 use zagros_protocol::{Refusal, RefusalKind};
 
 /// Hints that are served at a time: one waits for the disk while the rows of the other are brought in.
 const AT_ONCE: usize = 2;
 /// The most bytes of ids in hints that are served or wait.
 const MOST_BYTES: usize = 32 << 20;
+/// Bytes of an id.
+const ID_BYTES: usize = 8;
 
 /// The order of hints.
 #[derive(Debug)]
@@ -15,6 +18,21 @@ pub(crate) struct HintTurns {
     turns: Semaphore,
     /// Bytes of ids of the hints that are served or wait.
     bytes: Mutex<usize>,
+    waiting: WaitingHints,
+}
+
+/// How many hints wait for their turn, and how many ids they have.
+#[derive(Clone, Debug)]
+pub(crate) struct WaitingHints {
+    pub(crate) hints: IntGauge,
+    pub(crate) ids: IntGauge,
+}
+
+/// A hint that waits, until it is dropped.
+#[derive(Debug)]
+struct WaitingHint<'a> {
+    waiting: &'a WaitingHints,
+    ids: i64,
 }
 
 /// A turn, until it is dropped.
@@ -25,13 +43,28 @@ pub(crate) struct HintTurn<'a> {
     bytes: usize,
 }
 
-impl Default for HintTurns {
-    fn default() -> Self {
-        Self { turns: Semaphore::new(AT_ONCE), bytes: Mutex::default() }
+impl WaitingHints {
+    fn one(&self, ids: usize) -> WaitingHint<'_> {
+        let ids = ids as i64;
+        self.hints.inc();
+        self.ids.add(ids);
+        WaitingHint { waiting: self, ids }
+    }
+}
+
+impl Drop for WaitingHint<'_> {
+    fn drop(&mut self) {
+        self.waiting.hints.dec();
+        self.waiting.ids.sub(self.ids);
     }
 }
 
 impl HintTurns {
+    /// Hints whose queue `waiting` shows.
+    pub(crate) fn new(waiting: WaitingHints) -> Self {
+        Self { turns: Semaphore::new(AT_ONCE), bytes: Mutex::default(), waiting }
+    }
+
     /// Waits for the turn of a hint with so many bytes of ids.
     ///
     /// # Errors
@@ -48,6 +81,7 @@ impl HintTurns {
         }
         // Made before the wait: a sender that gives up meanwhile drops it.
         let mut turn = HintTurn { _permit: None, turns: self, bytes };
+        let _waiting = self.waiting.one(bytes / ID_BYTES);
         turn._permit = self.turns.acquire().await.ok();
         Ok(turn)
     }
@@ -67,9 +101,33 @@ mod tests {
 
     use super::*;
 
+    fn turns() -> HintTurns {
+        let gauge = |name: &str| IntGauge::new(name, name).unwrap();
+        HintTurns::new(WaitingHints { hints: gauge("hints"), ids: gauge("ids") })
+    }
+
+    #[tokio::test]
+    async fn hints_that_wait_are_counted_until_they_are_served_or_given_up() {
+        let turns = turns();
+        let waiting = || (turns.waiting.hints.get(), turns.waiting.ids.get());
+        let first = turns.turn(80).await.unwrap();
+        let second = turns.turn(80).await.unwrap();
+        assert_eq!(waiting(), (0, 0), "those that are served do not wait");
+        let mut third = Box::pin(turns.turn(160));
+        let mut fourth = Box::pin(turns.turn(8));
+        assert!(futures::poll!(third.as_mut()).is_pending() && futures::poll!(fourth.as_mut()).is_pending());
+        assert_eq!(waiting(), (2, 21));
+        drop(fourth);
+        assert_eq!(waiting(), (1, 20), "one is given up");
+        drop(first);
+        let third = third.await.unwrap();
+        assert_eq!(waiting(), (0, 0));
+        drop((second, third));
+    }
+
     #[tokio::test]
     async fn hints_take_turns_and_those_that_wait_take_bounded_memory() {
-        let turns = HintTurns::default();
+        let turns = turns();
         let [first, second] = [turns.turn(MOST_BYTES / 2).await.unwrap(), turns.turn(1).await.unwrap()];
         let soon = Deadline::after(Duration::from_millis(20));
         assert!(soon.bound(turns.turn(2)).await.is_err(), "two are served at a time");

@@ -18,7 +18,7 @@ mod writers;
 
 pub(crate) use deadline::RequestTimes;
 pub(crate) use hint::hint;
-pub(crate) use hint_turns::HintTurns;
+pub(crate) use hint_turns::{HintTurns, WaitingHints};
 pub(crate) use lookup::lookup;
 pub(crate) use placement::OwnedBuckets;
 pub(crate) use push::push;

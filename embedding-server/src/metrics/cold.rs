@@ -50,6 +50,7 @@ struct ColdCollector {
     bytes: IntGauge,
     index: IntGauge,
     reads: IntCounter,
+    under_way: IntGauge,
     written: IntCounterVec,
     /// Bytes by kind, in the order of [`WRITTEN`]. Locked while the counters are updated.
     kinds: Arc<Mutex<[IntCounter; 3]>>,
@@ -63,6 +64,8 @@ impl ColdCollector {
         let rows = "Number of rows in the cold tier, with void copies of rows that are in memory.";
         let index = "Bytes in memory of the cold tier's index, a part of `cluster.memory`.";
         let reads = "Pieces of the cold tier's files that were read. One piece may have several rows.";
+        let under_way =
+            "Pieces of the cold tier's files that requests have asked for and the disk has not yet answered.";
         let written = "Bytes of rows written to the cold tier, of records appended for them, and of records that compaction moved. \
                        Appended and moved bytes for each byte of rows are the write amplification.";
         let written = IntCounterVec::new(of.options("cold_written_bytes_total", written), &["what"])?;
@@ -73,13 +76,14 @@ impl ColdCollector {
             bytes: IntGauge::with_opts(of.options("cold_bytes", "Bytes of the cold tier's files."))?,
             index: IntGauge::with_opts(of.options("cold_index_bytes", index))?,
             reads: IntCounter::with_opts(of.options("cold_reads_total", reads))?,
+            under_way: IntGauge::with_opts(of.options("cold_reads_under_way", under_way))?,
             written,
             kinds: Arc::new(Mutex::new(kinds)),
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 5] {
-        [&self.rows, &self.bytes, &self.index, &self.reads, &self.written]
+    fn all(&self) -> [&dyn Collector; 6] {
+        [&self.rows, &self.bytes, &self.index, &self.reads, &self.under_way, &self.written]
     }
 }
 
@@ -97,6 +101,7 @@ impl Collector for ColdCollector {
         let kinds = self.kinds.lock();
         let raise = |counter: &IntCounter, to: u64| counter.inc_by(to.saturating_sub(counter.get()));
         raise(&self.reads, counts.reads);
+        self.under_way.set(counts.reads_under_way as i64);
         for (counter, to) in kinds.iter().zip_eq([counts.row_bytes, counts.appended_bytes, counts.moved_bytes]) {
             raise(counter, to);
         }

@@ -125,6 +125,52 @@ fn streamed_weights_move_the_update_to_the_servers_and_cost_as_much() {
     assert!(here.stages.of_stage(PlanStage::Stream) > 0.0 && here.stages.server_cpu() == 0.0);
 }
 
+/// A forecast of a worker and two servers of which each has 1 GB for 4·10⁷ rows together.
+fn cold(sets: &[&str], change: impl FnOnce(&mut Calibration)) -> Forecast {
+    let sets: Vec<&str> = ["cluster.memory=1000MB"].into_iter().chain(sets.iter().copied()).collect();
+    // One worker, so that it waits longer than the disks work.
+    forecast(&sets, &CLUSTER.replacen("count = 4", "", 1), |calibration, data| {
+        data.rows = Some(40_000_000);
+        change(calibration);
+    })
+}
+
+#[test]
+fn rows_on_disk_take_the_servers_time_and_look_ahead_hides_the_wait() {
+    let (hidden, waiting) = (cold(&[], |_| ()), cold(&["train.lookahead=0"], |_| ()));
+    let rows = hidden.rows_on_disk.unwrap();
+    assert_eq!(rows.in_memory, (2e9 - 12.0 * 4e7) / 140.0);
+    let expected = rows.reads * 3.3e-6;
+    assert!((hidden.stages.of_stage(PlanStage::ServerColdRows) / expected - 1.0).abs() < 1e-9);
+    let busy = rows.reads / 57_000.0 + rows.reads * 144.0 * 1.4 / 5.94e8;
+    assert!((hidden.stages.disk / busy - 1.0).abs() < 1e-9);
+    // Two machines have a disk each, and a server reads half of the rows.
+    let limit = hidden.limits.rates.iter().find(|(limit, _)| *limit == RateLimit::Disks).unwrap().1;
+    assert!((limit * busy / 2.0 - 1.0).abs() < 1e-9);
+    let wait = (rows.reads / 57_000.0 + 0.5 * expected) / 2.0;
+    assert_eq!(hidden.stages.disk_wait, 0.0);
+    assert!((waiting.stages.disk_wait / wait - 1.0).abs() < 1e-9);
+    assert!((waiting.stages.round_trips - hidden.stages.round_trips - waiting.stages.disk_wait).abs() < 1e-12);
+}
+
+#[test]
+fn a_slow_disk_is_the_bottleneck_and_sync_without_hints_waits_for_it() {
+    let slow = cold(&[], |calibration| calibration.cold.reads_per_second = 1000.0);
+    assert_eq!(slow.limits.bottleneck(), Some(&RateLimit::Disks));
+    let advice = |plan: &Forecast| plan.limits.bottleneck().unwrap().advice(&plan.stages, &machines(CLUSTER));
+    assert!(advice(&slow).starts_with("a larger cluster.memory"));
+    let waiting = cold(&["train.lookahead=0", "train.mode=sync", "train.threads=16"], |_| ());
+    assert_eq!(waiting.limits.bottleneck(), Some(&RateLimit::RoundTrips));
+    assert!(advice(&waiting).starts_with("train.lookahead = 2"), "{}", advice(&waiting));
+}
+
+#[test]
+fn a_job_whose_rows_fit_has_the_forecast_of_one_without_a_limit() {
+    let plain = forecast(&[], CLUSTER, |_, _| ());
+    let fits = forecast(&["cluster.memory=1000MB"], CLUSTER, |_, data| data.rows = Some(10_000_000));
+    assert_eq!((fits.rows_on_disk, &fits.limits, &fits.stages), (None, &plain.limits, &plain.stages));
+}
+
 #[test]
 fn a_module_of_the_users_has_no_forecast() {
     let mut job = job(&[]);

@@ -17,6 +17,8 @@ pub struct LogCounts {
     pub appended_bytes: u64,
     /// Bytes of records that compaction appended again.
     pub moved_bytes: u64,
+    /// Pieces of files that are on their way now.
+    pub reads_under_way: u64,
 }
 
 impl LogCounts {
@@ -35,13 +37,35 @@ pub(crate) struct Counters {
     row_bytes: AtomicU64,
     appended_bytes: AtomicU64,
     moved_bytes: AtomicU64,
+    reads_under_way: AtomicU64,
+}
+
+/// Pieces that are on their way, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct ReadsUnderWay<'a> {
+    all: &'a AtomicU64,
+    pieces: u64,
+}
+
+impl Drop for ReadsUnderWay<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.pieces, Ordering::Relaxed);
+    }
 }
 
 impl Counters {
-    pub(crate) fn read(&self, pieces: &[FilePiece]) {
+    /// Counts pieces that are read while the result lives.
+    #[must_use]
+    pub(crate) fn read(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
         self.reads.fetch_add(pieces.len() as u64, Ordering::Relaxed);
         let bytes: usize = pieces.iter().map(|piece| piece.bytes).sum();
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.under_way(pieces.len() as u64)
+    }
+
+    fn under_way(&self, pieces: u64) -> ReadsUnderWay<'_> {
+        self.reads_under_way.fetch_add(pieces, Ordering::Relaxed);
+        ReadsUnderWay { all: &self.reads_under_way, pieces }
     }
 
     pub(crate) fn wrote(&self, rows: usize, records: usize) {
@@ -61,6 +85,23 @@ impl Counters {
             row_bytes: of(&self.row_bytes),
             appended_bytes: of(&self.appended_bytes),
             moved_bytes: of(&self.moved_bytes),
+            reads_under_way: of(&self.reads_under_way),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_under_way_until_they_end() {
+        let counters = Counters::default();
+        let [three, two] = [3, 2].map(|pieces| counters.under_way(pieces));
+        assert_eq!(counters.counts().reads_under_way, 5);
+        drop(three);
+        assert_eq!(counters.counts().reads_under_way, 2);
+        drop(two);
+        assert_eq!(counters.counts().reads_under_way, 0);
     }
 }

@@ -21,7 +21,7 @@ impl SharedLog {
             pieces[first..].iter_mut().for_each(|piece| piece.part = number);
             found.push((table, reads));
         }
-        self.counters.read(&pieces);
+        let _under_way = self.counters.read(&pieces);
         self.queue.read(&pieces, &mut |piece, bytes| {
             let ((table, reads), part) = (&found[piece.part], &mut parts[piece.part]);
             let width = table.layout.format.width;

@@ -125,7 +125,7 @@ impl TableLog {
     ) -> Result<(), ColdError> {
         reads.sort_unstable_by_key(|read| read.address);
         let pieces = group(reads, self.layout, files, queue.longest())?;
-        counters.read(&pieces);
+        let _under_way = counters.read(&pieces);
         queue.read(&pieces, &mut |piece, bytes| self.take(piece, bytes, reads, row_of, rows))
     }
 
