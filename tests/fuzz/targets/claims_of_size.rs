@@ -125,7 +125,6 @@ fn segments_and_bags_that_claim_more_than_they_bring_are_refused_before_anything
             access: 1,
             encoding: 1,
             bags: bags.clone().into(),
-            after_pushes: u32::MAX,
             ..LookupRequest::default()
         };
         let push = PushRequest {
