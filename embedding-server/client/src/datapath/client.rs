@@ -12,7 +12,7 @@ use zagros_zip::ZipEq;
 
 use super::batch_rows::BatchRows;
 use super::dedup::UniqueIds;
-use super::exchange::{AfterPushes, AnsweredPart, Exchange, LookupAfter, RequestReach};
+use super::exchange::{AfterPushes, AnsweredPart, Exchange, LookupCall, RequestReach};
 use super::pushes_in_flight::PushesInFlight;
 use super::route::RoutedIds;
 use super::route_part::RoutePart;
@@ -140,11 +140,7 @@ impl EmbeddingClient {
     /// # Errors
     /// As [`Self::lookup`]; answers in the wrong shape are found when they are written.
     pub async fn lookup_answers(&self, ids: &RoutedIds, access: Access) -> Result<LookupAnswers<'_>, ClientError> {
-        let _timer = self.metrics.lookup.seconds.start_timer();
-        let request = |part: &RoutePart| Ok(self.lookup_of(part, access));
-        let answers = self.exchange(&self.metrics.lookup).call((ids, RequestReach::Owners), request).await?;
-        self.metrics.lookup.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
-        Ok(LookupAnswers { client: self, answers })
+        self.answers((ids, access), None).await
     }
 
     /// As [`Self::lookup`], with rows as they are after the pushes `after`. They need not be acknowledged yet.
@@ -157,13 +153,21 @@ impl EmbeddingClient {
         access: Access,
         after: &AfterPushes,
     ) -> Result<BatchRows, ClientError> {
+        let mut rows = BatchRows::zeroed(ids);
+        self.answers((ids, access), Some(after)).await?.write(&mut rows.slices_mut())?;
+        Ok(rows)
+    }
+
+    async fn answers(
+        &self,
+        (ids, access): (&RoutedIds, Access),
+        after: Option<&AfterPushes>,
+    ) -> Result<LookupAnswers<'_>, ClientError> {
         let _timer = self.metrics.lookup.seconds.start_timer();
-        let request = |part: &RoutePart| Ok(LookupAfter { request: self.lookup_of(part, access), after });
+        let request = |part: &RoutePart| Ok(LookupCall { request: self.lookup_of(part, access), after });
         let answers = self.exchange(&self.metrics.lookup).call((ids, RequestReach::Owners), request).await?;
         self.metrics.lookup.pooled(ids, answers.iter().map(|answered| &*answered.part), self.config.wire);
-        let mut rows = BatchRows::zeroed(ids);
-        LookupAnswers { client: self, answers }.write(&mut rows.slices_mut())?;
-        Ok(rows)
+        Ok(LookupAnswers { client: self, answers })
     }
 
     /// Pushes `gradients` and waits until every server has acknowledged them. `gradients` has one row for each row and

@@ -195,36 +195,13 @@ impl AfterPushes {
     }
 }
 
-/// A lookup that waits for pushes.
-pub(super) struct LookupAfter<'a> {
+/// A lookup, and the pushes that it waits for.
+pub(super) struct LookupCall<'a> {
     pub(super) request: LookupRequest,
-    pub(super) after: &'a AfterPushes,
+    pub(super) after: Option<&'a AfterPushes>,
 }
 
-impl ShardCall for LookupAfter<'_> {
-    type Answer = LookupResponse;
-    const WHAT: &'static str = LookupRequest::WHAT;
-    const PUSHES: bool = false;
-    fn send<'a>(
-        &self,
-        shard: &'a dyn Shard,
-        at: Generation,
-        deadline: Deadline,
-    ) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
-        let AfterPushes { step: after_step, group: after_group, pushes, acknowledged } = self.after.clone();
-        // A server that is back, or has other buckets, has not counted them.
-        let after_pushes = if acknowledged.load(Ordering::Acquire) { 0 } else { pushes };
-        shard.lookup(
-            LookupRequest { generation: at.0, after_step, after_group, after_pushes, ..self.request.clone() },
-            deadline,
-        )
-    }
-    fn payload_bytes(&self) -> u64 {
-        0
-    }
-}
-
-impl ShardCall for LookupRequest {
+impl ShardCall for LookupCall<'_> {
     type Answer = LookupResponse;
     const WHAT: &'static str = "look up rows at";
     const PUSHES: bool = false;
@@ -235,7 +212,12 @@ impl ShardCall for LookupRequest {
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<LookupResponse, Refusal>> {
         // Clones share the payloads.
-        shard.lookup(Self { generation: at.0, ..self.clone() }, deadline)
+        let mut request = LookupRequest { generation: at.0, ..self.request.clone() };
+        // A server that is back, or has other buckets, has not counted pushes that are acknowledged.
+        if let Some(after) = self.after.filter(|after| !after.acknowledged.load(Ordering::Acquire)) {
+            (request.after_step, request.after_group, request.after_pushes) = (after.step, after.group, after.pushes);
+        }
+        shard.lookup(request, deadline)
     }
     fn payload_bytes(&self) -> u64 {
         0
