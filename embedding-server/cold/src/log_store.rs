@@ -1,6 +1,7 @@
 //! The cold tier as a log of rows. [`store`] has the store, [`table_log`] how rows are written and read, [`compaction`] how
-//! space comes back.
+//! space comes back, [`assistance`] how much of it a store takes at most.
 
+mod assistance;
 mod call_threads;
 mod compaction;
 mod counters;

@@ -9,9 +9,13 @@
 //! A row that is written or removed meanwhile is no longer the index's record, so it is not copied. Reads go on: whoever has
 //! looked an address up holds the file, also after it is deleted. A segment is copied when more than half of it is dead, so
 //! each byte of new rows causes at most about one byte of copies.
+//!
+//! The thread of the store compacts the tables in turn, part by part. If it is behind, writers help: see [`assistance`](super::assistance).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use tracing::{info, warn};
 use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
@@ -19,10 +23,43 @@ use super::counters::Counters;
 use super::flushed::{SyncedUpTo, sync_folder};
 use super::record::LogRecordKind;
 use super::segment::RowSegment;
+use super::segment_set::SegmentSet;
 use super::table_log::TableLog;
 
 /// Bytes of an old segment that are read at a time.
 const CHUNK: usize = 256 << 10;
+/// Of a small segment a part in this many is read at a time.
+const PARTS: u32 = 4;
+
+/// The compaction of a table.
+#[derive(Debug, Default)]
+pub(crate) struct Compaction {
+    /// The segment that is being compacted.
+    cursor: Option<CompactionCursor>,
+    /// Records that writers have to go over.
+    pub(crate) owed: u64,
+    /// Records that are being copied.
+    chunk: Vec<u8>,
+}
+
+/// How far a segment is compacted.
+#[derive(Clone, Debug)]
+struct CompactionCursor {
+    slot: usize,
+    segment: Arc<RowSegment>,
+    rows: u32,
+    /// The first record that may not be copied yet.
+    next: u32,
+}
+
+/// What a step of the compaction did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompactionStep {
+    /// No segment is to be compacted.
+    Nothing,
+    /// It went over so many records, or need not look at them.
+    Records(u32),
+}
 
 /// What a record of an old segment is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,31 +69,106 @@ struct KeptRecord {
 }
 
 impl TableLog {
-    /// Compacts the segment with the most dead records. Answers whether there was one with more than half.
+    /// Compacts a part of a segment. The first failure in a row is logged.
     ///
     /// # Errors
     /// If files cannot be read or written. Nothing is lost then.
-    pub(crate) fn compact(&self, counters: &Counters) -> Result<bool, ColdError> {
-        let active = self.writer.lock().active;
-        let wasteful = {
-            let state = self.state.read();
-            state.segments.wasteful(active).and_then(|slot| Some((slot, state.segments.get(slot)?)))
+    pub(crate) fn compact(&self, counters: &Counters) -> Result<CompactionStep, ColdError> {
+        self.compact_part(&mut self.compaction.lock(), counters)
+    }
+
+    /// As [`Self::compact`], by whoever has locked the compaction.
+    pub(crate) fn compact_part(
+        &self,
+        compaction: &mut Compaction,
+        counters: &Counters,
+    ) -> Result<CompactionStep, ColdError> {
+        let Some(cursor) = compaction.cursor.take().or_else(|| self.begin_compaction()) else {
+            return Ok(CompactionStep::Nothing);
         };
-        let Some((slot, (segment, rows))) = wasteful else { return Ok(false) };
-        let bytes = self.layout.format.bytes();
-        let at_once = (CHUNK / bytes).max(1) as u32;
-        let mut chunk = Vec::new();
-        for first in (0..rows).step_by(at_once as usize) {
-            let counts = self.state.read().segments.counts(slot);
-            if counts.live == 0 && counts.removals == 0 {
-                break;
+        let mut at = cursor.clone();
+        let done = self.copy_part(&mut at, &mut compaction.chunk, counters);
+        match &done {
+            Ok(()) if at.next >= at.rows => {
+                let ended = self.drop_segment(at.slot, &at.segment);
+                compaction.cursor = ended.is_err().then_some(at.clone()).filter(|at| self.is_compactable(at));
+                self.note_compaction(ended.as_ref().err(), counters);
+                ended?;
             }
-            chunk.resize(at_once.min(rows - first) as usize * bytes, 0);
-            segment.read(self.layout.offset(first), &mut chunk)?;
-            self.copy_kept(slot, first, &segment, &chunk, counters)?;
+            Ok(()) => compaction.cursor = Some(at.clone()),
+            Err(error) => {
+                // Of a damaged segment, or one that cannot be read, the cursor is dropped: another one may be readable.
+                compaction.cursor = Some(at.clone()).filter(|at| self.is_compactable(at));
+                self.note_compaction(Some(error), counters);
+            }
         }
-        self.drop_segment(slot, &segment)?;
-        Ok(true)
+        done.map(|()| CompactionStep::Records(at.next - cursor.next))
+    }
+
+    /// Counts failures, and logs the first of several and the first success after them.
+    pub(crate) fn note_compaction(&self, failure: Option<&ColdError>, counters: &Counters) {
+        let was_failing = self.is_compaction_failing.swap(failure.is_some(), Ordering::Relaxed);
+        let table = self.layout.format.table;
+        match failure {
+            Some(reason) => {
+                counters.compaction_failed();
+                if !was_failing {
+                    let reason = reason.to_string();
+                    warn!(
+                        table,
+                        reason, "the cold tier cannot give space back; rows are still written, until the disk is full"
+                    );
+                }
+            }
+            None if was_failing => info!(table, "the cold tier gives space back again"),
+            None => {}
+        }
+    }
+
+    fn begin_compaction(&self) -> Option<CompactionCursor> {
+        let active = self.writer.lock().active;
+        let state = self.state.read();
+        let is_large = state.segments.overhang() > self.allowance(&state);
+        let slot = if is_large { state.segments.for_space(active) } else { state.segments.wasteful(active) }?;
+        let (segment, rows) = state.segments.get(slot)?;
+        Some(CompactionCursor { slot, segment, rows, next: 0 })
+    }
+
+    /// Whether the segment is still there, and no attempt to compact it failed.
+    fn is_compactable(&self, at: &CompactionCursor) -> bool {
+        let state = self.state.read();
+        let counts = state.segments.counts(at.slot);
+        self.has_segment(&state.segments, at.slot, &at.segment) && !counts.is_damaged && counts.failures == 0
+    }
+
+    fn has_segment(&self, segments: &SegmentSet, slot: usize, segment: &RowSegment) -> bool {
+        segments.get(slot).is_some_and(|(now, _)| now.number == segment.number)
+    }
+
+    /// Appends what still counts of the next records of a segment, and moves the cursor.
+    fn copy_part(&self, at: &mut CompactionCursor, chunk: &mut Vec<u8>, counters: &Counters) -> Result<(), ColdError> {
+        let bytes = self.layout.format.bytes();
+        let has_records = {
+            let state = self.state.read();
+            let counts = state.segments.counts(at.slot);
+            self.has_segment(&state.segments, at.slot, &at.segment) && (counts.live > 0 || counts.removals > 0)
+        };
+        let count = (at.rows - at.next).min(self.records_at_once());
+        if !has_records || count == 0 {
+            at.next = at.rows;
+            return Ok(());
+        }
+        chunk.resize(count as usize * bytes, 0);
+        let read = at.segment.read(self.layout.offset(at.next), chunk);
+        read.inspect_err(|_| self.state.write().segments.note_failure(at.slot))?;
+        self.copy_kept(at.slot, at.next, &at.segment, chunk, counters)?;
+        at.next += count;
+        Ok(())
+    }
+
+    /// Records that are read together.
+    pub(crate) fn records_at_once(&self) -> u32 {
+        ((CHUNK / self.layout.format.bytes()) as u32).min(self.whole() / PARTS).max(1)
     }
 
     /// Appends the records of a chunk that still count.
@@ -71,7 +183,7 @@ impl TableLog {
         let bytes = self.layout.format.bytes();
         let mut writer = self.writer.lock();
         // A call to remove all rows has taken the segment.
-        if self.state.read().segments.get(slot).is_none_or(|(now, _)| now.number != segment.number) {
+        if !self.has_segment(&self.state.read().segments, slot, segment) {
             return Ok(());
         }
         let (mut kept, mut records) = (Vec::new(), std::mem::take(&mut writer.records));
@@ -129,8 +241,7 @@ impl TableLog {
         }
         let _writer = self.writer.lock();
         let mut state = self.state.write();
-        let is_there = state.segments.get(slot).is_some_and(|(now, _)| now.number == segment.number);
-        if !is_there {
+        if !self.has_segment(&state.segments, slot, segment) {
             return Ok(());
         }
         if state.segments.counts(slot).live > 0 {
@@ -144,8 +255,17 @@ impl TableLog {
         segment.delete()
     }
 
-    /// Waits until all present records are on the disk. Answers up to where. Appending goes on meanwhile.
+    /// Waits until all present records are on the disk. Answers up to where. Appending goes on meanwhile. Once that has failed it
+    /// fails for ever, also where only compaction has seen the failure.
     pub(crate) fn sync(&self) -> Result<SyncedUpTo, ColdError> {
+        let mut lost = self.lost.lock();
+        match &*lost {
+            Some(error) => Err(error.clone()),
+            None => self.sync_segments().map_err(|error| lost.insert(error).clone()),
+        }
+    }
+
+    fn sync_segments(&self) -> Result<SyncedUpTo, ColdError> {
         let (segments, up_to) = {
             let writer = self.writer.lock();
             let active = writer.active.and_then(|slot| self.state.read().segments.get(slot));

@@ -19,6 +19,12 @@ pub struct LogCounts {
     pub moved_bytes: u64,
     /// Pieces of files that are on their way now.
     pub reads_under_way: u64,
+    /// Bytes of records on the disk now that are not rows.
+    pub dead_bytes: u64,
+    /// Bytes of old segments that writers went over themselves, because compaction was behind.
+    pub assisted_bytes: u64,
+    /// Attempts to compact that failed.
+    pub compaction_failures: u64,
 }
 
 impl LogCounts {
@@ -38,6 +44,8 @@ pub(crate) struct Counters {
     appended_bytes: AtomicU64,
     moved_bytes: AtomicU64,
     reads_under_way: AtomicU64,
+    assisted_bytes: AtomicU64,
+    compaction_failures: AtomicU64,
 }
 
 /// Pieces that are on their way, until it is dropped.
@@ -77,7 +85,16 @@ impl Counters {
         self.moved_bytes.fetch_add(records as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn counts(&self) -> LogCounts {
+    pub(crate) fn assisted(&self, bytes: usize) {
+        self.assisted_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn compaction_failed(&self) {
+        self.compaction_failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All of [`LogCounts`]. The caller knows the dead bytes.
+    pub(crate) fn counts(&self, dead_bytes: u64) -> LogCounts {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LogCounts {
             reads: of(&self.reads),
@@ -86,6 +103,9 @@ impl Counters {
             appended_bytes: of(&self.appended_bytes),
             moved_bytes: of(&self.moved_bytes),
             reads_under_way: of(&self.reads_under_way),
+            dead_bytes,
+            assisted_bytes: of(&self.assisted_bytes),
+            compaction_failures: of(&self.compaction_failures),
         }
     }
 }
@@ -98,10 +118,10 @@ mod tests {
     fn reads_are_under_way_until_they_end() {
         let counters = Counters::default();
         let [three, two] = [3, 2].map(|pieces| counters.under_way(pieces));
-        assert_eq!(counters.counts().reads_under_way, 5);
+        assert_eq!(counters.counts(0).reads_under_way, 5);
         drop(three);
-        assert_eq!(counters.counts().reads_under_way, 2);
+        assert_eq!(counters.counts(0).reads_under_way, 2);
         drop(two);
-        assert_eq!(counters.counts().reads_under_way, 0);
+        assert_eq!(counters.counts(0).reads_under_way, 0);
     }
 }

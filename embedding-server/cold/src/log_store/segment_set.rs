@@ -28,6 +28,8 @@ pub(crate) struct SegmentCounts {
     pub(crate) removals: u32,
     /// It could not be compacted, because a record is damaged.
     pub(crate) is_damaged: bool,
+    /// How often it could not be read for compaction.
+    pub(crate) failures: u32,
 }
 
 impl SegmentSet {
@@ -95,13 +97,32 @@ impl SegmentSet {
         self.counts[slot].is_damaged = true;
     }
 
+    pub(crate) fn note_failure(&mut self, slot: usize) {
+        // All segments may have been removed meanwhile.
+        if let Some(counts) = self.counts.get_mut(slot) {
+            counts.failures += 1;
+        }
+    }
+
+    /// The records of a segment. None if it is gone.
     pub(crate) fn counts(&self, slot: usize) -> SegmentCounts {
-        self.counts[slot]
+        self.counts.get(slot).copied().unwrap_or_default()
     }
 
     /// All records of all segments.
     pub(crate) fn records(&self) -> u64 {
         self.counts.iter().map(|counts| u64::from(counts.rows)).sum()
+    }
+
+    /// Records that are not rows.
+    pub(crate) fn dead(&self) -> u64 {
+        self.counts.iter().map(|counts| u64::from(counts.rows - counts.live)).sum()
+    }
+
+    /// By how many records the segments are larger than twice their rows. Damaged segments stay as they are, and do not count.
+    pub(crate) fn overhang(&self) -> i64 {
+        let of = |counts: &SegmentCounts| i64::from(counts.rows) - 2 * i64::from(counts.live);
+        self.counts.iter().filter(|counts| !counts.is_damaged).map(of).sum()
     }
 
     /// Whether a removal in this segment may still hide a record in an older one.
@@ -115,14 +136,35 @@ impl SegmentSet {
     /// A removal that may hide an older record counts as half a row: it may have been overtaken. A segment of such removals alone
     /// is not compacted, else it would be copied again and again.
     pub(crate) fn wasteful(&self, active: Option<usize>) -> Option<usize> {
+        self.below_half(active, 0.5)
+    }
+
+    /// The segment to compact while the segments take too much space: one with less than half to copy, or else the oldest, in which
+    /// removals hide nothing. If the oldest is damaged there is no such segment: removals stay for as long as it does.
+    pub(crate) fn for_space(&self, active: Option<usize>) -> Option<usize> {
+        let oldest = || self.oldest().filter(|slot| Some(*slot) != active && !self.counts[*slot].is_damaged);
+        self.below_half(active, 1.0).or_else(oldest)
+    }
+
+    /// The segment with the least to keep, of those with less than half to keep. Segments that could not be read come last. A removal
+    /// that may hide something counts as so many rows.
+    fn below_half(&self, active: Option<usize>, removal: f64) -> Option<usize> {
+        let oldest = self.oldest();
         let kept = |slot: usize| {
             let counts = self.counts[slot];
-            let removals = if counts.removals > 0 && self.has_older(slot) { counts.removals } else { 0 };
-            (f64::from(counts.live) + f64::from(removals) / 2.0) / f64::from(counts.rows.max(1))
+            let removals = if oldest == Some(slot) { 0.0 } else { f64::from(counts.removals) * removal };
+            (f64::from(counts.live) + removals) / f64::from(counts.rows.max(1))
         };
         let candidates = (0..self.files.len()).filter(|slot| Some(*slot) != active && self.files[*slot].is_some());
         let shares = candidates.filter(|slot| !self.counts[*slot].is_damaged).map(|slot| (kept(slot), slot));
-        shares.filter(|(share, _)| *share < 0.5).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, slot)| slot)
+        let failures = |slot: usize| self.counts[slot].failures;
+        let order = |a: &(f64, usize), b: &(f64, usize)| failures(a.1).cmp(&failures(b.1)).then(a.0.total_cmp(&b.0));
+        shares.filter(|(share, _)| *share < 0.5).min_by(order).map(|(_, slot)| slot)
+    }
+
+    fn oldest(&self) -> Option<usize> {
+        let numbers = self.files.iter().enumerate().filter_map(|(slot, file)| Some((file.as_ref()?.number, slot)));
+        numbers.min().map(|(_, slot)| slot)
     }
 }
 

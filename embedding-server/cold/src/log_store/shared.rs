@@ -1,11 +1,13 @@
 //! What the store, its views and its compaction share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use zagros_table::ColdError;
+use zagros_zip::ZipEq;
 
+use super::compaction::CompactionStep;
 use super::counters::Counters;
 use super::flushed::{self, SyncedUpTo, sync_folder};
 use super::folder::StoreFolder;
@@ -25,6 +27,8 @@ pub(crate) struct SharedLog {
     pub(crate) is_scratch: AtomicBool,
     /// The most bytes of the indices.
     pub(crate) most_index: usize,
+    /// How long a writer waits to help with the compaction.
+    pub(crate) patience: Duration,
     /// The first failure to put rows on the disk.
     pub(crate) lost: Mutex<Option<ColdError>>,
     /// Content of tables that were emptied. The compaction drops it: that takes time.
@@ -98,11 +102,33 @@ impl SharedLog {
         Ok(())
     }
 
+    /// Compacts a part of each table in turn until nothing is to be compacted, so that a large table does not keep a small one waiting.
+    /// A table whose compaction fails is left out for a while.
+    ///
+    /// # Errors
+    /// If a table could not be compacted. The others are.
     pub(crate) fn compact_all(&self) -> Result<(), ColdError> {
-        for table in &self.tables {
-            while *self.work.lock() != CompactionWork::End && table.compact(&self.counters)? {}
+        let mut failures: Vec<Option<(Instant, ColdError)>> = vec![None; self.tables.len()];
+        let mut is_done = false;
+        while !is_done {
+            is_done = true;
+            for (table, failure) in self.tables.iter().zip_eq(&mut failures) {
+                if *self.work.lock() == CompactionWork::End {
+                    return Ok(());
+                }
+                if failure.as_ref().is_some_and(|(since, _)| since.elapsed() < PAUSE) {
+                    continue;
+                }
+                match table.compact(&self.counters) {
+                    Ok(step) => {
+                        *failure = None;
+                        is_done &= step == CompactionStep::Nothing;
+                    }
+                    Err(error) => *failure = Some((Instant::now(), error)),
+                }
+            }
         }
-        Ok(())
+        failures.into_iter().flatten().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
     pub(crate) fn run_compaction(&self) {
@@ -119,12 +145,24 @@ impl SharedLog {
                 }
             }
             drop(std::mem::take(&mut *self.removed.lock()));
-            // A full disk also refuses writes, which say so. A damaged record is named to who reads it.
+            // The table has logged why.
             if self.compact_all().is_err() {
                 self.ask(CompactionWork::Look);
                 self.pause();
             }
         }
+    }
+
+    /// Ends a call that raised `records − 2 × rows` of a table by at most `raised`: wakes the compaction if there is something to do, and helps it if it
+    /// is behind.
+    pub(crate) fn changed(&self, table: &TableLog, has_waste: bool, raised: usize) {
+        self.note(has_waste);
+        table.assist(raised, self.patience, &self.counters);
+    }
+
+    pub(crate) fn dead_bytes(&self) -> u64 {
+        let of = |table: &TableLog| table.state.read().segments.dead() * table.layout.format.bytes() as u64;
+        self.tables.iter().map(of).sum()
     }
 
     /// Wakes the compaction if there is something to do.

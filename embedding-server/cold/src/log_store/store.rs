@@ -84,6 +84,7 @@ impl LogStore {
             folder,
             is_scratch: AtomicBool::new(!is_kept),
             most_index: options.index,
+            patience: options.patience,
             lost: Mutex::default(),
             removed: Mutex::default(),
             work: Mutex::new(CompactionWork::Look),
@@ -109,7 +110,7 @@ impl LogStore {
     /// What was read and written so far.
     #[must_use]
     pub fn counts(&self) -> LogCounts {
-        self.log.counters.counts()
+        self.log.counters.counts(self.log.dead_bytes())
     }
 
     /// How it reads files: by io_uring only where the kernel lets it.
@@ -118,7 +119,8 @@ impl LogStore {
         self.log.queue.method()
     }
 
-    /// Compacts until no segment has more than half dead records. The store does so by itself in the background.
+    /// Compacts until no segment has more than half dead records. The store does so by itself in the background, and bounds its files
+    /// also where rows are written faster than one thread compacts.
     ///
     /// # Errors
     /// If files cannot be read or written.
@@ -146,7 +148,7 @@ impl ColdStore for LogStore {
         self.log.check_index(of, cold_keys)?;
         let has_waste = of.write(cold_keys, rows)?;
         self.log.counters.wrote(size_of_val(rows), cold_keys.len() * format.bytes());
-        self.log.note(has_waste);
+        self.log.changed(of, has_waste, cold_keys.len());
         Ok(())
     }
 
@@ -154,7 +156,8 @@ impl ColdStore for LogStore {
         let of = self.log.table("remove", table)?;
         let removed = of.remove(cold_keys)?;
         self.log.counters.wrote(0, removed.appended);
-        self.log.note(removed.has_waste);
+        // A row less, and perhaps a record more.
+        self.log.changed(of, removed.has_waste, 3 * cold_keys.len());
         Ok(())
     }
 

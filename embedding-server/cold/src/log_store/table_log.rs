@@ -12,11 +12,13 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::{Mutex, RwLock};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
+use super::compaction::Compaction;
 use super::counters::Counters;
 use super::file_piece::FilePiece;
 use super::key_index::KeyIndex;
@@ -40,6 +42,12 @@ pub(crate) struct TableLog {
     least_segment: usize,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) state: RwLock<TableState>,
+    /// Whoever compacts holds it for a part of a segment.
+    pub(crate) compaction: Mutex<Compaction>,
+    /// Whether the last attempt to compact failed. Then writers leave it to the thread, which pauses between its attempts.
+    pub(crate) is_compaction_failing: AtomicBool,
+    /// The first failure to put records on the disk. It stays: the system may have dropped them, and says nothing the next time.
+    pub(crate) lost: Mutex<Option<ColdError>>,
 }
 
 /// What appending needs.
@@ -90,6 +98,9 @@ impl TableLog {
             least_segment,
             writer: Mutex::default(),
             state: RwLock::default(),
+            compaction: Mutex::default(),
+            is_compaction_failing: AtomicBool::default(),
+            lost: Mutex::default(),
         }
     }
 
@@ -251,9 +262,14 @@ impl TableLog {
     }
 
     /// Records of a whole segment.
-    fn whole(&self) -> u32 {
+    pub(crate) fn whole(&self) -> u32 {
+        self.whole_of(&self.state.read())
+    }
+
+    /// As [`Self::whole`], of a state that the caller has locked.
+    pub(crate) fn whole_of(&self, state: &TableState) -> u32 {
         let bytes = self.layout.format.bytes();
-        let wanted = (self.state.read().index.rows() / SEGMENT_SHARE).max(self.least_segment / bytes);
+        let wanted = (state.index.rows() / SEGMENT_SHARE).max(self.least_segment / bytes);
         (wanted.max(1) as u32).min(self.layout.most_rows())
     }
 
