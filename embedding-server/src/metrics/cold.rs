@@ -52,6 +52,9 @@ struct ColdCollector {
     reads: IntCounter,
     under_way: IntGauge,
     written: IntCounterVec,
+    dead: IntGauge,
+    assisted: IntCounter,
+    failures: IntCounter,
     /// Bytes by kind, in the order of [`WRITTEN`]. Locked while the counters are updated.
     kinds: Arc<Mutex<[IntCounter; 3]>>,
 }
@@ -69,6 +72,9 @@ impl ColdCollector {
         let written = "Bytes of rows written to the cold tier, of records appended for them, and of records that compaction moved. \
                        Appended and moved bytes for each byte of rows are the write amplification.";
         let written = IntCounterVec::new(of.options("cold_written_bytes_total", written), &["what"])?;
+        let dead = "Bytes of records in the cold tier's files that are no rows any more, until compaction deletes them.";
+        let assisted = "Bytes of old records that writers to the cold tier compacted themselves, because compaction was behind.";
+        let failures = "Attempts to compact the cold tier that failed. The server's log says why.";
         let kinds = WRITTEN.map(|what| written.with_label_values(&[what]));
         Ok(Self {
             store: Arc::downgrade(store),
@@ -78,12 +84,25 @@ impl ColdCollector {
             reads: IntCounter::with_opts(of.options("cold_reads_total", reads))?,
             under_way: IntGauge::with_opts(of.options("cold_reads_under_way", under_way))?,
             written,
+            dead: IntGauge::with_opts(of.options("cold_dead_bytes", dead))?,
+            assisted: IntCounter::with_opts(of.options("cold_assisted_bytes_total", assisted))?,
+            failures: IntCounter::with_opts(of.options("cold_compaction_failures_total", failures))?,
             kinds: Arc::new(Mutex::new(kinds)),
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 6] {
-        [&self.rows, &self.bytes, &self.index, &self.reads, &self.under_way, &self.written]
+    fn all(&self) -> [&dyn Collector; 9] {
+        [
+            &self.rows,
+            &self.bytes,
+            &self.index,
+            &self.reads,
+            &self.under_way,
+            &self.written,
+            &self.dead,
+            &self.assisted,
+            &self.failures,
+        ]
     }
 }
 
@@ -101,6 +120,9 @@ impl Collector for ColdCollector {
         let kinds = self.kinds.lock();
         let raise = |counter: &IntCounter, to: u64| counter.inc_by(to.saturating_sub(counter.get()));
         raise(&self.reads, counts.reads);
+        self.dead.set(counts.dead_bytes as i64);
+        raise(&self.assisted, counts.assisted_bytes);
+        raise(&self.failures, counts.compaction_failures);
         self.under_way.set(counts.reads_under_way as i64);
         for (counter, to) in kinds.iter().zip_eq([counts.row_bytes, counts.appended_bytes, counts.moved_bytes]) {
             raise(counter, to);
