@@ -1291,7 +1291,8 @@ pub struct LoadRequest {
     /// As for a save.
     #[prost(fixed64, tag = "6")]
     pub attempt: u64,
-    /// The files are a model of another run, from which a new run starts: tables that this run does not have are dropped.
+    /// The files are a model of another run, from which a new run starts: tables that this run does not have are dropped, and weights in
+    /// another number format than the table's are rounded to its nearest numbers. Otherwise another format is refused.
     #[prost(bool, tag = "7")]
     pub other_run: bool,
     /// Steps count from 0 again: the age of rows in steps is lost. Otherwise they count on from the save.

@@ -3,6 +3,7 @@
 //! | of the model | of this run |
 //! |---|---|
 //! | a table of the same name and shape | has its rows and their optimiser state |
+//! | a table whose weights are in another number format | has its rows, rounded to the nearest numbers, with a word |
 //! | a table that this job does not have | is dropped, with a word |
 //! | a table that the model does not have | begins empty, with a word |
 //! | a tensor of the same name and shape | has its values |
@@ -17,8 +18,8 @@ use std::sync::Arc;
 
 use zagros_embedding_client::Shard;
 use zagros_job::{
-    Categorical, DENSE_TABLE, Job, Overrides, RegressionLoss, Sequence, StartSteps, Target, TargetKind, WeightStore,
-    is_dense_table,
+    Categorical, DENSE_TABLE, Job, Overrides, RegressionLoss, Sequence, StartSteps, Table, Target, TargetKind,
+    WeightStore, is_dense_table,
 };
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_store::Folder;
@@ -129,6 +130,7 @@ impl StartModel {
             let reason = format!("{saved} rows were saved, but the embedding servers took {rows}; is a file missing?");
             return Err(WorkerError::SavedModel { folder: self.saved.folder().to_string(), reason });
         }
+        differences.extend(self.converted(job, &anew));
         differences.extend(changed.lines());
         let mut layers: Vec<&str> =
             tensors.iter().map(|name| name.rsplit_once('.').map_or(&**name, |parts| parts.0)).collect();
@@ -183,6 +185,17 @@ impl StartModel {
         let is_new = |name: &&String| self.job.tables.iter().all(|table| table.name != **name);
         let new = job.tables.iter().map(|table| &table.name).filter(is_new);
         gone.chain(new.map(|name| format!("table `{name}` begins empty: the model has none"))).collect()
+    }
+
+    /// A line for each table whose rows the servers have converted. Tables that begin anew take none.
+    fn converted(&self, job: &Job, anew: &[String]) -> Vec<String> {
+        let line = |table: &Table| {
+            let before = self.job.tables.iter().find(|before| before.name == table.name)?;
+            let (from, to) = (before.element, table.element);
+            let is_taken = from != to && !anew.contains(&table.name);
+            is_taken.then(|| format!("table `{}`: {} rows became {}", table.name, from.name(), to.name()))
+        };
+        job.tables.iter().filter_map(line).collect()
     }
 
     /// The weights, and the state of their optimiser if all of them fit.

@@ -6,12 +6,14 @@
 //! load     Reader ─► the head of a block ─► has it buckets of this server? read and check : skip
 //! inspect  Reader ─► Norms, find, verify
 //! forget   Reader ─► what it says of some ids ─► Writer, without them
+//! quantize Reader ─► weights in another number format ─► Writer
 //! ```
 //!
 //! [`format`] describes the bytes.
 
 mod block;
 mod chain;
+mod convert;
 mod error;
 mod find_row;
 mod forget;
@@ -29,6 +31,7 @@ mod writer;
 
 pub use block::{BlockContent, SnapshotBlock, SnapshotTime};
 pub use chain::{ChainLink, ChainPlace, FileChain, LaterRows, as_rows, group_links};
+pub use convert::{CopyError, RowConversion, RowConversionError, StateConversion, copy_converted};
 pub use error::SnapshotError;
 pub use find_row::{FoundRow, bucket, find, holds};
 pub use forget::{MentionedIds, copy_without, mentioned_ids};

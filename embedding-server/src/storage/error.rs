@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use zagros_protocol::{Refusal, RefusalKind};
-use zagros_snapshot::SnapshotError;
+use zagros_snapshot::{RowConversionError, SnapshotError};
 use zagros_store::{StoreError, StoreFault};
 use zagros_table::{ClearError, ColdError, TableError, TableSnapshotError};
 
@@ -46,6 +46,8 @@ pub(crate) enum StorageError {
     Clear(#[from] ClearError),
     #[error("table `{name}`: {source}")]
     Table { name: String, source: TableError },
+    #[error(transparent)]
+    Convert(#[from] RowConversionError),
     #[error("there is no table `{name}`; the tables are {known}")]
     NoTable { name: String, known: String },
     #[error("table `{name}` holds the dense network, and no rows of ids; name a table of features")]

@@ -13,11 +13,11 @@ use zagros_snapshot::{
     SnapshotHeader, SnapshotTime, TableHeader, group_links,
 };
 use zagros_store::{Folder, hexadecimal};
-use zagros_table::{ClearError, RowBatch, Table, TableError, TableTime};
+use zagros_table::{ClearError, RowBatch, TableError, TableTime};
 use zagros_zip::ZipEq;
 
 use super::StorageError;
-use super::describe::{describe, difference};
+use super::target::{FormatRule, TableTarget};
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
@@ -212,18 +212,6 @@ struct SavedTables<'a> {
     follows: Option<FollowedFile>,
 }
 
-/// The table that the rows of a saved table go to.
-struct TableTarget<'a> {
-    number: u32,
-    table: &'a Table,
-    /// The file has the same number of buckets, so a block can be skipped by its header.
-    same_buckets: bool,
-    /// The file has access metadata of the same format.
-    same_access: bool,
-    /// The file's sketches have the same layout and can be added.
-    same_counter: bool,
-}
-
 impl<'a> SavedTables<'a> {
     /// Matches each table of the file with this server's table of the same name. A model that has gained a table still
     /// loads. Of a model of another run, tables that this server does not have, or that begin anew, are dropped.
@@ -239,9 +227,11 @@ impl<'a> SavedTables<'a> {
         let header = reader.header();
         let is_taken = |name: &String| service.names.contains(name) && !request.anew.contains(name);
         let is_dropped = |saved: &TableHeader| request.other_run && !is_taken(&saved.name);
+        // A checkpoint is of this very job.
+        let rule = if request.other_run { FormatRule::Convert } else { FormatRule::Same };
         let target = |saved: &TableHeader| match is_dropped(saved) {
             true => Ok(None),
-            false => TableTarget::of(service, placement, header, saved).map(Some),
+            false => TableTarget::of(service, placement, (header, saved), rule).map(Some),
         };
         let dropped = header.tables.iter().filter(|saved| is_dropped(saved)).map(|saved| saved.name.clone()).collect();
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();
@@ -292,7 +282,7 @@ impl<'a> SavedTables<'a> {
         let mut reader = self.saved.open()?;
         let mut rows = 0;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
-            let width = self.target(block.table).map_or(0, |target| target.table.stride());
+            let width = self.target(block.table).map_or(0, |target| target.saved_width);
             if let Some(block) = later.current(block, width, place) {
                 rows += self.put(block, saved_at)?;
             }
@@ -350,7 +340,7 @@ impl<'a> SavedTables<'a> {
     }
 
     fn put_rows(&self, target: &TableTarget<'_>, rows: RowBatch, saved_at: TableTime) -> Result<u64, StorageError> {
-        let mut rows = target.owned(self.placement, rows);
+        let mut rows = target.owned(self.placement, rows)?;
         target.table.rebase_access(&mut rows, saved_at);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.refused(target, error))?;
@@ -361,36 +351,5 @@ impl<'a> SavedTables<'a> {
 
     fn refused(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
         StorageError::Table { name: self.service.names[target.number as usize].clone(), source }
-    }
-}
-
-impl<'a> TableTarget<'a> {
-    fn of(
-        service: &'a EmbeddingService,
-        placement: &OwnedBuckets,
-        header: &SnapshotHeader,
-        saved: &TableHeader,
-    ) -> Result<Self, String> {
-        let name = &saved.name;
-        let Some(number) = service.names.iter().position(|own| own == name) else {
-            return Err(format!("this model has no table `{name}`"));
-        };
-        let here = describe(service, number);
-        if let Some(difference) = difference(saved, &here) {
-            return Err(difference);
-        }
-        let table = service.tables.table(number as u32).map_err(|error| error.to_string())?;
-        let same_buckets = header.buckets == placement.buckets() && saved.number == here.number;
-        let (same_access, same_counter) = (saved.access == here.access, saved.counter == here.counter);
-        Ok(Self { number: here.number, table, same_buckets, same_access, same_counter })
-    }
-
-    /// Keeps the rows of this server. Drops access metadata of another format: the rows then count as used now.
-    fn owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> RowBatch {
-        if !self.same_access {
-            rows.access.clear();
-        }
-        placement.keep_owned(self.number, &mut rows);
-        rows
     }
 }

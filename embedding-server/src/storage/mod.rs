@@ -11,6 +11,7 @@ mod load;
 mod loads;
 mod lock;
 mod save;
+mod target;
 #[cfg(test)]
 mod tests;
 

@@ -1,5 +1,6 @@
 //! Save and load: between different numbers of servers, during training, and with damaged files.
 
+mod converted;
 mod deltas;
 mod narrow;
 mod starts;

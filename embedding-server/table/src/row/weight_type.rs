@@ -66,6 +66,18 @@ impl WeightType {
         }
     }
 
+    /// Whether [`Self::encode`] stores a weight as its nearest number: it is finite, and not beyond the largest number by more than half
+    /// of its last bit.
+    #[must_use]
+    pub fn holds(self, weight: f32) -> bool {
+        let beyond = match self {
+            Self::F32 | Self::Int8 => f32::INFINITY,
+            Self::F16 => narrow::F16_BEYOND,
+            Self::Bf16 => narrow::BF16_BEYOND,
+        };
+        weight.abs() < beyond
+    }
+
     /// Rounds the weights of a row to the numbers that [`Self::encode`] stores.
     pub fn round_nearest(self, weights: &mut [f32]) {
         let each = |weights: &mut [f32], nearest: fn(f32) -> f32| {
@@ -172,6 +184,26 @@ mod tests {
     fn narrow_weights_share_words() {
         assert_eq!(WeightType::ALL.map(|element| element.words(5)), [5, 3, 3, 3]);
         assert_eq!(WeightType::ALL.map(|element| element.words(16)), [16, 8, 8, 5]);
+    }
+
+    #[test]
+    fn a_format_holds_what_rounds_to_one_of_its_finite_numbers() {
+        for element in WeightType::ALL {
+            assert!(![f32::NAN, f32::INFINITY, f32::NEG_INFINITY].iter().any(|weight| element.holds(*weight)));
+            assert!(element.holds(0.0) && element.holds(-65504.0) && element.holds(f32::from_bits(1)));
+        }
+        let held = |weight: f32| WeightType::ALL.map(|element| element.holds(weight));
+        assert_eq!(held(65519.996), [true; 4]);
+        // Half-way to 2¹⁶, ties go to even, which is infinity.
+        assert_eq!(held(-65520.0), [true, false, true, true]);
+        let brain = half::bf16::MAX.to_f32();
+        assert_eq!(held(brain), [true, false, true, true]);
+        assert_eq!(held(f32::MAX), [true, false, false, true]);
+        for weight in [65520.0, -f32::from_bits(0x7F7F_8000)] {
+            let element =
+                if weight > 0.0 { half::f16::from_f32(weight).to_f32() } else { half::bf16::from_f32(weight).to_f32() };
+            assert!(element.is_infinite() && half::f16::from_f32(65519.996).to_f32() == 65504.0, "{weight}");
+        }
     }
 
     proptest! {

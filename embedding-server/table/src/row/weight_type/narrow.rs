@@ -10,6 +10,10 @@ const BF16_LARGEST: u32 = 0x7F7F;
 const F16_LARGEST: u32 = 0x7BFF;
 const F16_LARGEST_VALUE: f32 = 65504.0;
 const F16_INFINITE: u32 = 0x7C00;
+/// Numbers from here on are nearer to 2¹⁶, which f16 does not have, than to its largest.
+pub(super) const F16_BEYOND: f32 = 65520.0;
+/// The same of bfloat16 and 2¹²⁸.
+pub(super) const BF16_BEYOND: f32 = f32::from_bits(BF16_LARGEST << 16 | 0x8000);
 /// 2⁻¹⁴ in f32. Below it, f16 numbers are 2⁻²⁴ apart.
 const F16_NORMAL: u32 = 113 << 23;
 /// Difference between the exponent biases of f32 and f16.
