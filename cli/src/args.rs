@@ -7,6 +7,7 @@ mod job;
 mod models;
 mod planning;
 mod predict;
+mod quantize;
 #[cfg(test)]
 mod reference;
 mod scaling_law;
@@ -28,6 +29,7 @@ pub(crate) use self::job::JobArgs;
 pub(crate) use self::models::ModelsArgs;
 pub(crate) use self::planning::{CalibrateArgs, PlanArgs};
 pub(crate) use self::predict::{AverageOf, BadRowsChoice, PredictArgs};
+pub(crate) use self::quantize::QuantizeArgs;
 pub(crate) use self::scaling_law::ScalingLawArgs;
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::sweep::SweepArgs;
@@ -102,6 +104,8 @@ pub(crate) enum Command {
     Inspect(InspectModelArgs),
     /// Remove rows by their ids from saved models and checkpoints.
     Forget(ForgetArgs),
+    /// Copy a saved model with weights of its tables in another number format, such as int8 to serve it.
+    Quantize(QuantizeArgs),
     /// Run one dense worker of a job.
     DenseWorker(WorkerArgs),
     /// Show the log lines of a run that `zagros up` started: all processes, in order of time.

@@ -14,6 +14,7 @@ mod page;
 mod pause;
 mod plan;
 mod planning;
+mod quantize;
 mod report;
 mod resume;
 mod saved;

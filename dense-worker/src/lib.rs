@@ -17,9 +17,9 @@ mod summary;
 mod testing;
 
 pub use control::{
-    Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest, Measures,
-    Predict, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten, request_forgetting,
-    target_form,
+    CopiedFiles, Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest,
+    Measures, Predict, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten,
+    request_forgetting, target_form,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};

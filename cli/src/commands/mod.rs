@@ -12,6 +12,7 @@ mod logs;
 mod models;
 mod plan;
 mod predict;
+mod quantize;
 mod report;
 mod simulate;
 mod train;
@@ -44,6 +45,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Server(command) => command.run(),
         Command::Report(args) => report::run(&args),
         Command::Forget(args) => block_on(forget::run(args)),
+        Command::Quantize(args) => quantize::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Logs(args) => block_on(logs::run(args)),
         Command::Data(DataCommand::Generate(args)) => data::generate(&args),

@@ -71,6 +71,7 @@ mod worker_counts;
 pub use evaluate::Evaluate;
 pub use forgotten::{forget_rows, note_forgotten, request_forgetting};
 pub use manifest::{FileRecord, MANIFEST, Manifest};
+pub use manifest_rows::CopiedFiles;
 pub use measures::{Importance, ImportanceOptions, Measures, TargetImportance};
 pub use part_scores::target_form;
 pub use predict::{Predict, ScoredRows};

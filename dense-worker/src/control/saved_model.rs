@@ -280,7 +280,7 @@ impl SavedModel {
     }
 }
 
-fn fingerprint(job: &Job) -> String {
+pub(super) fn fingerprint(job: &Job) -> String {
     format!("{:016x}", job.fingerprint())
 }
 

@@ -141,6 +141,14 @@ impl Default for TableOptimizer {
     }
 }
 
+impl TableOptimizer {
+    /// One whose rows have weights alone, for tables that are only read: gradient descent.
+    #[must_use]
+    pub fn stateless() -> Self {
+        Self::Sgd { lr: rows::sgd_lr(), momentum: 0.0, l2: 0.0 }
+    }
+}
+
 /// The update rule: a momentum of 0 needs no state, and both kinds of Adam share one rule.
 impl From<TableOptimizer> for Optimizer {
     fn from(optimizer: TableOptimizer) -> Self {
@@ -317,6 +325,11 @@ mod dense {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_that_are_only_read_need_no_state() {
+        assert_eq!(Optimizer::from(TableOptimizer::stateless()).layout(), "sgd");
+    }
 
     #[test]
     fn momentum_needs_state_unless_it_is_zero() {
