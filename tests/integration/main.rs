@@ -40,6 +40,7 @@ mod page;
 mod parquet;
 mod plan;
 mod predict;
+mod quantize;
 mod quiet;
 mod rejoin;
 mod resume;
