@@ -72,8 +72,10 @@ impl ColdCollector {
         let written = "Bytes of rows written to the cold tier, of records appended for them, and of records that compaction moved. \
                        Appended and moved bytes for each byte of rows are the write amplification.";
         let written = IntCounterVec::new(of.options("cold_written_bytes_total", written), &["what"])?;
-        let dead = "Bytes of records in the cold tier's files that are no rows any more, until compaction deletes them.";
-        let assisted = "Bytes of old records that writers to the cold tier compacted themselves, because compaction was behind.";
+        let dead =
+            "Bytes of records in the cold tier's files that are no rows any more, until compaction deletes them.";
+        let assisted =
+            "Bytes of old records that writers to the cold tier compacted themselves, because compaction was behind.";
         let failures = "Attempts to compact the cold tier that failed. The server's log says why.";
         let kinds = WRITTEN.map(|what| written.with_label_values(&[what]));
         Ok(Self {
