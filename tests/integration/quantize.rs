@@ -62,8 +62,8 @@ fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
 
     let (exact, rounded) = (probabilities(&fixture, &run), probabilities(&fixture, "served"));
     let distance = |(one, other): (&f64, &f64)| (one - other).abs();
-    let furthest = exact.iter().zip_eq(&rounded).map(distance).fold(0.0, f64::max);
-    assert!(furthest > 0.0 && furthest < PROBABILITY_DISTANCE, "{furthest}");
+    let largest = exact.iter().zip_eq(&rounded).map(distance).fold(0.0, f64::max);
+    assert!(largest > 0.0 && largest < PROBABILITY_DISTANCE, "{largest}");
     let (exact, rounded) = (auc(&fixture, &run), auc(&fixture, "served"));
     assert!((exact - rounded).abs() < AUC_DISTANCE, "{exact} {rounded}");
     fixture.zagros(["inspect", "served", "--verify"]).expect(0);

@@ -20,7 +20,7 @@ pub struct CopiedFiles {
 
 impl Manifest {
     /// Names of the files of a model beside its rows and its job, of those that this one has. Those of a checkpoint that only a run that
-    /// resumes needs are left out.
+    /// resumes needs are not among them.
     #[must_use]
     pub fn files_beside_rows(&self, with_optimizer: bool) -> Vec<&FileRecord> {
         let is_of_model =

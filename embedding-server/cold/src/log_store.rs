@@ -4,6 +4,7 @@
 mod assistance;
 mod call_threads;
 mod compaction;
+mod compaction_cursor;
 mod counters;
 mod file_piece;
 mod flushed;

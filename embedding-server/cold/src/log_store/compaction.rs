@@ -19,6 +19,7 @@ use tracing::{info, warn};
 use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
+use super::compaction_cursor::{Compaction, CompactionCursor};
 use super::counters::Counters;
 use super::flushed::{SyncedUpTo, sync_folder};
 use super::record::LogRecordKind;
@@ -30,27 +31,6 @@ use super::table_log::TableLog;
 const CHUNK: usize = 256 << 10;
 /// Of a small segment a part in this many is read at a time.
 const PARTS: u32 = 4;
-
-/// The compaction of a table.
-#[derive(Debug, Default)]
-pub(crate) struct Compaction {
-    /// The segment that is being compacted.
-    cursor: Option<CompactionCursor>,
-    /// Records that writers have to go over.
-    pub(crate) owed: u64,
-    /// Records that are being copied.
-    chunk: Vec<u8>,
-}
-
-/// How far a segment is compacted.
-#[derive(Clone, Debug)]
-struct CompactionCursor {
-    slot: usize,
-    segment: Arc<RowSegment>,
-    rows: u32,
-    /// The first record that may not be copied yet.
-    next: u32,
-}
 
 /// What a step of the compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

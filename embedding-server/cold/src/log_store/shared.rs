@@ -103,7 +103,7 @@ impl SharedLog {
     }
 
     /// Compacts a part of each table in turn until nothing is to be compacted, so that a large table does not keep a small one waiting.
-    /// A table whose compaction fails is left out for a while.
+    /// A table whose compaction fails is not tried again for a second.
     ///
     /// # Errors
     /// If a table could not be compacted. The others are.

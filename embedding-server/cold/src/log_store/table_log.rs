@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
-use super::compaction::Compaction;
+use super::compaction_cursor::Compaction;
 use super::counters::Counters;
 use super::file_piece::FilePiece;
 use super::key_index::KeyIndex;
