@@ -1,5 +1,6 @@
 //! A saved model that the command line names: by its own folder or its run's, on a disk or in a store.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use serde::Deserialize;
 use zagros_dense_worker::{JOB, MANIFEST, Manifest, WorkerError};
 use zagros_job::{Job, Model};
 use zagros_shell::{Exit, Failure, parse_job};
+use zagros_snapshot::SavedFile;
 use zagros_store::{Folder, StoreError};
 
 use crate::resume::failed;
@@ -190,6 +192,23 @@ const HELP: &str = "give a run folder, or the folder of a model or checkpoint, a
 fn has_rows(folder: &Path) -> bool {
     let is_rows = |entry: std::fs::DirEntry| entry.path().extension().is_some_and(|ending| ending == "zrows");
     std::fs::read_dir(folder).is_ok_and(|entries| entries.filter_map(Result::ok).any(is_rows))
+}
+
+/// A file of rows, read in place.
+pub(crate) fn saved_file(folder: &Folder, name: &str) -> SavedFile {
+    let (path, folder, name) = (format!("{folder}/{name}"), folder.clone(), name.to_owned());
+    SavedFile::new(path, move || folder.input(&name))
+}
+
+/// A file cannot be written. `left` says what that leaves behind.
+pub(crate) fn not_written((folder, name): (&Folder, &str), error: io::Error, left: &str) -> Failure {
+    match error.downcast::<StoreError>() {
+        Ok(error) => refused(error),
+        Err(error) => {
+            let what = format!("{folder}/{name} cannot be written: {error}");
+            Failure::with_help(Exit::Storage, what, format!("{left}; make room, and give the same command again"))
+        }
+    }
 }
 
 #[cfg(test)]

@@ -5,16 +5,16 @@ use std::path::Path;
 
 use zagros_dense_worker::{FileRecord, JOB, MANIFEST, Manifest};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure};
+use zagros_shell::Failure;
 use zagros_snapshot::{FollowedFile, copy_without};
-use zagros_store::{Folder, StoreError, hexadecimal};
+use zagros_store::{Folder, hexadecimal};
 
-use super::plan::{PlannedCopy, is_row_file, saved_file};
+use super::plan::{PlannedCopy, is_row_file};
 use super::vocabulary::{ChangedJob, clean_run};
 use super::{ForgetPlace, ForgetPlan, WantedIds, audit};
 use crate::commands::snapshot_failure;
 use crate::resume::failed;
-use crate::saved::refused;
+use crate::saved::{not_written, refused, saved_file};
 
 /// Removes the rows. `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted.
 ///
@@ -82,7 +82,7 @@ fn copy(planned: &PlannedCopy, copies: &[FileRecord], wanted: &WantedIds) -> Res
     let file = saved_file(folder, name);
     let written = folder
         .write_unless(copy, *bytes, |to| copy_without(&file, (&wanted.table, &wanted.ids), follows, to))
-        .map_err(|error| not_written(folder, copy, error))?
+        .map_err(|error| not_written((folder, copy), error, "nothing is removed yet"))?
         .map_err(snapshot_failure)?;
     Ok(FileRecord { name: copy.clone(), bytes: written.bytes, sha256: hexadecimal(&written.sha256) })
 }
@@ -126,18 +126,4 @@ fn delete_unnamed(place: &ForgetPlace) -> Result<usize, Failure> {
         }
     }
     Ok(deleted)
-}
-
-fn not_written(folder: &Folder, name: &str, error: std::io::Error) -> Failure {
-    match error.downcast::<StoreError>() {
-        Ok(error) => refused(error),
-        Err(error) => {
-            let what = format!("{folder}/{name} cannot be written: {error}");
-            Failure::with_help(
-                Exit::Storage,
-                what,
-                "nothing is removed yet; make room, and give the same command again",
-            )
-        }
-    }
 }

@@ -11,6 +11,7 @@ use super::vocabulary::{ChangedJob, changed_job};
 use super::{ForgetPlace, WantedIds};
 use crate::commands::snapshot_failure;
 use crate::resume::failed;
+use crate::saved::saved_file;
 
 /// Between the name of a file and the part that tells its copies apart.
 const COPY: &str = ".without-";
@@ -239,12 +240,6 @@ impl RowFile {
     fn saved(&self) -> SavedFile {
         saved_file(&self.folder, &self.name)
     }
-}
-
-/// A file, read in place.
-pub(super) fn saved_file(folder: &Folder, name: &str) -> SavedFile {
-    let (path, folder, name) = (format!("{folder}/{name}"), folder.clone(), name.to_owned());
-    SavedFile::new(path, move || folder.input(&name))
 }
 
 /// Whether a file holds rows: one that is saved, or that a process was writing when it ended.

@@ -5,13 +5,16 @@ use std::io;
 use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
 use zagros_shell::{Exit, Failure};
 use zagros_snapshot::{CopyError, copy_converted};
-use zagros_store::{ContentDigest, Folder, StoreError, hexadecimal};
+use zagros_store::{ContentDigest, hexadecimal};
 
 use super::QuantizePlan;
 use super::plan::PlannedChain;
 use crate::commands::snapshot_failure;
 use crate::resume::failed;
-use crate::saved::refused;
+use crate::saved::{not_written, refused};
+
+/// What a failure leaves.
+const NOTHING_LEFT: &str = "nothing is left of the copy";
 
 /// Writes the copy. `passed` gets the number of bytes of each file of rows that is done. Returns the manifest of the copy. After an error
 /// the target does not exist.
@@ -59,7 +62,8 @@ fn copy_rows(plan: &QuantizePlan, chain: &PlannedChain) -> Result<(FileRecord, u
             copied => Ok(copied),
         }
     });
-    let written = copied.map_err(|error| not_written(&plan.to, &chain.name, error))?.map_err(not_copied)?;
+    let written =
+        copied.map_err(|error| not_written((&plan.to, &chain.name), error, NOTHING_LEFT))?.map_err(not_copied)?;
     let sha256 = hexadecimal(&written.sha256);
     Ok((FileRecord { name: chain.name.clone(), bytes: written.bytes, sha256 }, written.rows))
 }
@@ -72,7 +76,7 @@ fn copy_file(plan: &QuantizePlan, file: &FileRecord) -> Result<FileRecord, Failu
         io::copy(&mut input, to).map(Ok::<u64, Failure>)
     };
     let copied = plan.to.write_unless(name, file.bytes, copy);
-    copied.map_err(|error| not_written(&plan.to, name, error))??;
+    copied.map_err(|error| not_written((&plan.to, name), error, NOTHING_LEFT))??;
     Ok(file.clone())
 }
 
@@ -84,19 +88,5 @@ fn not_copied(error: CopyError) -> Failure {
     match error {
         CopyError::Read(error) => snapshot_failure(error),
         error => Failure::from_error(Exit::Data, error),
-    }
-}
-
-fn not_written(folder: &Folder, name: &str, error: io::Error) -> Failure {
-    match error.downcast::<StoreError>() {
-        Ok(error) => refused(error),
-        Err(error) => {
-            let what = format!("{folder}/{name} cannot be written: {error}");
-            Failure::with_help(
-                Exit::Storage,
-                what,
-                "nothing is left of the copy; make room, and give the same command again",
-            )
-        }
     }
 }

@@ -13,7 +13,7 @@ use zagros_table::WeightType;
 use crate::args::QuantizeArgs;
 use crate::commands::snapshot_failure;
 use crate::resume::failed;
-use crate::saved::{self, SavedModel, refused};
+use crate::saved::{self, SavedModel, refused, saved_file};
 
 /// All that is to be done, and nothing that is left to decide.
 pub(crate) struct QuantizePlan {
@@ -115,7 +115,9 @@ fn check_is_new(to: &Folder) -> Result<(), Failure> {
 fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failure> {
     // One save names no two files alike.
     let record = |name: &str| manifest.files.iter().find(|file| own_name(&file.name) == name);
-    let files: Vec<SavedFile> = manifest.row_files.iter().filter_map(|name| saved_file(from, name)).collect();
+    // In the folder or in one beside it. The manifest was checked: each name leads to a file.
+    let places = manifest.row_files.iter().filter_map(|name| from.locate(name));
+    let files: Vec<SavedFile> = places.map(|(folder, name)| saved_file(&folder, name)).collect();
     let sha256_of = |name: &str| record(name).map(|file| file.sha256.clone());
     let planned = |chain: FileChain| {
         let path_name = |file: &SavedFile| file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -125,13 +127,6 @@ fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failu
     };
     let chains = FileChain::group(&files, sha256_of).map_err(snapshot_failure)?;
     Ok(chains.into_iter().map(planned).collect())
-}
-
-/// A file of rows, in the folder or in one beside it. The manifest was checked: each name leads to one.
-fn saved_file(from: &Folder, name: &str) -> Option<SavedFile> {
-    let (folder, name) = from.locate(name)?;
-    let (path, name) = (format!("{folder}/{name}"), name.to_owned());
-    Some(SavedFile::new(path, move || folder.input(&name)))
 }
 
 fn own_name(name: &str) -> &str {
