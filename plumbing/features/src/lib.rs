@@ -1,0 +1,1 @@
+//! Holds no code: its manifest names features of dependencies.
