@@ -4,7 +4,7 @@ BENCH := target/release/zagros-bench
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench save --bench durability --bench overlap
 
-.PHONY: help train test chaos build programs wheel python setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke release clean
+.PHONY: help train test nightly chaos build programs wheel python setup setup-cuda nccl docs lint unit manifests monitoring images test-compose bench bench-smoke bench-all release clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' Makefile | awk -F':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
@@ -54,7 +54,11 @@ unit: setup ## all tests
 	cargo test --release --workspace --quiet --lib --bins --tests
 	cargo test --release --workspace --quiet --doc
 
-test: lint docs bench-smoke manifests python unit ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests
+test: setup ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests; one check: make test CHECK=lint
+	@python3 scripts/gate.py $(CHECK)
+
+nightly: programs ## what takes too long for every change: all benchmarks, many seeds, kills for 40 minutes, a second torch
+	@python3 scripts/gate.py --nightly $(CHECK)
 
 chaos: programs ## kill and stop processes for 20 minutes a mode; SEED=1
 	@test -f $(QUICKSTART)/planted.json || $(ZAGROS) data generate $(QUICKSTART)
@@ -90,7 +94,13 @@ bench: programs ## benchmarks; they print ratios
 	$(BENCH) durability
 	$(BENCH) capacity
 
+# The integration tests run train, scaling, embedding and modes.
 bench-smoke: programs
+	cargo bench --quiet --workspace --bench table -- --quick
+	$(BENCH) durability --quick
+	$(BENCH) capacity --quick
+
+bench-all: programs ## each benchmark, quick
 	cargo bench --quiet --workspace $(BENCHES) -- --quick
 	$(BENCH) train --workload crit-zipf --quick
 	$(BENCH) scaling --quick --workers 1,2

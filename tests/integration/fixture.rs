@@ -1,6 +1,8 @@
 //! A small generated data set and a job on it, in a folder of the test's own.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -42,9 +44,10 @@ impl Fixture {
     /// With this many training rows and a fifth of them for the test.
     pub(crate) fn new(rows: u32) -> Self {
         let fixture = Self { folder: tempfile::tempdir().expect("a temporary folder"), environment: Vec::new() };
-        let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
-        fixture.zagros(["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows]).expect(0);
-        std::fs::write(fixture.path("job.toml"), JOB).expect("the job file is written");
+        for (name, content) in generated_data(rows).iter() {
+            fixture.write(name, content);
+        }
+        fixture.write("job.toml", JOB);
         fixture
     }
 
@@ -134,6 +137,25 @@ impl Fixture {
         let text = std::fs::read_to_string(self.run_folder().join("summary.json")).expect("summary.json");
         serde_json::from_str(&text).expect("summary.json is JSON")
     }
+}
+
+/// The files that `zagros data generate` writes for this many training rows. The program runs once for each number.
+fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
+    type DataSets = HashMap<u32, Arc<OnceLock<Arc<Vec<(String, Vec<u8>)>>>>>;
+    static DATA_SETS: LazyLock<Mutex<DataSets>> = LazyLock::default();
+    let data_set = Arc::clone(DATA_SETS.lock().expect("no test failed in between").entry(rows).or_default());
+    Arc::clone(data_set.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
+        let arguments = ["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows];
+        RunningCommand::start(Program::Zagros, folder.path(), arguments, &[]).finish().expect(0);
+        let entries = std::fs::read_dir(folder.path()).expect("the folder is read").map(|entry| entry.expect("readable"));
+        let files = entries.map(|entry| {
+            let name = entry.file_name().into_string().expect("UTF-8");
+            (name, std::fs::read(entry.path()).expect("a generated file is read"))
+        });
+        Arc::new(files.collect())
+    }))
 }
 
 /// The measures of predicted logits with the labels of their rows, as `zagros eval --json` prints them.

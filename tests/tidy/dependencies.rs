@@ -123,3 +123,25 @@ fn no_archives_are_compiled_below_tch() {
     assert!(zip[0]["source"].is_null(), "the crate zip is {}, not dense-worker/npz: see Cargo.toml", zip[0]["source"]);
     assert!(!packages.iter().any(|package| package["name"] == "aes"), "something compiles AES");
 }
+
+/// Each crate with its features, as many times as it is compiled.
+fn compiled_features(packages: &[&str]) -> BTreeSet<String> {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.args(["tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p}|{f}"]);
+    let printed = tree.args(packages).current_dir(repository()).output().expect("cargo starts");
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let lines = String::from_utf8(printed.stdout).expect("UTF-8");
+    lines.lines().filter(|line| !line.is_empty()).map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+#[test]
+fn the_trainer_is_compiled_with_the_features_that_the_workspace_asks_for() {
+    let (trainer, all) =
+        (compiled_features(&["--package", "zagros", "--package", "zagros-server"]), compiled_features(&["--workspace"]));
+    assert!(trainer.len() > 100, "the check looks at something");
+    let others: Vec<_> = trainer.difference(&all).collect();
+    assert!(
+        others.is_empty(),
+        "make test compiles these again with other features: name the missing ones in plumbing/features/Cargo.toml: {others:#?}"
+    );
+}

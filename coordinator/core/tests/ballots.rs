@@ -336,7 +336,7 @@ impl VotingRun {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn every_worker_learns_the_same_decision_and_nobody_waits_for_ever(

@@ -36,7 +36,7 @@ fn plans(policy: Policy) -> impl Strategy<Value = Plan> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Nothing is lost and nothing is pushed twice over any number of groups.
     #[test]
