@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -142,8 +142,10 @@ impl Fixture {
 /// The files that `zagros data generate` writes for this many training rows. The program runs once for each number.
 fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
     type DataSets = HashMap<u32, Arc<OnceLock<Arc<Vec<(String, Vec<u8>)>>>>>;
-    static DATA_SETS: LazyLock<Mutex<DataSets>> = LazyLock::default();
-    let data_set = Arc::clone(DATA_SETS.lock().expect("no test failed in between").entry(rows).or_default());
+    static DATA_SETS: Mutex<Option<DataSets>> = Mutex::new(None);
+    let mut data_sets = DATA_SETS.lock().expect("no test failed in between");
+    let data_set = Arc::clone(data_sets.get_or_insert_default().entry(rows).or_default());
+    drop(data_sets);
     Arc::clone(data_set.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
