@@ -1,6 +1,9 @@
 //! Files that users apply: the rules accept the examples and the operator can build them, roles ask for no more than they
 //! should, pods are as restricted as those of the jobs.
 
+#[path = "cluster/kubelet.rs"]
+mod kubelet;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -47,8 +50,13 @@ fn examples_can_be_built() {
         let config = job_file(&text);
         assert_eq!(config.is_some(), text.contains("configMap:"), "{} says where its job file is", path.display());
         with_config += usize::from(config.is_some());
-        let rendered = render(&text, config.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let rendered =
+            render(&text, config.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(rendered.contains("kind: StatefulSet"), "{}", path.display());
+        for document in rendered.split("---\n").filter(|document| !document.is_empty()) {
+            let object: Value = serde_saphyr::from_str(document).unwrap();
+            assert_eq!(kubelet::fault(&object["spec"]["template"]["spec"]), None, "{}", path.display());
+        }
     }
     assert!(with_config > 0);
 }

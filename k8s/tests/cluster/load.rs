@@ -3,7 +3,8 @@
 use serde_json::json;
 use zagros_operator::crd::Progress;
 
-use crate::world::{ClusterWorld, RunningOperator};
+use crate::operator::RunningOperator;
+use crate::world::ClusterWorld;
 
 /// The requests of a kind since a moment. Watches do not count, because they end and start by themselves.
 fn requests(world: &ClusterWorld, since: usize, what: &str) -> usize {

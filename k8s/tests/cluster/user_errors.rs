@@ -18,7 +18,10 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
     world.until("invalid", |world| world.phase() == "Invalid").await;
     assert!(message(&world, "Valid").contains("no ConfigMap mine with key job.toml in namespace ads"));
     world.write(&key("", "configmaps", "mine"), config(&good.replace("train", "trian")));
+    let made = world.now();
     world.until("read", |world| message(world, "Valid").contains("trian")).await;
+    let waited = world.now().duration_since(made).as_secs();
+    assert!(waited <= 16, "ConfigMaps are not watched: {waited} s");
     assert!(message(&world, "Valid").starts_with("spec.job.configMap: "));
     world.advance(600).await;
     assert!(world.pods().is_empty());
