@@ -9,6 +9,8 @@ use kube::Client;
 use tokio::net::TcpListener;
 use zagros_operator::check::check;
 use zagros_operator::crd::definition_yaml;
+use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
+use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::render::render;
 use zagros_operator::scale::ask::scale_by_coordinator;
@@ -132,11 +134,12 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
     })?;
     let shutdown = Shutdown::new();
     let signals = Signals::install(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
+    let lease = given(args.place.lease_namespace).map(|namespace| keep_lease(namespace, args.identity.clone()));
     let config = OperatorConfig {
         client,
         namespace: given(args.place.namespace),
         identity: args.identity,
-        lease_namespace: given(args.place.lease_namespace),
+        lease: lease.transpose()?,
         admin,
         registry: Registry::new(),
         asker: ask_coordinator(),
@@ -145,6 +148,11 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
     };
     run(config, shutdown).await.map_err(|error| error.to_string())?;
     Ok(signals.exit_code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code as u8)))
+}
+
+fn keep_lease(namespace: String, identity: String) -> Result<LeaseHandle, String> {
+    let candidate = async move || Ok(LeaseCandidate::new(client().await?, &namespace, MANAGER, &identity));
+    LeaseHandle::keep_apart(MANAGER, candidate).map_err(|error| format!("cannot start a thread for the lease: {error}"))
 }
 
 /// A second signal ends the process at once.

@@ -18,7 +18,7 @@ use crate::context::{OperatorContext, Reconciliation, status};
 use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress, Recovery};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, ErrorRemedy};
-use crate::memory::JobMemory;
+use crate::memory::{CheckedSpec, JobMemory};
 use crate::names::Attempt;
 use crate::observe::ObservedObjects;
 use crate::refuse::refuse;
@@ -105,7 +105,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         return vacate(look, job, &observed).await.map(Some);
     }
     let valid = match text(look, job, &attempt).await? {
-        Some(text) => validate(job, &text, &attempt),
+        Some(text) => checked(look, job, text, &attempt),
         None => Err(vec![missing_config(job)]),
     };
     let is_over = status(job).phase.is_some_and(Phase::is_final);
@@ -149,6 +149,23 @@ async fn vacate(look: &Reconciliation<'_>, job: &HybridJob, observed: &ObservedO
     info!(job = look.key.name, namespace = look.key.namespace, "the namespace is being deleted; the workers' Job goes");
     carry_out(look, job, observed.workers_removal(RemovalScope::All, look.now()), RemovalScope::All).await?;
     Ok(Action::requeue(SOON))
+}
+
+/// Checks a spec. One generation has the same problems with the same job file at each look, so it is checked once.
+fn checked(
+    look: &Reconciliation<'_>,
+    job: &HybridJob,
+    text: JobText,
+    attempt: &Attempt,
+) -> Result<ValidJob, Vec<SpecProblem>> {
+    let key = CheckedSpec { generation: job.meta().generation, attempt: attempt.number, text };
+    if let Some(known) = look.memory(job, |memory| memory.checked(&key)) {
+        return known;
+    }
+    look.context.metrics.checks.inc();
+    let valid = validate(job, &key.text, attempt);
+    look.memory(job, |memory| memory.keep_checked(key, valid.clone()));
+    valid
 }
 
 /// The text of the job file: that of the attempt once it has started, before that the one that the spec names. `None` when

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use zagros_operator::crd::Progress;
+use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
+use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
@@ -75,7 +77,7 @@ impl ClusterWorld {
             client: self.api.client(),
             namespace: None,
             identity: name.unwrap_or("alone").to_owned(),
-            lease_namespace: name.map(|_| "zagros-system".to_owned()),
+            lease: name.map(|name| self.lease(name)),
             admin: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             registry: registry.clone(),
             asker: Arc::new(move |_, _| {
@@ -87,6 +89,14 @@ impl ClusterWorld {
         };
         let task = tokio::spawn(run(config, shutdown.clone()));
         RunningOperator { shutdown, task, registry }
+    }
+
+    /// The lease of an operator, which is kept beside it.
+    fn lease(&self, name: &str) -> LeaseHandle {
+        let (handle, keeper) = LeaseHandle::new(MANAGER);
+        let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", MANAGER, name);
+        tokio::spawn(keeper.keep(candidate));
+        handle
     }
 
     /// Creates `ctr`, after `change`.
