@@ -50,7 +50,16 @@ struct OperatorPlace {
 }
 
 #[derive(Debug, Args)]
+struct HostAccess {
+    /// Admit HybridJobs with hostPath volumes and privileged containers: who may create HybridJobs then controls the nodes.
+    #[arg(long)]
+    allow_host_access: bool,
+}
+
+#[derive(Debug, Args)]
 struct RenderArgs {
+    #[command(flatten)]
+    host: HostAccess,
     /// The HybridJob (YAML).
     #[arg(value_name = "FILE")]
     job: PathBuf,
@@ -63,6 +72,8 @@ struct RenderArgs {
 struct RunArgs {
     #[command(flatten)]
     place: OperatorPlace,
+    #[command(flatten)]
+    host: HostAccess,
     /// Name of this operator in the lease and in Events.
     #[arg(long, env = "POD_NAME", default_value = "zagros-operator", value_name = "NAME")]
     identity: String,
@@ -99,7 +110,7 @@ fn print_definition() -> Result<ExitCode, String> {
 fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
     let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
     let config = args.config.as_deref().map(read).transpose()?;
-    let rendered = render(&read(&args.job)?, config.as_deref());
+    let rendered = render(&read(&args.job)?, config.as_deref(), args.host.allow_host_access);
     print!("{}", rendered.map_err(|error| format!("{}: {error}", args.job.display()))?);
     Ok(ExitCode::SUCCESS)
 }
@@ -140,6 +151,7 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
         namespace: given(args.place.namespace),
         identity: args.identity,
         lease: lease.transpose()?,
+        allows_host_access: args.host.allow_host_access,
         admin,
         registry: Registry::new(),
         asker: ask_coordinator(),

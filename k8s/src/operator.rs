@@ -51,6 +51,8 @@ pub struct OperatorConfig {
     pub identity: String,
     /// Its lease. Without one it leads from the start.
     pub lease: Option<LeaseHandle>,
+    /// Whether HybridJobs may have folders of nodes and privileged containers.
+    pub allows_host_access: bool,
     /// Port of `/healthz`, `/readyz` and `/metrics`.
     pub admin: TcpListener,
     /// Where its metrics are registered.
@@ -95,6 +97,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         asker: config.asker,
         scaler: config.scaler,
         clock: config.clock,
+        allows_host_access: config.allows_host_access,
         caches: ObjectCaches::default(),
         memory: Arc::default(),
     });

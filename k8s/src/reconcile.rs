@@ -18,6 +18,7 @@ use crate::context::{OperatorContext, Reconciliation, status};
 use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress, Recovery};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, ErrorRemedy};
+use crate::host_access::refuse_host_access;
 use crate::memory::{CheckedSpec, JobMemory};
 use crate::names::Attempt;
 use crate::observe::ObservedObjects;
@@ -164,6 +165,7 @@ fn checked(
     }
     look.context.metrics.checks.inc();
     let valid = validate(job, &key.text, attempt);
+    let valid = refuse_host_access(&job.spec, look.context.allows_host_access, valid);
     look.memory(job, |memory| memory.keep_checked(key, valid.clone()));
     valid
 }

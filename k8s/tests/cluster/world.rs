@@ -78,6 +78,7 @@ impl ClusterWorld {
             namespace: None,
             identity: name.unwrap_or("alone").to_owned(),
             lease: name.map(|name| self.lease(name)),
+            allows_host_access: false,
             admin: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             registry: registry.clone(),
             asker: Arc::new(move |_, _| {
