@@ -30,6 +30,7 @@ EVERYTHING = {
     "replicas": 3,
     "serviceAccount": {"name": "zagros", "annotations": {"example.com/team": "ads"}},
     "logJson": False,
+    "allowHostAccess": True,
     "env": [{"name": "RUST_LOG", "value": "debug"}],
     "nodeSelector": {"kubernetes.io/os": "linux"},
     "tolerations": [{"key": "system", "operator": "Exists", "effect": "NoSchedule"}],

@@ -1,7 +1,8 @@
 //! The coordinator as a process: two ports, a timer, and an end of which every member learns.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub struct CoordinatorConfig {
     pub on_stop: StopMeaning,
     /// File that gets the state of the run every two seconds, for whoever asks once the process is gone.
     pub state_file: Option<PathBuf>,
+    /// File that gets the report of a run that is finished, in brief.
+    pub end_report: Option<PathBuf>,
     /// Where its metrics are registered.
     pub registry: Registry,
 }
@@ -112,11 +115,22 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
     if let Some(recorder) = recorder {
         recorder.write(&coordinator).await;
     }
+    if let (Some(file), Ok(CoordinatorEnd::Over(RunOutcome::Finished))) = (config.end_report, &ended) {
+        write_end(&file, &StatusReport::from(coordinator.glance()).in_brief());
+    }
     if matches!(ended, Ok(CoordinatorEnd::Restarts)) {
         // After the ports: no input follows.
         coordinator.hand_over();
     }
     ended
+}
+
+/// A report that cannot be written fails nothing: the run is over.
+fn write_end(file: &Path, report: &StatusReport) {
+    let written = serde_json::to_vec(report).map_err(io::Error::other).and_then(|text| std::fs::write(file, text));
+    if let Err(error) = written {
+        warn!(file = %file.display(), %error, "the report of the end is not written");
+    }
 }
 
 fn serve_grpc(

@@ -61,6 +61,25 @@ pub struct StatusReport {
     pub history: Vec<HistoryReport>,
 }
 
+impl StatusReport {
+    /// The same in fewer than 4096 bytes, which is what Kubernetes keeps of the end of a container: the newest numbers only, and
+    /// of the members only the worker with the most steps.
+    #[must_use]
+    pub fn in_brief(self) -> Self {
+        let workers = self.members.into_iter().filter(|member| member.progress.is_some());
+        let foremost = workers.max_by_key(|member| member.progress.map_or(0, |progress| progress.step));
+        Self {
+            members: foremost.into_iter().collect(),
+            evaluations: self.evaluations.last().copied().into_iter().collect(),
+            checkpoints: self.checkpoints.last().copied().into_iter().collect(),
+            history: Vec::new(),
+            warnings: Vec::new(),
+            diagnosis: Diagnosis::default(),
+            ..self
+        }
+    }
+}
+
 /// A checkpoint that is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CheckpointReport {
@@ -261,6 +280,26 @@ mod tests {
             }],
         });
         assert_eq!(json, expected);
+    }
+
+    #[test]
+    fn the_report_of_the_end_is_short_and_has_the_newest_numbers() {
+        let mut full = StatusReport::from(response());
+        let worker = |index: u32, step: u64| MemberReport {
+            index,
+            progress: Some(ProgressReport { step, ..ProgressReport::default() }),
+            ..full.members[1].clone()
+        };
+        full.members = (0..1024).map(|index| worker(index, if index == 7 { 12 } else { 11 })).collect();
+        full.evaluations = (1..1000).map(|step| EvaluationReport { step, ..full.evaluations[0] }).collect();
+        full.checkpoints.push(CheckpointReport { step: 12, age_seconds: 0.1 });
+        full.history = vec![full.history[0]; 600];
+        let brief = full.in_brief();
+        assert_eq!((brief.members.len(), brief.members[0].index), (1, 7));
+        assert_eq!((brief.evaluations[0].step, brief.evaluations.len()), (999, 1));
+        assert_eq!((brief.checkpoints[0].step, brief.checkpoints.len()), (12, 1));
+        let bytes = serde_json::to_vec(&brief).unwrap().len();
+        assert!(bytes < 4096, "{bytes}");
     }
 
     #[test]

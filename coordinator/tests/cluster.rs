@@ -60,6 +60,7 @@ impl TestCluster {
         let admin = admin_listener.local_addr().unwrap();
         let config = CoordinatorConfig {
             state_file: None,
+            end_report: None,
             job: Arc::clone(&job),
             grpc_listener,
             admin_listener: Some(admin_listener),

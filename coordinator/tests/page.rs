@@ -34,6 +34,7 @@ impl Served {
         let address = admin_listener.local_addr().unwrap();
         let config = CoordinatorConfig {
             state_file: None,
+            end_report: None,
             job,
             grpc_listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             admin_listener: Some(admin_listener),

@@ -5,13 +5,14 @@ use std::time::Duration;
 use futures::future::join_all;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
+use serde_json::Value;
 use tracing::{debug, info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::build::{BuildPlan, BuildStage, ObjectManifest, SharedObject, build};
 use crate::cache::JobObjects;
 use crate::cluster::FINALIZER;
-use crate::conditions::{Conditions, RECONCILED};
+use crate::conditions::{Conditions, READY, RECONCILED};
 use crate::context::{Reconciliation, status};
 use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, Phase};
 use crate::decide::{Decision, EventNote, OperatorWork};
@@ -27,7 +28,7 @@ use crate::scale::answer::ask_for_numbers;
 use crate::validate::ValidJob;
 
 /// How soon a removal is looked at again, if no watch reports a change before.
-const SOON: Duration = Duration::from_secs(5);
+pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// How long a deleted job waits for the end of its workers to be requested, whatever keeps Kubernetes from it.
 const LATE: Duration = Duration::from_secs(300);
@@ -217,13 +218,32 @@ fn has_drifted(manifest: &ObjectManifest, applied: Option<i64>, objects: &JobObj
     let seen = match manifest.resource.kind.as_str() {
         "Job" => find(&objects.jobs, &name),
         "StatefulSet" => find(&objects.sets, &name),
-        "Service" => find(&objects.services, &name),
+        // Kubernetes counts no generations of a Service.
+        "Service" => {
+            let seen = objects.services.iter().find(|one| one.name_any() == name);
+            let seen = seen.and_then(|seen| serde_json::to_value(seen.as_ref()).ok());
+            return seen.is_none_or(|seen| !has_fields(&seen, &manifest.object.data));
+        }
         _ => return false,
     };
     match (seen, applied) {
         (None, _) => true,
         (Some(Some(seen)), Some(applied)) => seen > applied,
         _ => false,
+    }
+}
+
+/// Whether an object has the fields that were applied. Kubernetes adds others.
+fn has_fields(seen: &Value, applied: &Value) -> bool {
+    match (seen, applied) {
+        (Value::Object(seen), Value::Object(applied)) => {
+            applied.iter().all(|(name, field)| seen.get(name).is_some_and(|seen| has_fields(seen, field)))
+        }
+        (Value::Array(seen), Value::Array(applied)) => {
+            let mut items = applied.iter().enumerate();
+            seen.len() == applied.len() && items.all(|(index, item)| has_fields(&seen[index], item))
+        }
+        (seen, applied) => seen == applied,
     }
 }
 
@@ -317,7 +337,10 @@ pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Resu
                 Ok(()) => {}
             }
         }
-        Ok(false) => return Ok(Action::requeue(SOON)),
+        Ok(false) => {
+            tell_wait(look, job).await;
+            return Ok(Action::requeue(SOON));
+        }
         Err(error) if error.needs_a_person() => {
             warn!(job = look.key.name, %error, "job is deleted; its pods end in any order");
         }
@@ -332,7 +355,21 @@ pub(crate) async fn farewell(look: &Reconciliation<'_>, job: &HybridJob) -> Resu
     }
 }
 
-/// Deletes also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing.
+/// Says in the status which worker a deleted job waits for. Its end does not depend on that.
+async fn tell_wait(look: &Reconciliation<'_>, job: &HybridJob) {
+    let mut next = status(job);
+    let observed = ObservedObjects::new(next.attempt, &look.context.caches.objects(&look.key));
+    let Some(pod) = observed.awaited_worker(RemovalScope::All, look.now()) else { return };
+    let message = format!("is deleted once its workers have ended; {} has not ended yet", pod.name);
+    next.message = Some(message.clone());
+    Conditions::new(&mut next, job.meta().generation, look.now()).set(READY, false, "Deleting", message);
+    if let Err(error) = record(look, job, next).await {
+        debug!(job = look.key.name, %error, "the status of a deleted job was not recorded");
+    }
+}
+
+/// Deletes also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing but its Secret, which
+/// the operator has no right to delete.
 async fn remove_rest(look: &Reconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
     let observed = ObservedObjects::new(status(job).attempt, &look.context.caches.objects(&look.key));
     look.cluster.end(&observed.members(RemovalScope::All)).await?;

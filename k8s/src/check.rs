@@ -31,7 +31,7 @@ const fn right(group: &'static str, resource: &'static str, verbs: &'static [&'s
 
 /// The rights that the operator needs in each namespace of its jobs. The roles of the manifests give these, and rights on
 /// kinds of other operators.
-pub const RIGHTS: [RequiredRight; 14] = [
+pub const RIGHTS: [RequiredRight; 15] = [
     right("zagros.dev", "hybridjobs", &["get", "list", "watch", "patch", "delete"]),
     right("zagros.dev", "hybridjobs/status", &["update", "patch"]),
     right("zagros.dev", "hybridjobs/finalizers", &["update"]),
@@ -39,6 +39,7 @@ pub const RIGHTS: [RequiredRight; 14] = [
     right("apps", "statefulsets", &["get", "list", "watch", "create", "patch", "deletecollection"]),
     right("", "pods", &["get", "list", "watch", "delete"]),
     right("", "pods/status", &["patch"]),
+    right("", "namespaces", &["get"]),
     right("", "configmaps", &["get", "create", "patch", "deletecollection"]),
     right("", "secrets", &["get", "create"]),
     right("", "persistentvolumeclaims", &["deletecollection"]),

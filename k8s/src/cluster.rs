@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Client, Resource, ResourceExt};
@@ -72,7 +72,7 @@ impl JobClient {
     /// # Errors
     /// When the request fails.
     pub async fn current(&self) -> Result<Option<HybridJob>, Error> {
-        self.jobs().get_opt(&self.job).await.map_err(Error::of(format!("read HybridJob {}", self.job)))
+        if_there(self.jobs().get(&self.job).await, format!("read HybridJob {}", self.job))
     }
 
     /// A value of a ConfigMap. `None` when the ConfigMap or its key is missing.
@@ -81,8 +81,21 @@ impl JobClient {
     /// When the request fails.
     pub async fn config(&self, name: &str, key: &str) -> Result<Option<String>, Error> {
         let api: Api<ConfigMap> = self.api();
-        let found = api.get_opt(name).await.map_err(Error::of(format!("read ConfigMap {name}")))?;
+        let found = if_there(api.get(name).await, format!("read ConfigMap {name}"))?;
         Ok(found.and_then(|map| map.data?.remove(key)))
+    }
+
+    /// Whether the job's namespace is being deleted. Unknown, and so false, to an operator that may not read namespaces.
+    ///
+    /// # Errors
+    /// When the request fails.
+    pub async fn is_namespace_deleted(&self) -> Result<bool, Error> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let read = namespaces.get_metadata(&self.namespace).await;
+        match if_there(read, format!("read Namespace {}", self.namespace)) {
+            Err(error) if error.needs_a_person() => Ok(false),
+            read => Ok(read?.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some())),
+        }
     }
 
     /// Whether Kubernetes, not a cache, still has workers that must end before their servers may.
@@ -125,8 +138,8 @@ impl JobClient {
     }
 
     async fn exists(&self, api: &Api<kube::api::DynamicObject>, manifest: &ObjectManifest) -> Result<bool, Error> {
-        let found = api.get_metadata_opt(&manifest.object.name_any()).await;
-        Ok(found.map_err(Error::of(format!("read {}", manifest.title())))?.is_some())
+        let found = api.get_metadata(&manifest.object.name_any()).await;
+        Ok(if_there(found, format!("read {}", manifest.title()))?.is_some())
     }
 
     /// Deletes a shared object of this job, if it exists. An object of the same name without the job's labels stays.
@@ -137,8 +150,7 @@ impl JobClient {
         let (resource, name) = (shared.resource(), shared.name(&self.job));
         let title = format!("{} {name}", resource.kind);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
-        // If the kind is not installed, no object of the kind exists.
-        let found = api.get_metadata_opt(&name).await.map_err(Error::of(format!("read {title}")))?;
+        let found = if_there(api.get_metadata(&name).await, format!("read {title}"))?;
         let ours = job_labels(&self.job);
         let is_ours =
             |labels: &BTreeMap<String, String>| ours.iter().all(|(key, value)| labels.get(key) == Some(value));
@@ -296,6 +308,15 @@ impl JobClient {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+/// What was read; `None` if the object is not there. An object whose kind is not installed is not there either: for a kind
+/// of an unknown group the API server answers 404 in plain text, without the reason that `get_opt` looks for.
+fn if_there<T>(read: kube::Result<T>, what: String) -> Result<Option<T>, Error> {
+    match read.map_err(Error::of(what)) {
+        Err(error) if error.is_missing() => Ok(None),
+        read => read.map(Some),
     }
 }
 

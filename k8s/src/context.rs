@@ -39,6 +39,8 @@ pub struct OperatorContext {
     pub scaler: CoordinatorScale,
     /// The time.
     pub clock: Clock,
+    /// Whether HybridJobs may have folders of nodes and privileged containers.
+    pub allows_host_access: bool,
     /// The watched objects.
     pub caches: ObjectCaches,
     /// What earlier reconciliations did.

@@ -392,6 +392,7 @@ fn end(facts: &DecisionFacts<'_>, phase: Phase, reason: &'static str, note: Stri
         status.message = Some(note.clone());
         status.roles = Some(readiness::counts(facts.present, facts.observed));
         status.progress = facts.progress.clone().or(status.progress.take());
+        status.last_checkpoint = last_checkpoint(facts);
         let type_ = if succeeded { COMPLETE } else { FAILED };
         Conditions::new(status, facts.generation, facts.now).set(type_, true, reason, note.clone()).set(
             READY,

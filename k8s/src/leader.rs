@@ -10,8 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
+use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, error, info, warn};
+use zagros_plumbing::Shutdown;
 
 use crate::error::Error;
 
@@ -21,6 +23,111 @@ const HOLDS: Duration = Duration::from_secs(15);
 const GIVES_UP: Duration = Duration::from_secs(10);
 /// Pause between two reads of the lease.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// How a lease stands.
+#[derive(Clone, Debug)]
+enum LeaseState {
+    Waits,
+    Leads,
+    Lost(Error),
+}
+
+/// The operator's side of its lease. A [`LeaseKeeper`] elsewhere takes the lease, renews it and gives it back.
+#[derive(Debug)]
+pub struct LeaseHandle {
+    lease: &'static str,
+    state: watch::Receiver<LeaseState>,
+    stop: Shutdown,
+}
+
+/// What keeps the lease of an operator, for as long as the operator has its [`LeaseHandle`].
+#[derive(Debug)]
+pub struct LeaseKeeper {
+    state: watch::Sender<LeaseState>,
+    stop: Shutdown,
+}
+
+impl LeaseHandle {
+    /// Both sides of a lease.
+    #[must_use]
+    pub fn new(lease: &'static str) -> (Self, LeaseKeeper) {
+        let (sender, state) = watch::channel(LeaseState::Waits);
+        let stop = Shutdown::new();
+        (Self { lease, state, stop: stop.clone() }, LeaseKeeper { state: sender, stop })
+    }
+
+    /// Keeps a lease on a thread and a runtime of its own, with a client that is connected there: no work of the operator
+    /// delays a renewal.
+    ///
+    /// # Errors
+    /// When the thread cannot be started.
+    pub fn keep_apart<C>(lease: &'static str, candidate: C) -> std::io::Result<Self>
+    where
+        C: AsyncFnOnce() -> Result<LeaseCandidate, String> + Send + 'static,
+    {
+        let (handle, keeper) = Self::new(lease);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let keep = async move || match candidate().await {
+            Ok(candidate) => keeper.keep(candidate).await,
+            Err(error) => error!(lease, error, "the lease cannot be taken"),
+        };
+        std::thread::Builder::new().name("lease".to_owned()).spawn(move || runtime.block_on(keep()))?;
+        Ok(handle)
+    }
+
+    /// Waits until this operator leads.
+    ///
+    /// # Errors
+    /// When nothing keeps the lease.
+    pub async fn leads(&mut self) -> Result<(), Error> {
+        let leads = self.state.wait_for(|state| matches!(state, LeaseState::Leads)).await.map(|_| ());
+        leads.map_err(|_| self.unkept())
+    }
+
+    /// Waits until this operator no longer leads. Returns why.
+    pub async fn lost(&mut self) -> Error {
+        let lost = match self.state.wait_for(|state| matches!(state, LeaseState::Lost(_))).await.as_deref() {
+            Ok(LeaseState::Lost(error)) => Some(error.clone()),
+            _ => None,
+        };
+        lost.unwrap_or_else(|| self.unkept())
+    }
+
+    /// Gives the lease back, so that the next leader does not wait for it to expire.
+    pub async fn release(mut self) {
+        self.stop.request();
+        // The other side is gone once it has.
+        while self.state.changed().await.is_ok() {}
+    }
+
+    fn unkept(&self) -> Error {
+        let cause = "nothing renews it; the log says why".to_owned();
+        Error::LeaseLost { lease: self.lease.to_owned(), seconds: 0, cause }
+    }
+}
+
+impl LeaseKeeper {
+    /// Takes the lease and renews it until it is lost or given back.
+    pub async fn keep(self, mut candidate: LeaseCandidate) {
+        let held = async {
+            candidate.lead().await;
+            self.state.send_replace(LeaseState::Leads);
+            candidate.hold().await
+        };
+        tokio::select! {
+            lost = held => {
+                self.state.send_replace(LeaseState::Lost(lost));
+            }
+            () = self.stop.requested() => {
+                if let Err(error) = candidate.release().await {
+                    warn!(%error, "the lease was not given back: the next operator waits until it expires");
+                }
+            }
+            // The operator was ended half-way. Its lease expires.
+            () = self.state.closed() => {}
+        }
+    }
+}
 
 /// An operator that wants to lead.
 pub struct LeaseCandidate {
@@ -64,7 +171,7 @@ impl LeaseCandidate {
                     waits_for = holder;
                 }
                 Ok(LeaseHolder::Theirs(_)) => {}
-                Err(error) => tracing::warn!(%error, "the lease cannot be taken"),
+                Err(error) => warn!(%error, "the lease cannot be taken"),
             }
             tokio::time::sleep(PAUSE).await;
         }

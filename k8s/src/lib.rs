@@ -16,6 +16,7 @@ pub mod decide;
 pub mod error;
 #[cfg(test)]
 mod fixture;
+pub mod host_access;
 pub mod judge;
 pub mod leader;
 pub mod memory;

@@ -9,6 +9,8 @@ use kube::Client;
 use tokio::net::TcpListener;
 use zagros_operator::check::check;
 use zagros_operator::crd::definition_yaml;
+use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
+use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::render::render;
 use zagros_operator::scale::ask::scale_by_coordinator;
@@ -48,7 +50,16 @@ struct OperatorPlace {
 }
 
 #[derive(Debug, Args)]
+struct HostAccess {
+    /// Admit HybridJobs with hostPath volumes and privileged containers: who may create HybridJobs then controls the nodes.
+    #[arg(long)]
+    allow_host_access: bool,
+}
+
+#[derive(Debug, Args)]
 struct RenderArgs {
+    #[command(flatten)]
+    host: HostAccess,
     /// The HybridJob (YAML).
     #[arg(value_name = "FILE")]
     job: PathBuf,
@@ -61,6 +72,8 @@ struct RenderArgs {
 struct RunArgs {
     #[command(flatten)]
     place: OperatorPlace,
+    #[command(flatten)]
+    host: HostAccess,
     /// Name of this operator in the lease and in Events.
     #[arg(long, env = "POD_NAME", default_value = "zagros-operator", value_name = "NAME")]
     identity: String,
@@ -97,7 +110,7 @@ fn print_definition() -> Result<ExitCode, String> {
 fn print_objects(args: &RenderArgs) -> Result<ExitCode, String> {
     let read = |path: &Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
     let config = args.config.as_deref().map(read).transpose()?;
-    let rendered = render(&read(&args.job)?, config.as_deref());
+    let rendered = render(&read(&args.job)?, config.as_deref(), args.host.allow_host_access);
     print!("{}", rendered.map_err(|error| format!("{}: {error}", args.job.display()))?);
     Ok(ExitCode::SUCCESS)
 }
@@ -132,11 +145,13 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
     })?;
     let shutdown = Shutdown::new();
     let signals = Signals::install(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
+    let lease = given(args.place.lease_namespace).map(|namespace| keep_lease(namespace, args.identity.clone()));
     let config = OperatorConfig {
         client,
         namespace: given(args.place.namespace),
         identity: args.identity,
-        lease_namespace: given(args.place.lease_namespace),
+        lease: lease.transpose()?,
+        allows_host_access: args.host.allow_host_access,
         admin,
         registry: Registry::new(),
         asker: ask_coordinator(),
@@ -145,6 +160,11 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
     };
     run(config, shutdown).await.map_err(|error| error.to_string())?;
     Ok(signals.exit_code().map_or(ExitCode::SUCCESS, |code| ExitCode::from(code as u8)))
+}
+
+fn keep_lease(namespace: String, identity: String) -> Result<LeaseHandle, String> {
+    let candidate = async move || Ok(LeaseCandidate::new(client().await?, &namespace, MANAGER, &identity));
+    LeaseHandle::keep_apart(MANAGER, candidate).map_err(|error| format!("cannot start a thread for the lease: {error}"))
 }
 
 /// A second signal ends the process at once.

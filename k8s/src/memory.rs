@@ -12,6 +12,7 @@ use crate::cache::JobKey;
 use crate::error::Error;
 use crate::judge::elapsed;
 use crate::run_secret::RunAccess;
+use crate::validate::{JobText, SpecProblem, ValidJob};
 
 /// How often a coordinator is asked for its progress.
 pub const ASK: Duration = Duration::from_secs(15);
@@ -39,7 +40,20 @@ pub struct JobMemory {
     config: Option<(i32, String)>,
     /// What opens the ports of the run.
     access: Option<RunAccess>,
+    /// The last spec that was checked, and what the check found.
+    checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
     failures: Option<Pause>,
+}
+
+/// What the check of a spec depends on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedSpec {
+    /// Generation of the HybridJob.
+    pub generation: Option<i64>,
+    /// Number of the attempt.
+    pub attempt: i32,
+    /// The job file.
+    pub text: JobText,
 }
 
 /// The result of a request.
@@ -189,6 +203,18 @@ impl JobMemory {
     /// Remembers the job file of an attempt.
     pub fn keep_config(&mut self, attempt: i32, text: &str) {
         self.config = Some((attempt, text.to_owned()));
+    }
+
+    /// What the check of a spec found, if it was the last that was checked.
+    #[must_use]
+    pub fn checked(&self, spec: &CheckedSpec) -> Option<Result<ValidJob, Vec<SpecProblem>>> {
+        let (known, found) = self.checked.as_ref()?;
+        (known == spec && spec.generation.is_some()).then(|| found.clone())
+    }
+
+    /// Remembers what the check of a spec found.
+    pub fn keep_checked(&mut self, spec: CheckedSpec, found: Result<ValidJob, Vec<SpecProblem>>) {
+        self.checked = Some((spec, found));
     }
 
     /// What opens the ports of the run, if it was read before.

@@ -11,6 +11,8 @@ pub struct OperatorMetrics {
     pub reconciles: IntCounterVec,
     /// Seconds of a reconciliation.
     pub seconds: Histogram,
+    /// Checks of specs.
+    pub checks: IntCounter,
     /// Attempts that failed.
     pub failed_attempts: IntCounter,
     /// 1 while this operator leads.
@@ -26,6 +28,10 @@ impl OperatorMetrics {
         Self {
             reconciles: register(registry, IntCounterVec::new(reconciles, &["outcome"])),
             seconds: register(registry, Histogram::with_opts(seconds.buckets(latency_buckets()))),
+            checks: register(
+                registry,
+                IntCounter::new("zagros_operator_spec_checks_total", "Checks of specs, one for each edit and attempt."),
+            ),
             failed_attempts: register(
                 registry,
                 IntCounter::new("zagros_operator_failed_attempts_total", "Attempts of jobs that failed."),

@@ -1,17 +1,21 @@
 //! From Kubernetes' objects to the few facts that decisions need.
 
+mod ends;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
-use zagros_plumbing::exit_codes::CLUSTER;
 
 use crate::cache::JobObjects;
+use crate::crd::Progress;
 use crate::names::{ATTEMPT_LABEL, COORDINATOR_SUFFIX, ROLE_LABEL, Role};
+use crate::removal::RemovalScope;
 use crate::rollout::{ServerFacts, ServerPod, ServerSet};
+use ends::{done, end_report, exit, is_verdict, started};
 
 /// Reasons of the kubelet for a container that does not start. Each needs a person.
 const STUCK: [&str; 8] = [
@@ -42,6 +46,8 @@ pub struct ObservedObjects {
     pub owned: Vec<OwnedObject>,
     /// Pods of all attempts that have not ended.
     pub remaining: Vec<RemainingPod>,
+    /// The last report of a coordinator whose run has ended well.
+    pub end_report: Option<Progress>,
 }
 
 /// An object of an attempt.
@@ -207,6 +213,11 @@ impl ObservedObjects {
             server_facts: server_facts(attempt, objects, &pods),
             owned: owned(objects),
             remaining: objects.pods.iter().filter_map(|pod| RemainingPod::of(pod)).collect(),
+            end_report: objects
+                .pods
+                .iter()
+                .filter(|pod| attempt_of(pod.as_ref()) == Some(attempt))
+                .find_map(end_report),
             pods,
         }
     }
@@ -215,6 +226,13 @@ impl ObservedObjects {
     #[must_use]
     pub fn is_of_older_operator(&self, attempt: i32) -> bool {
         self.owned.iter().any(|one| one.kind == OwnedKind::CoordinatorJob && one.attempt == Some(attempt))
+    }
+
+    /// Whether somebody else deletes pods of workers: their Job is there and would make others in their place.
+    #[must_use]
+    pub fn has_leaving_workers(&self) -> bool {
+        let is_leaving = |pod: &PodState| pod.role == Role::Worker && pod.until.is_some();
+        self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
     }
 
     /// The worker that ended last with another code than 0. Workers that were replaced before `back` do not count.
@@ -391,8 +409,9 @@ impl PodState {
             reason: "RunFailed".to_owned(),
             message: exit.message.clone(),
         };
-        let exit = self.exit.as_ref().filter(|exit| exit.code == i32::from(CLUSTER)).map(failed);
-        exit.or_else(|| self.done.map(|at| JobEnd::Complete { at })).filter(|_| self.role == Role::Coordinator)
+        let exit = self.exit.as_ref().filter(|exit| is_verdict(self.role, exit)).map(failed);
+        let done = self.done.filter(|_| self.role == Role::Coordinator);
+        exit.or_else(|| done.map(|at| JobEnd::Complete { at }))
     }
 
     /// Whether the process after the one that ended badly does its work: that end is of no consequence.
@@ -429,13 +448,18 @@ impl PodState {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_else(|| "no node".to_owned());
         let is_lost = status.reason.as_deref() == Some("NodeLost") || status.phase.as_deref() == Some("Unknown");
         let trouble = container.and_then(stuck).or_else(|| others.clone().find_map(stuck_beside)).or(unscheduled);
+        // Since the container was started again: how the process before it ended is of no consequence any more.
+        let turned =
+            conditions.iter().find(|one| one.type_ == "Ready").and_then(|one| one.last_transition_time.as_ref());
+        let has_been_ready =
+            turned.zip(container.and_then(started)).is_some_and(|(turned, started)| turned.0 > started);
         let is_deleting = is_lost || pod.metadata.deletion_timestamp.is_some();
         Some(Self {
             name: pod.name_any(),
             role,
             // A pod whose container cannot be made, or that is being deleted, is not ready, whatever its conditions say.
             is_ready: is_ready && trouble.is_none() && !is_deleting,
-            exit: container.and_then(exit),
+            exit: container.and_then(exit).filter(|exit| is_verdict(role, exit) || !has_been_ready),
             revision: pod.labels().get("controller-revision-hash").cloned(),
             done: container.and_then(done),
             trouble,
@@ -445,34 +469,6 @@ impl PodState {
             has_ended: has_ended(pod),
         })
     }
-}
-
-/// The present end of the container, or the one before its restart.
-fn last_end(container: &ContainerStatus) -> Option<ContainerStateTerminated> {
-    let terminated = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
-    terminated(&container.state).or_else(|| terminated(&container.last_state))
-}
-
-fn done(container: &ContainerStatus) -> Option<Timestamp> {
-    let ended = last_end(container).filter(|ended| ended.exit_code == 0)?;
-    Some(ended.finished_at.map_or(Timestamp::UNIX_EPOCH, |time| time.0))
-}
-
-fn exit(container: &ContainerStatus) -> Option<PodExit> {
-    let ended = last_end(container)?;
-    (ended.exit_code != 0).then(|| PodExit {
-        code: ended.exit_code,
-        reason: ended.reason.unwrap_or_default(),
-        message: last_line(&ended.message.unwrap_or_default()),
-        at: ended.finished_at.map(|time| time.0),
-    })
-}
-
-/// The last line only: a log's end may be long, and a status is read in a terminal.
-fn last_line(text: &str) -> String {
-    const MOST: usize = 400;
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
-    line.chars().take(MOST).collect()
 }
 
 fn stuck(container: &ContainerStatus) -> Option<PodTrouble> {

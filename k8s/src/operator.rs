@@ -25,7 +25,7 @@ use crate::cache::{JobKey, ObjectCaches, scoped};
 use crate::context::{Clock, CoordinatorQuery, OperatorContext};
 use crate::crd::HybridJob;
 use crate::error::Error;
-use crate::leader::LeaseCandidate;
+use crate::leader::LeaseHandle;
 use crate::metrics::OperatorMetrics;
 use crate::names::{Attempt, MANAGER};
 use crate::probe;
@@ -34,8 +34,10 @@ use crate::scale::ask::CoordinatorScale;
 
 /// Events within this time of each other lead to one look.
 const DEBOUNCE: Duration = Duration::from_millis(500);
-/// The most jobs that are looked at at the same time.
-const CONCURRENCY: u16 = 64;
+/// The most jobs that are looked at at the same time for each core. A look mostly waits for Kubernetes.
+const LOOKS: usize = 16;
+/// The most jobs that are looked at at the same time, whatever the number of cores.
+const MOST_LOOKS: usize = 64;
 /// How long running work may take to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -47,8 +49,10 @@ pub struct OperatorConfig {
     pub namespace: Option<String>,
     /// Its pod's name.
     pub identity: String,
-    /// Namespace of its lease. Without one it leads from the start.
-    pub lease_namespace: Option<String>,
+    /// Its lease. Without one it leads from the start.
+    pub lease: Option<LeaseHandle>,
+    /// Whether HybridJobs may have folders of nodes and privileged containers.
+    pub allows_host_access: bool,
     /// Port of `/healthz`, `/readyz` and `/metrics`.
     pub admin: TcpListener,
     /// Where its metrics are registered.
@@ -93,15 +97,14 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         asker: config.asker,
         scaler: config.scaler,
         clock: config.clock,
+        allows_host_access: config.allows_host_access,
         caches: ObjectCaches::default(),
         memory: Arc::default(),
     });
-    let mut candidate = config
-        .lease_namespace
-        .map(|namespace| LeaseCandidate::new(config.client.clone(), &namespace, MANAGER, &config.identity));
+    let mut lease = config.lease;
     let ended = async {
-        if let Some(candidate) = &mut candidate {
-            candidate.lead().await;
+        if let Some(lease) = &mut lease {
+            lease.leads().await?;
         }
         metrics.leads.set(1);
         waits.store(false, Ordering::Release);
@@ -111,7 +114,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
             // The work under way is dropped when another leads: every step may be the last (`reconcile`).
             () = controlled => Ok(()),
             ended = async {
-                hold(candidate.as_mut(), &shutdown).await?;
+                hold(lease.as_mut(), &shutdown).await?;
                 stop.request();
                 tokio::time::sleep(TIMEOUT).await;
                 warn!(timeout = ?TIMEOUT, "reconciling did not end in time; the next operator continues it");
@@ -125,11 +128,10 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
         () = until_stopped_waiting(&shutdown, &waits) => Ok(()),
     };
     metrics.leads.set(0);
-    if let (Some(candidate), Ok(())) = (&mut candidate, &ended) {
-        let released = tokio::time::timeout(TIMEOUT, candidate.release()).await;
-        if !matches!(released, Ok(Ok(()))) {
-            warn!("the lease was not given back: the next operator waits until it expires");
-        }
+    if let (Some(lease), Ok(())) = (lease, &ended)
+        && tokio::time::timeout(TIMEOUT, lease.release()).await.is_err()
+    {
+        warn!("the lease was not given back: the next operator waits until it expires");
     }
     if let Err(late) = life.finish(TIMEOUT).await {
         warn!(%late, "port did not close in time");
@@ -146,14 +148,14 @@ async fn until_stopped_waiting(shutdown: &Shutdown, waits: &AtomicBool) {
 }
 
 /// Waits for shutdown, or until it no longer leads.
-async fn hold(candidate: Option<&mut LeaseCandidate>, shutdown: &Shutdown) -> Result<(), Error> {
-    match candidate {
+async fn hold(lease: Option<&mut LeaseHandle>, shutdown: &Shutdown) -> Result<(), Error> {
+    match lease {
         None => {
             shutdown.requested().await;
             Ok(())
         }
-        Some(candidate) => tokio::select! {
-            lost = candidate.hold() => Err(lost),
+        Some(lease) => tokio::select! {
+            lost = lease.lost() => Err(lost),
             () = shutdown.requested() => Ok(()),
         },
     }
@@ -187,7 +189,7 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
     let queue = futures::stream::select(jobs, others.map(|key| reference(&key)))
         .take_until(async move { ends.requested().await })
         .map(Ok::<_, std::convert::Infallible>);
-    let config = Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY);
+    let config = Config::default().debounce(DEBOUNCE).concurrency(concurrency());
     let look = |job, context| Box::pin(reconcile(job, context));
     let reconciled = applier(look, error_policy, context, known.clone(), queue, config).for_each(async |result| {
         if let Err(error) = result {
@@ -200,6 +202,12 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
         () = caches.fill(&client, namespace, changed) => {}
         () = asked_to_end_before_it_began(&stop, &known) => debug!("asked to end before the jobs were listed"),
     }
+}
+
+/// How many jobs are looked at at the same time. More would only wait for a core, and what they have read would be old.
+fn concurrency() -> u16 {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u16::try_from(cores.saturating_mul(LOOKS).min(MOST_LOOKS)).unwrap_or(u16::MAX)
 }
 
 /// The jobs that were created or edited, or that are to be deleted. A change of the status does not count: the operator

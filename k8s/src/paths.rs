@@ -13,6 +13,8 @@ pub const JOB_FILE: &str = "/zagros/job.toml";
 pub const OUTPUT_PATH: &str = "/output";
 /// Where a server keeps its log and rows beyond its memory, and the coordinator its journal.
 pub const STATE_PATH: &str = "/var/lib/zagros";
+/// What a container writes here, Kubernetes keeps as the message of its end: 4096 bytes at most.
+pub const TERMINATION_MESSAGE: &str = "/dev/termination-log";
 /// Folder of the coordinator's journal.
 pub const JOURNAL_FOLDER: &str = "/var/lib/zagros/journal";
 /// Memory that the processes of a pod share.

@@ -43,7 +43,14 @@ struct ProbedReport {
     epochs: i32,
     members: Vec<ProbedMember>,
     evaluations: Vec<ProbedEvaluation>,
+    #[serde(default)]
+    checkpoints: Vec<ProbedCheckpoint>,
     scale: Option<ProbedScale>,
+}
+
+#[derive(Deserialize)]
+struct ProbedCheckpoint {
+    step: i64,
 }
 
 #[derive(Deserialize)]
@@ -87,19 +94,22 @@ struct ProbedEvaluation {
     logloss: Option<f64>,
 }
 
-fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
+/// The progress in a report of the coordinator.
+pub(crate) fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
     let report: ProbedReport = serde_json::from_slice(body)?;
     let workers = || report.members.iter().filter_map(|member| member.progress.as_ref());
     let foremost = workers().max_by_key(|worker| worker.step);
     let digits = |number: Option<f64>| number.map(|number| format!("{number:.4}"));
     let last = report.evaluations.last();
+    let marks = report.checkpoints.iter().map(|checkpoint| checkpoint.step);
+    let written = workers().map(|worker| worker.checkpoint_step).chain(marks);
     let rate: f64 = workers().filter_map(|worker| worker.samples_per_second).sum();
     let is_serving = |one: &&ProbedMember| one.role == "embedding server" && one.state == "alive";
     let servers = report.members.iter().filter(is_serving).count();
     Ok(Progress {
         servers: i32::try_from(servers).unwrap_or(i32::MAX),
         step: foremost.map_or(0, |worker| worker.step),
-        checkpoint_step: workers().map(|worker| worker.checkpoint_step).max().unwrap_or(0),
+        checkpoint_step: written.max().unwrap_or(0),
         epoch: (report.epoch + 1).min(report.epochs.max(1)),
         epochs: report.epochs,
         samples_per_second: rate.round() as i64,

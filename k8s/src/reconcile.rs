@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt};
-use tracing::warn;
+use tracing::{info, warn};
 
-use crate::act::{DecisionInput, act, farewell, release};
+use crate::act::{DecisionInput, SOON, act, carry_out, farewell, release};
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
@@ -18,10 +18,12 @@ use crate::context::{OperatorContext, Reconciliation, status};
 use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress, Recovery};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, ErrorRemedy};
-use crate::memory::JobMemory;
+use crate::host_access::refuse_host_access;
+use crate::memory::{CheckedSpec, JobMemory};
 use crate::names::Attempt;
 use crate::observe::ObservedObjects;
 use crate::refuse::refuse;
+use crate::removal::RemovalScope;
 use crate::reporting::{report_error, unreadable};
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
@@ -100,8 +102,11 @@ async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
 async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
     let attempt = attempt(job)?;
     let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects(&look.key));
+    if observed.has_leaving_workers() && look.cluster.is_namespace_deleted().await? {
+        return vacate(look, job, &observed).await.map(Some);
+    }
     let valid = match text(look, job, &attempt).await? {
-        Some(text) => validate(job, &text, &attempt),
+        Some(text) => checked(look, job, text, &attempt),
         None => Err(vec![missing_config(job)]),
     };
     let is_over = status(job).phase.is_some_and(Phase::is_final);
@@ -110,6 +115,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         valid => valid.ok(),
     };
     let report = progress(look, job, valid.as_ref(), &attempt, &observed).await;
+    let report = observed.end_report.clone().or(report);
     let (servers, workers) = scales(job, valid.as_ref(), report.as_ref());
     let valid = valid.map(|valid| valid.with_numbers(servers.pods(), workers.pods()));
     let decision = decide(&DecisionFacts {
@@ -136,6 +142,32 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         release(look, job, &observed).await?;
     }
     Ok(action)
+}
+
+/// Lets the pods of a job go whose namespace is being deleted. Kubernetes deletes pods first. The workers' Job keeps an ended
+/// pod until it has made another in its place, which it may not make there: so the Job goes.
+async fn vacate(look: &Reconciliation<'_>, job: &HybridJob, observed: &ObservedObjects) -> Result<Action, Error> {
+    info!(job = look.key.name, namespace = look.key.namespace, "the namespace is being deleted; the workers' Job goes");
+    carry_out(look, job, observed.workers_removal(RemovalScope::All, look.now()), RemovalScope::All).await?;
+    Ok(Action::requeue(SOON))
+}
+
+/// Checks a spec. One generation has the same problems with the same job file at each look, so it is checked once.
+fn checked(
+    look: &Reconciliation<'_>,
+    job: &HybridJob,
+    text: JobText,
+    attempt: &Attempt,
+) -> Result<ValidJob, Vec<SpecProblem>> {
+    let key = CheckedSpec { generation: job.meta().generation, attempt: attempt.number, text };
+    if let Some(known) = look.memory(job, |memory| memory.checked(&key)) {
+        return known;
+    }
+    look.context.metrics.checks.inc();
+    let valid = validate(job, &key.text, attempt);
+    let valid = refuse_host_access(&job.spec, look.context.allows_host_access, valid);
+    look.memory(job, |memory| memory.keep_checked(key, valid.clone()));
+    valid
 }
 
 /// The text of the job file: that of the attempt once it has started, before that the one that the spec names. `None` when

@@ -4,16 +4,17 @@ use kube::ResourceExt;
 
 use crate::build::{BuildPlan, BuildStage, build};
 use crate::crd::HybridJob;
+use crate::host_access::refuse_host_access;
 use crate::names::Attempt;
 use crate::rollout::ServerFacts;
 use crate::validate::{JobText, validate};
 
 /// The objects of the first attempt as YAML documents. `config` is the text of the job file, if the HybridJob names a
-/// ConfigMap.
+/// ConfigMap. `allows_host_access`: as the operator does that was told to.
 ///
 /// # Errors
 /// All problems, one a line.
-pub fn render(yaml: &str, config: Option<&str>) -> Result<String, String> {
+pub fn render(yaml: &str, config: Option<&str>, allows_host_access: bool) -> Result<String, String> {
     let mut owner: HybridJob = serde_saphyr::from_str(yaml).map_err(|error| format!("not a HybridJob: {error}"))?;
     let namespace = owner.namespace().unwrap_or_else(|| "default".to_owned());
     owner.metadata.namespace = Some(namespace.clone());
@@ -21,8 +22,9 @@ pub fn render(yaml: &str, config: Option<&str>) -> Result<String, String> {
     let Some(text) = owner.spec.job.inline.as_deref().or(config).map(str::to_owned) else {
         return Err("spec.job.configMap: give the text of the job file with --config FILE".to_owned());
     };
-    let job = validate(&owner, &JobText::OfSpec(text), &attempt)
-        .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
+    let valid = validate(&owner, &JobText::OfSpec(text), &attempt);
+    let valid = refuse_host_access(&owner.spec, allows_host_access, valid);
+    let job = valid.map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))?;
     let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
     let objects = build(&plan, BuildStage::Everything);
     let documents = objects.iter().map(|one| serde_saphyr::to_string(&one.object).map(|text| format!("---\n{text}")));
@@ -37,19 +39,19 @@ mod tests {
     #[test]
     fn the_documents_are_the_objects_that_would_be_applied() {
         let yaml = serde_saphyr::to_string(&hybrid_job()).unwrap();
-        let rendered = render(&yaml, None).unwrap();
+        let rendered = render(&yaml, None, false).unwrap();
         assert_eq!(rendered.matches("---\n").count(), 10);
         assert!(rendered.contains("kind: StatefulSet") && rendered.contains("name: ctr-1-server"));
     }
 
     #[test]
     fn what_is_wrong_is_reported() {
-        assert!(render("kind: Pod", None).unwrap_err().starts_with("not a HybridJob"));
+        assert!(render("kind: Pod", None, false).unwrap_err().starts_with("not a HybridJob"));
         let mut job = hybrid_job();
         job.spec.volumes.clear();
-        let error = render(&serde_saphyr::to_string(&job).unwrap(), None).unwrap_err();
+        let error = render(&serde_saphyr::to_string(&job).unwrap(), None, false).unwrap_err();
         assert!(error.starts_with("spec.volumes: the job file reads /data/train.txt"), "{error}");
         job.spec.job = serde_json::from_value(serde_json::json!({"configMap": {"name": "c"}})).unwrap();
-        assert!(render(&serde_saphyr::to_string(&job).unwrap(), None).unwrap_err().contains("--config"));
+        assert!(render(&serde_saphyr::to_string(&job).unwrap(), None, false).unwrap_err().contains("--config"));
     }
 }

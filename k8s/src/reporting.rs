@@ -18,7 +18,7 @@ use crate::error::Error;
 
 /// How often the operator looks at a job that waits for its user: the objects that its spec names may appear without an
 /// event.
-pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Writes the status if it changed. Returns the job as it is then. A refusal stays in the message until the work is done.
 pub(crate) async fn record(

@@ -1,6 +1,9 @@
 //! Files that users apply: the rules accept the examples and the operator can build them, roles ask for no more than they
 //! should, pods are as restricted as those of the jobs.
 
+#[path = "cluster/kubelet.rs"]
+mod kubelet;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -47,8 +50,13 @@ fn examples_can_be_built() {
         let config = job_file(&text);
         assert_eq!(config.is_some(), text.contains("configMap:"), "{} says where its job file is", path.display());
         with_config += usize::from(config.is_some());
-        let rendered = render(&text, config.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let rendered =
+            render(&text, config.as_deref(), false).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(rendered.contains("kind: StatefulSet"), "{}", path.display());
+        for document in rendered.split("---\n").filter(|document| !document.is_empty()) {
+            let object: Value = serde_saphyr::from_str(document).unwrap();
+            assert_eq!(kubelet::fault(&object["spec"]["template"]["spec"]), None, "{}", path.display());
+        }
     }
     assert!(with_config > 0);
 }
@@ -61,7 +69,7 @@ fn every_shipped_job_file_can_read_its_data_from_a_claim() {
     let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
     assert!(files.len() > 3);
     for path in files {
-        let rendered = render(&example, Some(&fs::read_to_string(&path).unwrap()));
+        let rendered = render(&example, Some(&fs::read_to_string(&path).unwrap()), false);
         assert!(rendered.is_ok(), "{}: {:?}", path.display(), rendered.err());
     }
 }

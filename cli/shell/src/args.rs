@@ -118,6 +118,10 @@ pub struct CoordinatorArgs {
     /// Write the state of the run to this file every two seconds. `zagros doctor` reads it when the coordinator is gone.
     #[arg(long, value_name = "FILE")]
     pub(crate) state_file: Option<PathBuf>,
+    /// Write the last report of a run that is finished to this file, in at most 4096 bytes of JSON: for Kubernetes, which keeps
+    /// what a container leaves at its end.
+    #[arg(long, env = "ZAGROS_END_REPORT", value_name = "FILE")]
+    pub(crate) end_report: Option<PathBuf>,
     /// The journal is of one run. A coordinator that is started again after the end of this run ends at once, as the run did.
     /// For a supervisor that starts every process again, such as Kubernetes.
     #[arg(long, requires = "journal")]

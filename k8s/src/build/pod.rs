@@ -15,7 +15,7 @@ use kube::api::ObjectMeta;
 use super::{BuildPlan, grace, security, volumes};
 use crate::crd::{EnvName, GangScheduler, Sidecar};
 use crate::names::{ADMIN_PORT, Role};
-use crate::paths::{JOB_FILE, JOURNAL_FOLDER, SECRET_FILE};
+use crate::paths::{JOB_FILE, JOURNAL_FOLDER, SECRET_FILE, TERMINATION_MESSAGE};
 
 /// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
 const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
@@ -129,8 +129,8 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         name: role.word().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
         image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
-        // In another image the program may have another name.
-        command: settings.image.is_none().then(|| vec!["zagros".to_owned()]),
+        // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a process of
+        // number 1 no signal that it does not handle yet, and the program is linked for a second before it handles any.
         args: Some(arguments(plan, role)),
         env: Some(environment(plan, role)),
         env_from: secrets(&settings.env_from),
@@ -231,7 +231,12 @@ fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
         value: Some(SECRET_FILE.to_owned()),
         value_from: None,
     });
-    index.into_iter().chain(secret).chain(plan.job.pod(role).env.iter().cloned()).collect()
+    let report = (role == Role::Coordinator).then(|| EnvVar {
+        name: "ZAGROS_END_REPORT".to_owned(),
+        value: Some(TERMINATION_MESSAGE.to_owned()),
+        value_from: None,
+    });
+    index.into_iter().chain(secret).chain(report).chain(plan.job.pod(role).env.iter().cloned()).collect()
 }
 
 /// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.

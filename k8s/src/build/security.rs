@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SeccompProfile, SecurityContext};
 
+use crate::host_access::has_all_rights;
+
 /// A user that is neither root nor a user of the node.
 const USER: i64 = 65532;
 
@@ -34,8 +36,7 @@ pub(super) fn of_container(given: Option<&SecurityContext>, pod: Option<&PodSecu
         .clone()
         .map_or_else(none, |one| Capabilities { drop: one.drop.or_else(|| none().drop), add: one.add });
     // Kubernetes refuses a container that has all rights and may not gain any.
-    let adds = |name: &str| capabilities.add.iter().flatten().any(|one| one == name);
-    let has_all = given.privileged == Some(true) || adds("SYS_ADMIN") || adds("CAP_SYS_ADMIN");
+    let has_all = has_all_rights(&given);
     SecurityContext {
         allow_privilege_escalation: given.allow_privilege_escalation.or(Some(has_all)),
         run_as_non_root: given.run_as_non_root.or_else(|| pod?.run_as_non_root).or(Some(true)),

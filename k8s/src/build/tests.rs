@@ -3,6 +3,7 @@
 mod budgets;
 mod disks;
 mod proof;
+mod volumes;
 
 use serde_json::{Value, json};
 use zagros_zip::ZipEq;
@@ -85,14 +86,14 @@ fn the_hash_of_a_spec_is_the_same_in_every_version() {
 }
 
 #[test]
-fn a_role_may_have_its_own_image_which_starts_by_its_entrypoint() {
+fn every_image_starts_by_its_entrypoint_and_a_role_may_have_its_own() {
     let own = |job: &mut HybridJob| job.spec.embedding_servers.pod.image = Some("zagros-server:1".to_owned());
     let object = all(own);
     let container = |title: &str| object(title)["spec"]["template"]["spec"]["containers"][0].clone();
     let [server, worker] = ["StatefulSet ctr-3-server", "Job ctr-3-worker"].map(container);
     assert_eq!((&server["image"], &server["command"]), (&json!("zagros-server:1"), &Value::Null));
     assert_eq!(server["args"][0], "embedding-server");
-    assert_eq!((&worker["image"], &worker["command"]), (&json!("registry.example/zagros:1.0"), &json!(["zagros"])));
+    assert_eq!((&worker["image"], &worker["command"]), (&json!("registry.example/zagros:1.0"), &Value::Null));
 }
 
 #[test]
@@ -268,27 +269,6 @@ fn servers_have_the_memory_that_the_job_gives_their_rows() {
 }
 
 #[test]
-fn output_and_data_are_mounted_at_the_paths_of_the_job() {
-    use crate::crd::OutputClaim;
-    let object = all(|job| {
-        job.spec.output = Some(OutputClaim { claim_name: "models".to_owned(), sub_path: Some("ctr".to_owned()) });
-    });
-    for title in POD_OWNERS {
-        let pod = &object(title)["spec"]["template"]["spec"];
-        let volumes = pod["volumes"].as_array().unwrap();
-        let claims: Vec<&Value> =
-            volumes.iter().map(|volume| &volume["persistentVolumeClaim"]).filter(|claim| !claim.is_null()).collect();
-        let expected =
-            [json!({"claimName": "models", "readOnly": false}), json!({"claimName": "criteo", "readOnly": true})];
-        assert_eq!(claims, expected.iter().collect::<Vec<_>>(), "{title}");
-        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
-        let data = mounts.iter().find(|mount| mount["mountPath"] == "/data").unwrap();
-        assert_eq!(data["readOnly"], true);
-        assert!(mounts.iter().any(|mount| mount["mountPath"] == "/output" && mount["subPath"] == "ctr"));
-    }
-}
-
-#[test]
 fn gangs_count_every_pod_and_mark_each() {
     let gang = |scheduler: &str| {
         let gang = json!({"scheduler": scheduler, "queue": "ads", "scheduleTimeoutSeconds": 60});
@@ -445,45 +425,4 @@ fn sidecars_run_beside_the_role_and_do_not_delay_its_end() {
     assert_eq!((&mounts[0]["name"], &made["volumeMounts"]), (&json!("run-secret"), &json!(mounts[1..])));
     assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
     assert!(object(POD_OWNERS[0])["spec"]["template"]["spec"]["initContainers"].is_null());
-}
-
-#[test]
-fn every_kind_of_volume_becomes_a_volume_of_kubernetes() {
-    let cases = [
-        (json!({"configMapName": "c"}), json!({"configMap": {"name": "c"}})),
-        (json!({"secretName": "s"}), json!({"secret": {"secretName": "s"}})),
-        (json!({"emptyDir": {}}), json!({"emptyDir": {}})),
-        (
-            json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}),
-            json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}),
-        ),
-        (
-            json!({"hostPath": {"path": "/mnt", "type": "Directory"}}),
-            json!({"hostPath": {"path": "/mnt", "type": "Directory"}}),
-        ),
-        (json!({"nfs": {"server": "nas", "path": "/ads"}}), json!({"nfs": {"server": "nas", "path": "/ads"}})),
-        (json!({"csi": {"driver": "s3", "readOnly": true}}), json!({"csi": {"driver": "s3", "readOnly": true}})),
-        (
-            json!({"ephemeral": {"size": "100Gi", "storageClassName": "fast"}}),
-            json!({"ephemeral": {"volumeClaimTemplate": {"spec": {
-                "accessModes": ["ReadWriteOnce"], "storageClassName": "fast",
-                "resources": {"requests": {"storage": "100Gi"}},
-            }}}}),
-        ),
-    ];
-    for (source, expected) in cases {
-        let volumes = json!([
-            {"mountPath": "/data", "source": {"claimName": "criteo"}},
-            {"mountPath": "/more", "readOnly": false, "subPath": "a/b", "source": source},
-        ]);
-        let object = all(spec_of(json!({ "volumes": volumes })));
-        for title in POD_OWNERS {
-            let pod = object(title)["spec"]["template"]["spec"].clone();
-            let mut volume = pod["volumes"].as_array().unwrap().last().unwrap().clone();
-            assert_eq!(volume.as_object_mut().unwrap().shift_remove("name"), Some(json!("volume-1")));
-            assert_eq!(volume, expected, "{title}");
-            let mount = pod["containers"][0]["volumeMounts"].as_array().unwrap().last().unwrap().clone();
-            assert_eq!(mount, json!({"name": "volume-1", "mountPath": "/more", "readOnly": false, "subPath": "a/b"}));
-        }
-    }
 }

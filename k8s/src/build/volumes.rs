@@ -8,13 +8,15 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{BuildPlan, JOB_KEY, claims};
-use crate::crd::{EmptyDir, EphemeralClaim, Medium, MountedVolume};
+use crate::crd::{EmptyDir, EphemeralClaim, HybridJobSpec, Medium, MountedVolume};
 use crate::names::Role;
 use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH};
 use crate::run_secret;
 
 /// Name of the volume for what the next process in the pod needs: log, rows beyond memory, journal.
 pub(super) const STATE: &str = "state";
+/// Name of the volume for run folders and models.
+const OUTPUT: &str = "output";
 /// Name of the volume for memory that the pod's processes share.
 const SHARED_MEMORY: &str = "shared-memory";
 
@@ -54,7 +56,7 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
         ..VolumeMount::default()
     };
     let spec = &plan.job.spec;
-    let mut output = mount("output", OUTPUT_PATH, false);
+    let mut output = mount(OUTPUT, OUTPUT_PATH, false);
     output.sub_path = spec.output.as_ref().and_then(|output| output.sub_path.clone());
     let mut mounts = vec![mount("job", JOB_FOLDER, true), mount("tmp", "/tmp", false)];
     mounts.extend([output, mount(STATE, STATE_PATH, false)]);
@@ -62,7 +64,7 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
         mounts.push(mount(SHARED_MEMORY, SHARED_MEMORY_PATH, false));
     }
     for (index, volume) in spec.volumes.iter().enumerate() {
-        let mut data = mount(&user_volume(index), &volume.mount_path, volume.read_only);
+        let mut data = mount(&user_volume(spec, index), &volume.mount_path, volume.read_only);
         data.sub_path.clone_from(&volume.sub_path);
         mounts.push(data);
     }
@@ -78,8 +80,8 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
         ..ConfigMapVolumeSource::default()
     };
     let output = spec.output.as_ref().map_or_else(
-        || empty("output"),
-        |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name, false)), ..named("output") },
+        || empty(OUTPUT),
+        |output| Volume { persistent_volume_claim: Some(claim(&output.claim_name)), ..named(OUTPUT) },
     );
     let mut volumes = vec![Volume { config_map: Some(job), ..named("job") }, empty("tmp"), output];
     if plan.job.asks_for_proof() {
@@ -93,19 +95,32 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
         let memory = EmptyDir { medium: Some(Medium::Memory), size_limit: Some(size.clone()) };
         volumes.push(Volume { empty_dir: Some(empty_dir(&memory)), ..named(SHARED_MEMORY) });
     }
-    volumes.extend(spec.volumes.iter().enumerate().map(|(index, volume)| mounted(index, volume)));
+    for (index, volume) in spec.volumes.iter().enumerate() {
+        let name = user_volume(spec, index);
+        if volumes.iter().all(|one| one.name != name) {
+            volumes.push(mounted(&name, volume));
+        }
+    }
     volumes
 }
 
-fn user_volume(index: usize) -> String {
-    format!("volume-{index}")
+/// Name of the volume that a user gives. A claim is one volume of the pod, wherever it is mounted: the kubelet mounts a claim
+/// once for a pod, by the first of its volumes, and a second one would get the rights of the first.
+fn user_volume(spec: &HybridJobSpec, index: usize) -> String {
+    let claim = |index: usize| spec.volumes.get(index).and_then(|volume| volume.source.claim_name.as_ref());
+    let Some(name) = claim(index) else { return format!("volume-{index}") };
+    if spec.output.as_ref().is_some_and(|output| output.claim_name == *name) {
+        return OUTPUT.to_owned();
+    }
+    let first = (0..index).find(|earlier| claim(*earlier) == Some(name));
+    format!("volume-{}", first.unwrap_or(index))
 }
 
-/// A volume that the user gives.
-fn mounted(index: usize, volume: &MountedVolume) -> Volume {
+/// A volume that the user gives. Only its mounts are read-only: the others of the same claim may be written.
+fn mounted(name: &str, volume: &MountedVolume) -> Volume {
     let source = &volume.source;
     Volume {
-        persistent_volume_claim: source.claim_name.as_ref().map(|name| claim(name, volume.read_only)),
+        persistent_volume_claim: source.claim_name.as_ref().map(|name| claim(name)),
         config_map: (source.config_map_name.clone())
             .map(|name| ConfigMapVolumeSource { name, ..ConfigMapVolumeSource::default() }),
         secret: (source.secret_name.clone())
@@ -115,7 +130,7 @@ fn mounted(index: usize, volume: &MountedVolume) -> Volume {
         host_path: source.host_path.clone(),
         nfs: source.nfs.clone(),
         csi: source.csi.clone(),
-        ..named(&user_volume(index))
+        ..named(name)
     }
 }
 
@@ -132,8 +147,8 @@ fn empty_dir(given: &EmptyDir) -> EmptyDirVolumeSource {
     EmptyDirVolumeSource { medium, size_limit: given.size_limit.clone() }
 }
 
-fn claim(name: &str, read_only: bool) -> PersistentVolumeClaimVolumeSource {
-    PersistentVolumeClaimVolumeSource { claim_name: name.to_owned(), read_only: Some(read_only) }
+fn claim(name: &str) -> PersistentVolumeClaimVolumeSource {
+    PersistentVolumeClaimVolumeSource { claim_name: name.to_owned(), read_only: None }
 }
 
 fn ephemeral(given: &EphemeralClaim) -> EphemeralVolumeSource {

@@ -3,7 +3,8 @@
 //! The API server makes them before it stores an object. The operator repeats them with its own definition, because the
 //! installed one may be older. `zagros-operator render` makes them without a cluster.
 
-use std::sync::LazyLock;
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use regex::Regex;
@@ -94,7 +95,7 @@ fn check_text(schema: &Value, text: &str, path: &str, problems: &mut Vec<SpecPro
     let length = text.chars().count();
     bounds(schema, ["minLength", "maxLength"], length, "characters", path, problems);
     if let Some(pattern) = schema["pattern"].as_str() {
-        match Regex::new(pattern) {
+        match compiled(pattern) {
             Ok(regex) if regex.is_match(text) => {}
             Ok(_) => problems.push(problem(path, format!("is \"{text}\", expected to match {pattern}"))),
             Err(error) => {
@@ -102,6 +103,18 @@ fn check_text(schema: &Value, text: &str, path: &str, problems: &mut Vec<SpecPro
             }
         }
     }
+}
+
+/// The expression of a pattern, compiled once: that takes longer than all matches of a check.
+fn compiled(pattern: &str) -> Result<Arc<Regex>, regex::Error> {
+    static COMPILED: Mutex<BTreeMap<String, Arc<Regex>>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = compiled.get(pattern) {
+        return Ok(Arc::clone(known));
+    }
+    let regex = Arc::new(Regex::new(pattern)?);
+    compiled.insert(pattern.to_owned(), Arc::clone(&regex));
+    Ok(regex)
 }
 
 fn check_number(schema: &Value, number: f64, path: &str, problems: &mut Vec<SpecProblem>) {

@@ -90,7 +90,7 @@ pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume,
 pub struct HybridJobSpec {
     /// The job file.
     pub job: JobSource,
-    /// Image with the `zagros` binary, for every role. Name a fixed tag or digest.
+    /// Image whose entrypoint is `zagros`, for every role. Name a fixed tag or digest.
     #[schemars(length(min = 1, max = 512), regex(pattern = pattern::IMAGE))]
     pub image: String,
     /// When the kubelet pulls the image: Always, IfNotPresent or Never. Default: Kubernetes' own rule.

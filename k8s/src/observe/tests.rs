@@ -37,6 +37,45 @@ fn an_end_is_a_code_and_the_last_line_of_the_log() {
     assert_eq!(restarted.exit.unwrap().reason, "OOMKilled");
 }
 
+/// The end of a log as a role writes it, and as the runtime cuts it.
+#[test]
+fn of_a_log_the_newest_error_counts_and_not_what_was_done_before() {
+    let said = |log: &str| {
+        let ended = json!({"terminated": {"exitCode": 137, "reason": "Error", "message": log}});
+        pod(container(ended, json!({}))).exit.unwrap().message
+    };
+    let info = r#"{"timestamp":"t","level":"INFO","message":"waiting for the servers","target":"x"}"#;
+    let error = r#"{"timestamp":"t","level":"ERROR","message":"cannot read train.txt: no such file","exit_code":3}"#;
+    let older = r#"{"timestamp":"t","level":"ERROR","message":"older"}"#;
+    assert_eq!(said(&format!("{older}\n{info}\n{error}\n{info}\n")), "cannot read train.txt: no such file");
+    assert_eq!(said(&format!("{info}\n{info}\n")), "", "it was killed, and had no error");
+    assert_eq!(said(&format!("{}\n{info}\n", &error[30..])), "", "the first line is the rest of one");
+    assert_eq!(said(&format!("{info}\nthread 'main' panicked at a.rs:1\n")), "thread 'main' panicked at a.rs:1");
+    assert_eq!(said(&format!("[W: a warning of torch]\n{info}\n")), "", "it went on after that");
+}
+
+/// A container was killed at 10 s, started again at 12 s and ready at 15 s. Minutes later its pod is no longer ready.
+#[test]
+fn an_end_before_the_pod_was_ready_again_is_of_no_consequence() {
+    let time = |seconds: i64| Timestamp::from_second(seconds).unwrap().to_string();
+    let seen = |is_ready: &str, turned: i64, role: &str, code: i32| {
+        let killed = json!({"terminated": {"exitCode": code, "reason": "Error", "finishedAt": time(10)}});
+        let mut status = container(json!({"running": {"startedAt": time(12)}}), killed);
+        status["containerStatuses"][0]["name"] = json!(role);
+        status["conditions"] = json!([{"type": "Ready", "status": is_ready, "lastTransitionTime": time(turned)}]);
+        let labels = json!({"zagros.dev/job": "ctr", "zagros.dev/attempt": "1", "zagros.dev/role": role});
+        let object = json!({"metadata": {"name": "p", "labels": labels}, "spec": {"containers": []}, "status": status});
+        let pods = vec![Arc::new(serde_json::from_value(object).unwrap())];
+        let observed = ObservedObjects::new(1, &JobObjects { pods, ..JobObjects::default() });
+        observed.pods[0].exit.as_ref().map(|exit| exit.code)
+    };
+    assert_eq!(seen("False", 10, "server", 137), Some(137), "it is not ready yet");
+    assert_eq!(seen("True", 15, "server", 137), None);
+    assert_eq!(seen("False", 432, "server", 137), None, "not ready for another reason");
+    assert_eq!(seen("False", 15, "coordinator", 4), Some(4), "the verdict of the run stays");
+    assert_eq!(seen("True", 15, "coordinator", 137), None);
+}
+
 #[test]
 fn the_reason_why_a_pod_does_not_start_is_in_the_kubelets_words() {
     let waiting =

@@ -17,10 +17,12 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     pod["status"]["phase"] == "Running" && conditions.is_some_and(|all| all.iter().find(holds).is_some())
 }
 
-pub(crate) fn set_ready(pod: &mut Value, is_ready: bool) {
+pub(crate) fn set_ready(pod: &mut Value, is_ready: bool, now: &str) {
+    let status = json!(if is_ready { "True" } else { "False" });
     for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
-        if condition["type"] == "Ready" {
-            condition["status"] = json!(if is_ready { "True" } else { "False" });
+        if condition["type"] == "Ready" && condition["status"] != status {
+            condition["status"] = status.clone();
+            condition["lastTransitionTime"] = json!(now);
         }
     }
 }
@@ -34,21 +36,24 @@ pub(crate) fn stop(pod: &mut Value, code: i32, now: &str, state: Option<Value>) 
         statuses[1]["lastState"] = ended;
     }
     pod["status"]["containerStatuses"] = statuses;
-    set_ready(pod, false);
+    set_ready(pod, false, now);
 }
 
 /// Starts a container that has ended a moment ago in a pod that stays. Returns whether it did.
 pub(crate) fn comes_back(pod: &mut Value, now: Timestamp) -> bool {
     let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
     let ended = pod["status"]["containerStatuses"][1]["state"].clone();
-    let Some(at) = ended["terminated"]["finishedAt"].as_str().filter(|_| !is_of_job(&name)) else { return false };
+    let Some(at) = ended["terminated"]["finishedAt"].as_str().map(str::to_owned).filter(|_| !is_of_job(&name)) else {
+        return false;
+    };
     if now.duration_since(at.parse().unwrap()) < RESTARTS_WITHIN {
         return false;
     }
     let role = pod["metadata"]["labels"]["zagros.dev/role"].clone();
-    pod["status"]["containerStatuses"] = containers(&role, json!({"running": {}}));
+    // It starts at once, and is ready a moment later.
+    pod["status"]["containerStatuses"] = containers(&role, json!({"running": {"startedAt": at}}));
     pod["status"]["containerStatuses"][1]["lastState"] = ended;
-    set_ready(pod, true);
+    set_ready(pod, true, &now.to_string());
     true
 }
 
@@ -67,7 +72,7 @@ pub(crate) fn end(pod: &mut Value, code: i32, now: &str) {
     pod["status"]["containerStatuses"] =
         containers(&pod["metadata"]["labels"]["zagros.dev/role"], terminated(code, now));
     pod["status"]["phase"] = json!(if code == 0 { "Succeeded" } else { "Failed" });
-    set_ready(pod, false);
+    set_ready(pod, false, now);
 }
 
 /// Statuses of a pod's containers: first a sidecar that a mesh added, then the role's.

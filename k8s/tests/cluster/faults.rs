@@ -197,6 +197,45 @@ async fn drift_is_repaired() {
     operator.stop().await;
 }
 
+/// A Service has no generation that would count edits.
+#[tokio::test(start_paused = true)]
+async fn an_edited_service_is_repaired_at_once() {
+    let world = ClusterWorld::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    world.advance(30).await;
+    let place = key("", "services", "ctr-1-server");
+    let applied = world.api.store().get(&place).unwrap();
+    assert!(applied["metadata"]["generation"].is_null() && applied["spec"]["publishNotReadyAddresses"] == true);
+    for (field, value) in [("publishNotReadyAddresses", json!(false)), ("ports", json!([]))] {
+        let mut edited = applied.clone();
+        edited["metadata"].as_object_mut().unwrap().shift_remove("resourceVersion");
+        edited["spec"][field] = value;
+        // Kubernetes fills in fields of its own.
+        edited["spec"]["sessionAffinity"] = json!("None");
+        world.write(&place, edited);
+        let since = world.now();
+        let is_repaired =
+            |world: &ClusterWorld| world.api.store().get(&place).unwrap()["spec"][field] == applied["spec"][field];
+        world.until("repaired", is_repaired).await;
+        let waited = world.now().duration_since(since).as_secs();
+        assert!(waited < 5, "{field}: {waited} s");
+    }
+    let mut edited = world.api.store().get(&place).unwrap();
+    edited["spec"]["selector"]["zagros.dev/job"] = json!("other");
+    world.write(&place, edited);
+    let is_repaired =
+        |world: &ClusterWorld| world.api.store().get(&place).unwrap()["spec"]["selector"]["zagros.dev/job"] == "ctr";
+    world.until("repaired", is_repaired).await;
+    // Fields of others are no drift.
+    world.advance(60).await;
+    let written = world.api.store().writes.len();
+    world.advance(240).await;
+    assert_eq!(world.api.store().writes.len(), written);
+    operator.stop().await;
+}
+
 /// A job that runs undisturbed is not written repeatedly.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_run_is_left_alone() {

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::containers::is_ready;
+use crate::operator::RunningOperator;
 use crate::rolling::servers_are_alive;
 use crate::scale::{buckets_move, wants};
 use crate::worker_scale;
-use crate::world::{ADS, ClusterWorld, RunningOperator, key};
+use crate::world::{ADS, ClusterWorld, key};
 
 /// A generator of numbers (xorshift64*).
 struct Dice(u64);

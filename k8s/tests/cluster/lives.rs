@@ -1,6 +1,7 @@
 //! Jobs without a fault: trained, suspended, scaled, deleted.
 
 use serde_json::json;
+use zagros_coordinator::{CheckpointReport, EvaluationReport, MemberReport, ProgressReport, StatusReport};
 use zagros_operator::crd::Progress;
 
 use crate::world::{ClusterWorld, key};
@@ -49,6 +50,42 @@ async fn a_job_is_created_runs_completes_and_goes() {
     assert!(world.names("", "services").is_empty());
     assert_eq!(world.events(), ["Started", "Running", "Succeeded"]);
     assert!(operator.metric("zagros_operator_leads 1"));
+    operator.stop().await;
+}
+
+/// The coordinator is asked every 15 s, and leaves its last report as the message of its container's end.
+#[tokio::test(start_paused = true)]
+async fn a_finished_run_shows_its_last_numbers() {
+    let world = ClusterWorld::new();
+    let operator = world.operator(None).await;
+    world.create(|_| ());
+    world.until_running().await;
+    *world.progress.lock().unwrap() = Some(Progress { step: 41, ..Progress::default() });
+    world.until("progress", |world| world.status("/progress/step") == 41).await;
+    let worker = MemberReport {
+        role: "dense worker".to_owned(),
+        progress: Some(ProgressReport { step: 113, ..ProgressReport::default() }),
+        ..MemberReport::default()
+    };
+    let report = StatusReport {
+        state: "finished".to_owned(),
+        members: vec![worker],
+        evaluations: vec![EvaluationReport { auc: 0.7512, ..EvaluationReport::default() }],
+        checkpoints: vec![CheckpointReport { step: 112, age_seconds: 0.1 }],
+        ..StatusReport::default()
+    };
+    world.trains_to_the_end();
+    let place = key("", "pods", "ctr-1-coord-0");
+    let mut pod = world.api.store().get(&place).unwrap();
+    let message = serde_json::to_string(&report.in_brief()).unwrap();
+    pod["status"]["containerStatuses"][1]["lastState"]["terminated"]["message"] = json!(message);
+    world.write(&place, pod);
+    world.until("succeeded", |world| world.phase() == "Succeeded").await;
+    assert_eq!((world.status("/progress/step"), world.status("/progress/auc")), (json!(113), json!("0.7512")));
+    assert_eq!(
+        (world.status("/progress/state"), world.status("/lastCheckpoint/step")),
+        (json!("finished"), json!(112))
+    );
     operator.stop().await;
 }
 

@@ -1,9 +1,12 @@
 //! The number of requests to Kubernetes: at rest, during training, after refusals, and with many jobs.
 
+use std::time::Duration;
+
 use serde_json::json;
 use zagros_operator::crd::Progress;
 
-use crate::world::{ClusterWorld, RunningOperator};
+use crate::operator::RunningOperator;
+use crate::world::ClusterWorld;
 
 /// The requests of a kind since a moment. Watches do not count, because they end and start by themselves.
 fn requests(world: &ClusterWorld, since: usize, what: &str) -> usize {
@@ -147,9 +150,21 @@ async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     world.until("all running", |world| running(world) == JOBS).await;
     let (all, lists) = (requests(&world, asked, ""), requests(&world, asked, "list"));
     let (seconds, most) = (world.now().duration_since(created).as_secs_f64(), world.api.most_at_once());
-    println!("{JOBS} jobs: {all} requests, {most} at once, {seconds:.1} s virtual, {:.1?} real", clock.elapsed());
+    // One check of the spec's job file, and one of the attempt's. More looks check nothing more.
+    let looks = operator.count("zagros_operator_reconcile_seconds_count");
+    let checks = operator.count("zagros_operator_spec_checks_total");
+    println!(
+        "{JOBS} jobs: {looks} looks, {checks} checks of specs, {all} requests, {most} at once, {seconds:.1} s virtual, {:.1?} real",
+        clock.elapsed()
+    );
     assert_eq!(lists, 0);
     assert!(all <= JOBS * 40, "{} a job", all / JOBS);
-    assert!(most >= 64, "{most} at once");
+    assert!(most >= 16, "{most} at once");
+    assert_eq!(checks, 2 * JOBS, "in {looks} looks");
+    assert!(looks > 3 * JOBS, "{looks}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let later = operator.count("zagros_operator_reconcile_seconds_count");
+    assert!(later > looks + 2 * JOBS, "{later}");
+    assert_eq!(operator.count("zagros_operator_spec_checks_total"), 2 * JOBS, "in {later} looks");
     operator.stop().await;
 }

@@ -1,6 +1,8 @@
 //! Operators that end half-way, and several operators at once.
 
 use serde_json::{Value, json};
+use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
+use zagros_operator::names::MANAGER;
 
 use crate::world::{ClusterWorld, key};
 
@@ -112,6 +114,33 @@ async fn of_two_operators_one_leads_and_the_other_takes_over() {
     world.until("second attempt", |world| world.phase() == "Running" && world.status("/attempt") == 2).await;
     second.stop().await;
     assert!(holder(&world).is_null(), "given back");
+}
+
+/// The lease has a thread of its own: it is taken although nothing else of the operator gets to run.
+#[tokio::test]
+async fn a_lease_is_kept_while_the_operator_is_busy() {
+    let world = ClusterWorld::new();
+    let (api, mut place) = (world.api.clone(), key("coordination.k8s.io", "leases", MANAGER));
+    place.namespace = "zagros-system".to_owned();
+    let candidate = async move || Ok(LeaseCandidate::new(api.client(), "zagros-system", MANAGER, "op-a"));
+    let mut lease = LeaseHandle::keep_apart(MANAGER, candidate).unwrap();
+    let started = std::time::Instant::now();
+    // This thread is the whole runtime of the test, and it does not come back to it.
+    while world.api.store().get(&place).is_err() {
+        assert!(started.elapsed().as_secs() < 60, "never taken");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    lease.leads().await.unwrap();
+    lease.release().await;
+    assert!(world.api.store().get(&place).unwrap()["spec"]["holderIdentity"].is_null(), "given back");
+}
+
+#[tokio::test]
+async fn an_operator_whose_lease_nothing_keeps_does_not_lead() {
+    let refused = async || Err("no client".to_owned());
+    let mut lease = LeaseHandle::keep_apart(MANAGER, refused).unwrap();
+    assert!(lease.leads().await.unwrap_err().to_string().contains("nothing renews it"));
+    assert!(lease.lost().await.to_string().contains("nothing renews it"));
 }
 
 /// An operator that hung finds another leader when it wakes up, and stops before it writes anything.

@@ -141,6 +141,9 @@ async fn a_deleted_job_is_held_until_its_workers_have_ended_and_no_longer() {
     world.advance(40).await;
     assert!(world.job().is_some() && workers(&world) == 2);
     assert_eq!(world.names("apps", "statefulsets"), ["ctr-1-coord", "ctr-1-server"]);
+    let message = world.status("/message").as_str().unwrap().to_owned();
+    assert!(message.contains("ctr-1-worker-0-x7k2p has not ended yet"), "{message}");
+    assert_eq!(world.condition("Ready")["reason"], "Deleting");
     world.unheard.lock().unwrap().clear();
     world.until("gone", |world| world.job().is_none()).await;
     assert_eq!(workers(&world), 0);

@@ -8,6 +8,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::containers::has_ended;
+
 /// Kubernetes' first pause before it replaces a pod.
 const PAUSE: Duration = Duration::from_secs(10);
 
@@ -86,6 +88,24 @@ impl Replaced {
         !gone.is_empty()
     }
 
+    /// Whether a pod that failed keeps its finalizer, although its end is counted: its Job counts the failures of each index in
+    /// annotations of the pods, so it keeps the last pod of an index until the next one is there.
+    pub(crate) fn delays(&self, job: &Value, pod: &Value, pods: &[Value]) -> bool {
+        let index = |pod: &Value| pod["metadata"]["name"].as_str().unwrap().rsplit('-').nth(1).unwrap().to_owned();
+        let is_over = !job["status"]["conditions"].is_null() || job["spec"]["suspend"] == true;
+        let name = job["metadata"]["name"].as_str().unwrap();
+        if is_over || job["spec"]["backoffLimitPerIndex"].is_null() || pod["status"]["phase"] != "Failed" {
+            return false;
+        }
+        let number: i64 = index(pod).parse().unwrap();
+        let is_given_up =
+            self.failures.lock().unwrap().get(&(name.to_owned(), number)).is_some_and(|failures| failures.is_given_up);
+        let is_active = |other: &&Value| index(other) == index(pod) && !has_ended(other);
+        !is_given_up
+            && !is_beyond(job, pod["metadata"]["name"].as_str().unwrap())
+            && !pods.iter().any(|one| is_active(&one))
+    }
+
     fn fails(&self, spec: &Value, job: &str, index: i64, code: Option<i32>) -> Option<&'static str> {
         let Some(limit) = spec["backoffLimitPerIndex"].as_u64() else { return Some("BackoffLimitExceeded") };
         let retryable = &spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["values"];
@@ -104,6 +124,14 @@ impl Replaced {
         let failures = self.failures.lock().unwrap();
         failures.iter().filter(|((name, _), failures)| name == job && failures.is_given_up).count() as u64
     }
+}
+
+/// Marks a pod as one whose end its Job has counted. Returns whether it was before.
+pub(crate) fn count(pod: &mut Value) -> bool {
+    let annotations = &mut pod["metadata"]["annotations"];
+    let is_counted = annotations["counted"] == "true";
+    annotations["counted"] = json!("true");
+    is_counted
 }
 
 /// Whether a Job has no more the index of this pod of it: Kubernetes deletes the pod, and does not count how it ends.

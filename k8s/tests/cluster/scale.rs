@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::containers::is_ready;
+use crate::operator::RunningOperator;
 use crate::rolling::servers_are_alive;
-use crate::world::{ADS, ClusterWorld, RunningOperator, key};
+use crate::world::{ADS, ClusterWorld, key};
 
 /// A run of three servers that trains.
 pub(crate) async fn training() -> (ClusterWorld, RunningOperator) {

@@ -18,7 +18,10 @@ async fn a_wrong_job_file_is_reported_and_waits_for_its_correction() {
     world.until("invalid", |world| world.phase() == "Invalid").await;
     assert!(message(&world, "Valid").contains("no ConfigMap mine with key job.toml in namespace ads"));
     world.write(&key("", "configmaps", "mine"), config(&good.replace("train", "trian")));
+    let made = world.now();
     world.until("read", |world| message(world, "Valid").contains("trian")).await;
+    let waited = world.now().duration_since(made).as_secs();
+    assert!(waited <= 16, "ConfigMaps are not watched: {waited} s");
     assert!(message(&world, "Valid").starts_with("spec.job.configMap: "));
     world.advance(600).await;
     assert!(world.pods().is_empty());
@@ -156,6 +159,28 @@ async fn a_missing_permission_is_named_and_work_continues_once_it_is_given() {
         assert!(operator.metric("zagros_operator_reconciles_total{outcome=\"reported\"}"));
         operator.stop().await;
     }
+}
+
+/// Who may create HybridJobs need not be allowed to create pods that control their node.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_would_have_its_nodes_is_refused() {
+    let world = ClusterWorld::new();
+    let operator = world.operator(None).await;
+    world.create(|job| {
+        job["spec"]["volumes"][0]["source"] = json!({"hostPath": {"path": "/"}});
+        job["spec"]["denseWorkers"]["pod"]["containerSecurityContext"] = json!({"privileged": true});
+    });
+    world.until("refused", |world| world.phase() == "Invalid").await;
+    let refused = message(&world, "Valid");
+    for part in [
+        "spec.volumes[0].source.hostPath: ",
+        "spec.denseWorkers.pod.containerSecurityContext: ",
+        "ask who runs it for --allow-host-access",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(world.pods().is_empty() && world.names("apps", "statefulsets").is_empty());
+    operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

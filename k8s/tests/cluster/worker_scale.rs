@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::operator::RunningOperator;
 use crate::rolling::servers_are_alive;
 use crate::scale::buckets_move;
-use crate::world::{ClusterWorld, RunningOperator, key};
+use crate::world::{ClusterWorld, key};
 
 /// A run of two workers, of one to four, that trains.
 async fn training() -> (ClusterWorld, RunningOperator) {

@@ -7,19 +7,22 @@ use std::time::Duration;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use zagros_operator::crd::Progress;
-use zagros_operator::error::Error;
+use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
+use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
-use zagros_plumbing::metrics::{Registry, render};
+use zagros_plumbing::metrics::Registry;
 
 use crate::api::{Api, ObjectKey};
 use crate::clock::ClusterClock;
 use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
 use crate::disks;
-use crate::replaced::{Replaced, is_beyond};
+use crate::kubelet;
+use crate::namespaces;
+use crate::operator::RunningOperator;
+use crate::replaced::{Replaced, count, is_beyond};
 use crate::scaling_run::ScalingRun;
 use crate::updates;
 
@@ -27,8 +30,6 @@ use crate::updates;
 pub(crate) const ADS: &str = "ads";
 /// Longest wait, in virtual time.
 const TIMEOUT: Duration = Duration::from_secs(1200);
-/// An operator that was asked to end should be gone after this virtual time.
-const LATE: Duration = Duration::from_secs(60);
 /// How soon a pod ends once it is asked to.
 const ENDS_WITHIN: SignedDuration = SignedDuration::from_secs(2);
 /// Finalizer of Kubernetes' Job controller.
@@ -54,36 +55,12 @@ pub(crate) struct ClusterWorld {
     clock: ClusterClock,
 }
 
-/// A running operator.
-pub(crate) struct RunningOperator {
-    pub(crate) shutdown: Shutdown,
-    pub(crate) task: JoinHandle<Result<(), Error>>,
-    registry: Registry,
-}
-
-impl RunningOperator {
-    pub(crate) fn metric(&self, line: &str) -> bool {
-        render(&self.registry).contains(line)
-    }
-
-    /// Ends as by SIGKILL.
-    pub(crate) async fn kill(self) {
-        self.task.abort();
-        assert!(timeout(LATE, self.task).await.is_ok(), "killed, and still there");
-    }
-
-    /// Ends as by SIGTERM.
-    pub(crate) async fn stop(self) {
-        self.shutdown.request();
-        timeout(LATE, self.task).await.expect("asked to end, and still there").unwrap().unwrap();
-    }
-}
-
 impl ClusterWorld {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
         let (api, unheard, replaced) = (Api::new(), Mutex::default(), Replaced::default());
         let (clock, run) = (api.store().clock, ScalingRun::default());
+        namespaces::make(&api);
         Self { api, progress, run, stuck, idle, unheard, replaced, clock }
     }
 
@@ -100,7 +77,8 @@ impl ClusterWorld {
             client: self.api.client(),
             namespace: None,
             identity: name.unwrap_or("alone").to_owned(),
-            lease_namespace: name.map(|_| "zagros-system".to_owned()),
+            lease: name.map(|name| self.lease(name)),
+            allows_host_access: false,
             admin: TcpListener::bind("127.0.0.1:0").await.unwrap(),
             registry: registry.clone(),
             asker: Arc::new(move |_, _| {
@@ -112,6 +90,14 @@ impl ClusterWorld {
         };
         let task = tokio::spawn(run(config, shutdown.clone()));
         RunningOperator { shutdown, task, registry }
+    }
+
+    /// The lease of an operator, which is kept beside it.
+    fn lease(&self, name: &str) -> LeaseHandle {
+        let (handle, keeper) = LeaseHandle::new(MANAGER);
+        let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", MANAGER, name);
+        tokio::spawn(keeper.keep(candidate));
+        handle
     }
 
     /// Creates `ctr`, after `change`.
@@ -228,6 +214,7 @@ impl ClusterWorld {
     /// One moment of controllers and kubelets: they end pods, make pods, start them and count them.
     fn tick(&self) {
         disks::release(self);
+        namespaces::remove(self);
         let pods = self.api.store().list("", "pods", None, "");
         pods.into_iter().for_each(|pod| self.kubelet(pod));
         for (group, plural) in [("apps", "statefulsets"), ("batch", "jobs")] {
@@ -281,7 +268,7 @@ impl ClusterWorld {
         let group = if is_set { "apps" } else { "batch" };
         let Ok(owner) = self.api.store().get(&key(group, plural, name)) else { return };
         let is_over = owner["status"]["conditions"].as_array().is_some_and(|conditions| !conditions.is_empty());
-        let makes_none = is_over || owner["spec"]["suspend"] == true;
+        let makes_none = is_over || owner["spec"]["suspend"] == true || self.api.store().terminating.contains(ADS);
         let owner = if is_set { updates::step(self, owner) } else { owner };
         let wanted = owner["spec"][if is_set { "replicas" } else { "parallelism" }].as_i64().unwrap_or(1);
         let mut ready = 0;
@@ -324,8 +311,8 @@ impl ClusterWorld {
         let conditions = job["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let is_over = !conditions.is_empty();
         let pods: Vec<Value> = self.api.store().prefixed("", "pods", ADS, &format!("{name}-"));
-        let ours =
-            pods.into_iter().filter(|pod| pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]);
+        let is_ours = |pod: &&Value| pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"];
+        let ours = pods.iter().filter(is_ours).cloned();
         let mut is_left = false;
         for mut pod in ours {
             let pod_place = key("", "pods", pod["metadata"]["name"].as_str().unwrap());
@@ -342,9 +329,12 @@ impl ClusterWorld {
                 let of_role = statuses.iter().find(|one| one["name"] == pod["metadata"]["labels"]["zagros.dev/role"]);
                 let code = of_role.and_then(|one| one["state"]["terminated"]["exitCode"].as_i64());
                 let is_disrupted = pod["status"]["conditions"].to_string().contains("DisruptionTarget");
-                pod["metadata"].as_object_mut().unwrap().remove("finalizers");
+                let is_counted = count(&mut pod);
+                if !self.replaced.delays(&job, &pod, &pods) {
+                    pod["metadata"].as_object_mut().unwrap().remove("finalizers");
+                }
                 self.write(&pod_place, pod);
-                if !is_over && !is_beyond && job["spec"]["suspend"] != true {
+                if !is_counted && !is_over && !is_beyond && job["spec"]["suspend"] != true {
                     self.job_of_pod_ends(&pod_place.name, code.map(|code| i32::try_from(code).unwrap()), is_disrupted);
                 }
             }
@@ -363,8 +353,10 @@ impl ClusterWorld {
 
     fn pod(&self, owner: &Value, name: &str) -> Value {
         let stuck = self.stuck.iter().find(|(part, _)| name.contains(part.as_str())).map(|(_, why)| *why);
-        let ready = json!({"type": "Ready", "status": if stuck.is_some() { "False" } else { "True" }});
         let since = self.now().to_string();
+        let ready = json!({
+            "type": "Ready", "status": if stuck.is_some() { "False" } else { "True" }, "lastTransitionTime": since,
+        });
         let mut conditions = json!([ready, {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}]);
         let role = &owner["spec"]["template"]["metadata"]["labels"]["zagros.dev/role"];
         let mut statuses = containers(role, json!({"running": {}}));
@@ -380,6 +372,7 @@ impl ClusterWorld {
             None => {}
         }
         let template = &owner["spec"]["template"];
+        assert_eq!(kubelet::fault(&template["spec"]), None, "{name}");
         // The pod stays until its Job has counted its end.
         let tracked = if owner["kind"] == "Job" { json!([TRACKING]) } else { Value::Null };
         json!({
@@ -413,7 +406,7 @@ impl ClusterWorld {
             return self.write(&place, object);
         }
         end(&mut object, code, &self.now().to_string());
-        object["metadata"].as_object_mut().unwrap().remove("finalizers");
+        count(&mut object);
         self.write(&place, object);
         self.job_of_pod_ends(pod, Some(code), false);
     }

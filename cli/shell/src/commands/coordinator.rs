@@ -18,6 +18,7 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
     role.announce(&args.config, Some(&grpc), &http)?;
     let config = CoordinatorConfig {
         state_file: args.state_file,
+        end_report: args.end_report,
         job: Arc::clone(&role.job),
         grpc_listener: grpc,
         admin_listener: Some(http),

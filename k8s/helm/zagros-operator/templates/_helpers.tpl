@@ -78,6 +78,10 @@ capabilities:
 - apiGroups: [""]
   resources: [pods/status]
   verbs: [patch]
+# Whether the namespace of a job is being deleted.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create, patch, deletecollection]

@@ -11,28 +11,12 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::kinds::{self, ApiPath};
 use super::store::{ApiRefusal, ObjectKey, ObjectPart, ObjectStore, refusal};
 use super::{Api, merge, selector};
 
 /// A body that is complete at once, or lasts as long as a watch.
 pub(crate) type ApiBody = UnsyncBoxBody<Bytes, std::convert::Infallible>;
-
-/// The kinds of Kubernetes.
-const KINDS: [(&str, &str); 13] = [
-    ("", "configmaps"),
-    ("", "pods"),
-    ("", "services"),
-    ("apps", "statefulsets"),
-    ("batch", "jobs"),
-    ("coordination.k8s.io", "leases"),
-    ("events.k8s.io", "events"),
-    ("networking.k8s.io", "networkpolicies"),
-    ("policy", "poddisruptionbudgets"),
-    ("zagros.dev", "hybridjobs"),
-    ("", "secrets"),
-    ("", "persistentvolumeclaims"),
-    ("", "nodes"),
-];
 
 /// The rights that the manifests' roles give, as (group, `verb resource`). The operator of these tests has no others.
 static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
@@ -130,6 +114,16 @@ impl ApiCall {
         object["metadata"]["name"] == name
     }
 
+    fn path(&self) -> ApiPath<'_> {
+        ApiPath {
+            group: &self.group,
+            version: &self.version,
+            plural: &self.plural,
+            subresource: self.subresource.as_deref(),
+            name: self.name.as_deref().unwrap_or_default(),
+        }
+    }
+
     fn resource(&self) -> String {
         let subresource = self.subresource.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
         format!("{}{subresource}", self.plural)
@@ -180,8 +174,12 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBod
     }
     api.store().requests.push(format!("{verb} {}", call.resource()));
     api.delay().await;
+    // Rights come first: they are asked for by names, whether there is such a kind or not.
     if let Err(refusal) = allowed(api, &call, verb) {
         return refused(&refusal);
+    }
+    if let Some(answer) = kinds::unknown(&api.store(), &call.path()) {
+        return answer;
     }
     if verb == "watch" {
         return Response::new(StreamBody::new(watch(api.clone(), call)).boxed_unsync());
@@ -200,12 +198,6 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBod
 
 fn allowed(api: &Api, call: &ApiCall, verb: &str) -> Result<(), ApiRefusal> {
     let store = api.store();
-    let is_known = KINDS.contains(&(call.group.as_str(), call.plural.as_str()))
-        && !store.missing.contains(&call.plural)
-        || store.installed.contains(&call.plural);
-    if !is_known {
-        return Err(refusal(404, "NotFound", "the server could not find the requested resource"));
-    }
     let resource = call.resource();
     if !may(&store, &call.group, &format!("{verb} {resource}")) {
         let message = format!(
@@ -318,7 +310,12 @@ fn watch(api: Api, call: ApiCall) -> impl Stream<Item = Result<Frame<Bytes>, std
     })
 }
 
-fn full(code: u16, value: &Value) -> Response<ApiBody> {
+pub(super) fn text(code: u16, text: &'static str) -> Response<ApiBody> {
+    let body = Full::new(Bytes::from(text)).boxed_unsync();
+    Response::builder().status(code).header("content-type", "text/plain; charset=utf-8").body(body).unwrap()
+}
+
+pub(super) fn full(code: u16, value: &Value) -> Response<ApiBody> {
     let body = Full::new(Bytes::from(value.to_string())).boxed_unsync();
     Response::builder().status(code).header("content-type", "application/json").body(body).unwrap()
 }

@@ -2,6 +2,7 @@
 //! objects without an owner. An apply keeps the fields of other managers, and replaces lists whole.
 
 mod http;
+mod kinds;
 mod merge;
 mod selector;
 mod store;

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use super::kinds::has_generation;
 use super::{merge, selector};
 use crate::clock::ClusterClock;
 
@@ -101,7 +102,8 @@ impl ObjectStore {
 
     pub(crate) fn get(&self, key: &ObjectKey) -> Result<Value, ApiRefusal> {
         let found = self.objects.get(key).cloned();
-        found.ok_or_else(|| refusal(404, "NotFound", format!("{} \"{}\" not found", key.plural, key.name)))
+        let resource = if key.group.is_empty() { key.plural.clone() } else { format!("{}.{}", key.plural, key.group) };
+        found.ok_or_else(|| refusal(404, "NotFound", format!("{resource} \"{}\" not found", key.name)))
     }
 
     /// Objects of a kind, of one namespace or of all.
@@ -119,6 +121,11 @@ impl ObjectStore {
             |key: &ObjectKey| key.plural == plural && key.namespace == namespace && key.name.starts_with(prefix);
         let found = self.from(group, plural, namespace, prefix).take_while(|(key, _)| is_one(key));
         found.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Keys of all objects in a namespace.
+    pub(crate) fn keys(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.objects.keys().filter(|key| key.namespace == namespace).cloned().collect()
     }
 
     fn from(
@@ -184,7 +191,9 @@ impl ObjectStore {
         let created = old.map(|old| old["metadata"]["creationTimestamp"].clone());
         let metadata = &mut object["metadata"];
         metadata["uid"] = uid;
-        metadata["generation"] = json!(generation);
+        if has_generation(&key.plural) {
+            metadata["generation"] = json!(generation);
+        }
         metadata["creationTimestamp"] = created.unwrap_or_else(|| json!("2026-01-01T00:00:00Z"));
         metadata["name"] = json!(key.name);
         metadata["namespace"] = json!(key.namespace);
