@@ -10,7 +10,7 @@ use crate::storage;
 
 /// Files that say nothing about rows.
 const OF_NOBODY: [&str; 3] = ["lock", "LOCK", "spare-"];
-const SIZES: LogSizes = LogSizes { segment: 64 << 10, tail: 64 << 20 };
+const SIZES: LogSizes = LogSizes { segment: 32 << 10, tail: 64 << 20 };
 
 /// What happens to a file.
 #[derive(Clone, Copy, Debug)]
@@ -81,15 +81,15 @@ fn is_of_nobody(path: &Path) -> bool {
 
 /// A server with a base, a tail of several segments, and rows in its cold tier of before and after the base.
 fn trained() -> (LogFixture, BTreeMap<PathBuf, Vec<u8>>) {
-    let home = LogFixture::new("memory = \"1MiB\"");
+    let home = LogFixture::new("memory = \"256KiB\"");
     let service = home.start_with(SIZES).unwrap();
     let push_some = |first: u64, seq: u64| {
-        let ids: Vec<u64> = (first..first + 500).collect();
+        let ids: Vec<u64> = (first..first + 250).collect();
         push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], seq, 1.0)).unwrap();
     };
-    (0..40).for_each(|turn| push_some(500 * turn, turn + 1));
+    (0..24).for_each(|turn| push_some(250 * turn, turn + 1));
     service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
-    (0..8).for_each(|turn| push_some(250 * turn, 100 + turn));
+    (0..8).for_each(|turn| push_some(125 * turn, 100 + turn));
     let evicted: u64 = service.tables.iter().map(|table| table.counts().evicted).sum();
     assert!(evicted > 1000 && home.files("segment-").len() > 2, "{evicted} rows have left memory");
     drop(service);
@@ -116,7 +116,7 @@ fn a_damaged_file_of_a_server_is_harmless_or_named() {
     let (home, files) = trained();
     let runs = home.folder.path().join("runs");
     let expected = start(&home).unwrap();
-    assert!(expected.2 && expected.0.len() == 40_000);
+    assert!(expected.2 && expected.0.len() == 12_000);
     put_back(&runs, &files);
     let (mut refused, mut wrong) = (BTreeSet::new(), Vec::new());
     let mut try_start = |what: String, names: &[String]| {
