@@ -263,6 +263,9 @@ impl WorkerError {
             {
                 ExitClass::Fenced
             }
+            Self::Embedding { source: ClientError::Unreachable { last, .. }, .. } if last.kind == RefusalKind::Disk => {
+                ExitClass::Storage
+            }
             // A server refuses a push that fits the job only because its gradients are not finite or too large for a row.
             Self::Embedding { source: ClientError::Refused { what: PUSH, refusal, .. }, .. }
                 if refusal.kind == RefusalKind::Invalid =>
@@ -331,7 +334,7 @@ fn store_class(error: &StoreError) -> ExitClass {
 fn storage_class(kind: RefusalKind) -> ExitClass {
     match kind {
         RefusalKind::Internal => ExitClass::Internal,
-        RefusalKind::Storage => ExitClass::Storage,
+        RefusalKind::Storage | RefusalKind::Disk => ExitClass::Storage,
         // A retry would be refused with the same files.
         RefusalKind::Invalid => ExitClass::Data,
         _ => ExitClass::Cluster,
@@ -441,7 +444,18 @@ mod tests {
         assert_eq!(class(RefusalKind::Storage), ExitClass::Storage);
         assert_eq!(class(RefusalKind::Internal), ExitClass::Internal);
         assert_eq!(class(RefusalKind::Invalid), ExitClass::Data);
+        assert_eq!(class(RefusalKind::Disk), ExitClass::Storage);
         assert_eq!(class(RefusalKind::Unavailable), ExitClass::Cluster);
+        let pushed = |kind| {
+            let last = Refusal::new(kind, "the log cannot be written: /disk/spare: No space left on device");
+            let server = "embedding server 0 (h:1)".to_owned();
+            let source = ClientError::Unreachable { server, what: PUSH, waited: Duration::from_secs(30), last };
+            let error = WorkerError::Embedding { batch: 7, source };
+            assert!(error.to_string().contains("/disk/spare"), "{error}");
+            error.exit_class()
+        };
+        assert_eq!(pushed(RefusalKind::Disk), ExitClass::Storage);
+        assert_eq!(pushed(RefusalKind::Unavailable), ExitClass::Cluster);
     }
 
     #[test]

@@ -267,7 +267,11 @@ impl RunMember {
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
             // The next process in its slot has its rows. Until it joins, the coordinator counts this server as away.
-            StopReason::Restarts => {}
+            StopReason::Restarts => {
+                let service = Arc::clone(&self.service);
+                // It waits for the disk.
+                let _ = tokio::task::spawn_blocking(move || service.hand_over()).await;
+            }
             StopReason::Asked => self.leave(&membership, Outcome::Interrupted, "asked to stop").await,
             StopReason::RunOver(reason) => {
                 if self.service.owns_nothing() {

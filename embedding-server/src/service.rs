@@ -11,7 +11,6 @@ use tracing::warn;
 use zagros_cold::StoreContent;
 use zagros_coordinator_client::Waits;
 use zagros_job::{Job, Mode};
-use zagros_log::{LogDisk, SystemDisk};
 use zagros_plumbing::Deadline;
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_protocol::control::{DescribeResponse, ServerLoad, TableStatus, WaitKind};
@@ -23,7 +22,7 @@ use zagros_zip::ZipEq;
 
 use crate::ServerError;
 use crate::datapath::{HintTurns, KnownWriters, OwnedBuckets, SequenceWindows};
-use crate::durability::{self, LoadState, LogKeeper, LogSizes, ServerLog};
+use crate::durability::{self, LoadState, LogHost, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
 use crate::storage::{CheckpointFiles, Loads, SnapshotCaptures, StorageLock};
@@ -97,23 +96,24 @@ impl EmbeddingService {
     /// # Errors
     /// As [`Self::new`], and if the log or its cold tier cannot be used.
     pub fn durable(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
-        Self::durable_on(job, index, registry, (Arc::new(SystemDisk), LogSizes::default()))
+        Self::durable_on(job, index, registry, LogHost::default())
     }
 
-    /// As [`Self::durable`], with a disk that tests make fail, and sizes that they make small.
+    /// As [`Self::durable`], on a disk and a machine that tests make up.
     pub(crate) fn durable_on(
         job: &Job,
         index: ServerIndex,
         registry: &Registry,
-        disk: (Arc<dyn LogDisk>, LogSizes),
+        host: LogHost,
     ) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
-        let Some(mut opened) = durability::open(job, index, &configs, tier::is_needed(job, &configs))? else {
+        let has_tier = tier::is_needed(job, &configs);
+        let Some(mut opened) = durability::open(job, index, &configs, has_tier, host.boot.as_deref())? else {
             return Self::new(job, index, registry);
         };
         let tier = opened.open_tier(job, index, &configs, registry)?;
         let service = Self::with_tables(job, index, registry, configs, tier, |(tables, configs, windows)| {
-            ServerLog::start(job, index, opened, disk, registry, (tables, configs, windows)).map(Some)
+            ServerLog::start(job, index, opened, host, registry, (tables, configs, windows)).map(Some)
         })?;
         let service = Arc::new(service);
         if let Some(log) = &service.log {
@@ -266,6 +266,15 @@ impl EmbeddingService {
         }
     }
 
+    /// The next process may run on another machine: every acknowledged push is on the disk. Later pushes are refused.
+    pub(crate) fn hand_over(&self) {
+        if let Some(log) = &self.log
+            && let Err(error) = log.hand_over(&self.tables)
+        {
+            warn!(server = %self.index, %error, "the log is not on the disk: only this machine can go on with it");
+        }
+    }
+
     /// Notes which disk takes nothing, if one does not.
     pub(crate) fn note_disks(&self) {
         let log = self.log.as_ref().and_then(|log| log.health().err());
@@ -364,8 +373,17 @@ impl EmbeddingService {
     /// Turns a table's error into a refusal that names the table.
     pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
         let name = error.table().and_then(|table| self.names.get(table as usize));
-        let message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
-        let kind = if error.is_retryable() { RefusalKind::Unavailable } else { RefusalKind::Invalid };
+        let mut message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
+        if let Some(cause) = std::error::Error::source(error).map(ToString::to_string)
+            && !message.contains(&cause)
+        {
+            message = format!("{message}: {cause}");
+        }
+        let kind = match error {
+            TableError::Full { .. } => RefusalKind::Disk,
+            error if error.is_retryable() => RefusalKind::Unavailable,
+            _ => RefusalKind::Invalid,
+        };
         Refusal::new(kind, message)
     }
 }

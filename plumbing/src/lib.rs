@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod ask;
 pub mod backoff;
+pub mod boot;
 pub mod disk;
 pub mod durable;
 pub mod energy;
@@ -17,4 +18,5 @@ pub mod regular;
 pub mod telemetry;
 
 pub use backoff::{Backoff, Deadline};
+pub use boot::boot_id;
 pub use lifecycle::{Lifecycle, Shutdown, StopMeaning};

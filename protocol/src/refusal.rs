@@ -20,6 +20,8 @@ pub enum RefusalKind {
     Unavailable,
     /// There was no answer within the deadline. Retry while the caller's own deadline lasts.
     Deadline,
+    /// A disk of the server takes or gives nothing at the moment. Retry after a pause: a full disk may have room again.
+    Disk,
     /// On the server a disk is full, or a folder or file cannot be written or read.
     Storage,
     /// The server failed. Its log has the cause.
@@ -32,13 +34,14 @@ pub enum RefusalKind {
 
 impl RefusalKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Moved,
         Self::Invalid,
         Self::Fenced,
         Self::Mismatch,
         Self::Unavailable,
         Self::Deadline,
+        Self::Disk,
         Self::Storage,
         Self::Internal,
         Self::Unauthenticated,
@@ -48,7 +51,7 @@ impl RefusalKind {
     /// Whether a retry of the same request may succeed.
     #[must_use]
     pub fn is_retryable(self) -> bool {
-        matches!(self, Self::Unavailable | Self::Deadline)
+        matches!(self, Self::Unavailable | Self::Deadline | Self::Disk)
     }
 
     /// The kind as one word, for a header and for metrics.
@@ -61,6 +64,7 @@ impl RefusalKind {
             Self::Mismatch => "mismatch",
             Self::Unavailable => "unavailable",
             Self::Deadline => "deadline",
+            Self::Disk => "disk",
             Self::Storage => "storage",
             Self::Internal => "internal",
             Self::Unauthenticated => "unauthenticated",

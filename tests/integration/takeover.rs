@@ -8,10 +8,11 @@ use crate::workers::{Roles, pid};
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 10;
-const SETS: [&str; 5] = [
+const SETS: [&str; 6] = [
     "train.mode=sync",
     "train.epochs=10",
     "cluster.min_servers=1",
+    "cluster.durability=machine",
     "cluster.lease_seconds=3",
     "cluster.timeout_seconds=20",
 ];

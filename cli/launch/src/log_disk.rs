@@ -16,6 +16,8 @@ const MOST_HALVES: u64 = 8;
 const ROOM: u64 = 128 << 20;
 /// The shortest tail that leads to a base. A tail may be four times as long.
 const TAIL: u64 = 256 << 20;
+/// A segment, without which no push is acknowledged.
+const SEGMENT: u64 = 64 << 20;
 /// Bytes of a server's log however few rows it has.
 const LEAST: u64 = TAIL + ROOM;
 
@@ -26,6 +28,8 @@ pub struct LogDisk {
     million: u64,
     /// However few rows there are.
     least: u64,
+    /// The first segments, without which no push is acknowledged.
+    first: u64,
     /// With as many rows in memory as `cluster.memory` lets in; `None` without a limit.
     most: Option<u64>,
 }
@@ -42,7 +46,12 @@ impl LogDisk {
         let most_of_one = |memory: u64| (memory.saturating_mul(MOST_HALVES) / 2).saturating_add(4 * TAIL + ROOM);
         let most = job.cluster.memory.map(|memory| most_of_one(memory).saturating_mul(servers));
         let million = row * 1_000_000 * HALVES / 2;
-        job.cluster.durability.has_log().then_some(Self { million, least, most })
+        job.cluster.durability.has_log().then_some(Self {
+            million,
+            least,
+            first: SEGMENT.saturating_mul(servers),
+            most,
+        })
     }
 
     /// In words, for logs below `folder`.
@@ -52,6 +61,20 @@ impl LogDisk {
         let most = self.most.map_or_else(String::new, |most| format!("; at most {}", HumanBytes(most)));
         let free = space.map_or_else(String::new, |space| format!(", which has {} free", HumanBytes(space.free)));
         format!("{least}, and {million} per million rows in memory{most}, below {}{free}", folder.display())
+    }
+
+    /// Why the run cannot start, if the disk has no room for the first segments.
+    #[must_use]
+    pub fn lack(&self, folder: &Path, space: Option<DiskSpace>) -> Option<String> {
+        let free = space?.free;
+        (free < self.first).then(|| {
+            format!(
+                "the logs of the embedding servers need {} to begin with, and {} has {} free",
+                HumanBytes(self.first),
+                folder.display(),
+                HumanBytes(free)
+            )
+        })
     }
 
     /// A warning, if the disk may fill.
@@ -85,8 +108,15 @@ mod tests {
         assert_eq!(LogDisk::of(&job("durability = 'checkpoint'")), None);
         let disk = LogDisk::of(&job("durability = 'process'\nservers = 2")).unwrap();
         // 16 weights and 16 values of Adagrad, id and access metadata, in two bases and a half.
-        assert_eq!(disk, LogDisk { million: 350_000_000, least: 768 << 20, most: None });
+        assert_eq!(disk, LogDisk { million: 350_000_000, least: 768 << 20, first: 128 << 20, most: None });
         let space = |free| Some(DiskSpace { free, size: u64::MAX });
+        assert_eq!(disk.lack(Path::new("logs"), space(128 << 20)), None);
+        assert_eq!(disk.lack(Path::new("logs"), None), None);
+        let lack = disk.lack(Path::new("logs"), space(127 << 20)).unwrap();
+        assert_eq!(
+            lack,
+            "the logs of the embedding servers need 128.00 MiB to begin with, and logs has 127.00 MiB free"
+        );
         assert_eq!(disk.warning(space(768 << 20)), None);
         assert!(disk.warning(space(700 << 20)).unwrap().contains("cluster.log_folder"));
         let disk = LogDisk::of(&job("durability = 'machine'\nmemory = '1GiB'")).unwrap();

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_shell::{Announcement, Failure, Logging, SECRET, SECRET_FILE, STATE_FILE};
+use zagros_plumbing::metrics::DiskSpace;
+use zagros_shell::{Announcement, Exit, Failure, Logging, SECRET, SECRET_FILE, STATE_FILE};
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 use crate::addresses::{ANY_PORT, RoleAddresses, reachable};
 use crate::child::{ChildProcess, Environment, RoleName};
+use crate::log_disk::LogDisk;
 use crate::prefix::ChildOutput;
 use crate::row_folders::RowFolders;
 use crate::supervise::Supervisor;
@@ -49,13 +51,29 @@ impl LaunchPlan<'_> {
     /// Starts the coordinator, then the embedding servers. Returns the coordinator's address.
     ///
     /// # Errors
-    /// When a process cannot be started, or the coordinator does not listen in time.
+    /// When the disk of the logs is full, a process cannot be started, or the coordinator does not listen in time.
     pub async fn start_servers(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
+        self.prepare_logs(job)?;
         let address = self.start_coordinator(supervisor).await?;
         for index in 0..job.cluster.servers {
             supervisor.add(self.start(RoleName::EmbeddingServer(index), &address, &[])?);
         }
         Ok(address)
+    }
+
+    /// Deletes the logs of an earlier run, and refuses to start where no push could be acknowledged.
+    fn prepare_logs(&self, job: &Job) -> Result<(), Failure> {
+        let discarded = self.row_folders.discard_logs();
+        if discarded > 0 {
+            self.output.console.say(format!(
+                "the logs of {discarded} embedding server(s) of the run before are deleted: what it trained after its newest \
+                 checkpoint is trained again"
+            ));
+        }
+        let folder = self.row_folders.logs();
+        let lack = LogDisk::of(job).and_then(|disk| disk.lack(folder, DiskSpace::at(folder).ok()));
+        let help = "make room there, or name a folder on another disk in `cluster.log_folder`";
+        lack.map_or(Ok(()), |what| Err(Failure::with_help(Exit::Storage, what, help)))
     }
 
     /// Starts the coordinator and returns its address.

@@ -133,9 +133,9 @@ fn secret(run: &Path) -> Result<RoleKey, Failure> {
     Ok(secret)
 }
 
-/// Adds how to resume, if a process was lost and there is a checkpoint.
+/// Adds how to resume, if a process was lost or a disk was full, and there is a checkpoint.
 fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failure {
-    if failure.exit() != Exit::Cluster {
+    if !matches!(failure.exit(), Exit::Cluster | Exit::Storage) {
         return failure;
     }
     // Without a readable checkpoint there is no advice.

@@ -67,8 +67,8 @@ pub(crate) fn why_lost(slot: MemberSlot, known: Lineage, brought: Option<Lineage
         None => format!("it has no log, and the rows are in that of lineage {known}"),
     };
     format!(
-        "{slot} came back without the rows that it held: {brought}; see that it starts with the same folder \
-         (`cluster.log_folder`); start the run again, and it goes on from its newest checkpoint"
+        "{slot} came back without the rows that it held: {brought}; its own log lines say why: see that it starts with the \
+         same folder (`cluster.log_folder`); start the run again, and it goes on from its newest checkpoint"
     )
 }
 

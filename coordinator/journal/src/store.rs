@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rocksdb::{DB, Direction, IteratorMode, Options, WriteBatch, WriteOptions};
 use zagros_coordinator_core::{Core, CoreInput};
+use zagros_plumbing::boot_id;
 
 use crate::JournalError;
 use crate::record::{JournalTime, decode, encode};
@@ -42,9 +43,9 @@ pub struct InputJournal {
 /// later, so a loss of power may take the newest inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// The machine has run since the first input, or cannot tell; or the process before has handed the journal over.
+    /// The machine has run since the first input; or the process before has handed the journal over.
     Same,
-    /// The machine was started again after the first input, or it is another machine.
+    /// The machine was started again after the first input, or it is another machine, or nothing tells which it is.
     StartedAgain,
 }
 
@@ -85,7 +86,7 @@ impl InputJournal {
         self.next = 0;
         let mut batch = WriteBatch::default();
         batch.put(RELEASE, release());
-        batch.put(BOOT, boot_id());
+        batch.put(BOOT, this_boot());
         self.write_snapshot(core, time, batch)
     }
 
@@ -175,9 +176,9 @@ impl InputJournal {
             bytes += record.len() as u64;
         }
         let boot = read(BOOT)?.unwrap_or_default();
-        let machine = machine(&boot, &boot_id());
+        let machine = machine(&boot, boot_id().as_deref());
         if boot == HANDED_OVER {
-            self.put_boot(&boot_id())?;
+            self.put_boot(&this_boot())?;
         }
         (self.next, self.bytes, self.snapshot) = (first + inputs, bytes, snapshot.len() as u64);
         Ok(Some(RecoveredCore { core, time, inputs, machine }))
@@ -215,13 +216,14 @@ fn of_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, u64), String> {
     Ok((core, time, first))
 }
 
-/// The kernel's random number of this start of the machine; empty on a system without one.
-fn boot_id() -> Vec<u8> {
-    std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+fn this_boot() -> Vec<u8> {
+    boot_id().map_or_else(|| b"unknown".to_vec(), String::into_bytes)
 }
 
-fn machine(then: &[u8], now: &[u8]) -> Machine {
-    if then == now || then == HANDED_OVER { Machine::Same } else { Machine::StartedAgain }
+/// A start of the machine that cannot be read is the same as no other.
+fn machine(then: &[u8], now: Option<&str>) -> Machine {
+    let is_same = then == HANDED_OVER || now.is_some_and(|now| now.as_bytes() == then);
+    if is_same { Machine::Same } else { Machine::StartedAgain }
 }
 
 fn key(number: u64) -> [u8; 9] {
@@ -360,6 +362,14 @@ mod tests {
         assert_eq!(found(), Machine::StartedAgain);
     }
 
+    #[test]
+    fn a_start_of_the_machine_that_cannot_be_read_is_no_other_one() {
+        let found = [(&b"a"[..], Some("a")), (b"a", Some("b")), (b"a", None), (b"", None), (b"unknown", None)];
+        let same = found.map(|(then, now)| machine(then, now) == Machine::Same);
+        assert_eq!(same, [true, false, false, false, false]);
+        assert_eq!(machine(HANDED_OVER, None), Machine::Same);
+    }
+
     /// A pod moves to another machine with its disk.
     #[test]
     fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_that_machine() {
@@ -371,7 +381,7 @@ mod tests {
         drop(journal);
         let (journal, recovered) = InputJournal::open(folder.path()).unwrap();
         assert_eq!(recovered.expect("the run").machine, Machine::Same);
-        assert_eq!(journal.db.get(BOOT).unwrap(), Some(boot_id()), "a loss of power is recognised from now on");
+        assert_eq!(journal.db.get(BOOT).unwrap(), Some(this_boot()), "a loss of power is recognised from now on");
     }
 
     #[test]

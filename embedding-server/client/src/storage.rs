@@ -66,7 +66,11 @@ impl RetryingShard {
         loop {
             let placement = self.placements.current().await.map_err(no_server)?;
             let refusal = match call(self.shard(&placement)?).await {
-                Err(refusal) if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Moved) => refusal,
+                Err(refusal)
+                    if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Disk | RefusalKind::Moved) =>
+                {
+                    refusal
+                }
                 done => return done,
             };
             let deadline = *away.get_or_insert_with(|| Deadline::after(self.placements.timeout()));
@@ -74,7 +78,7 @@ impl RetryingShard {
                 return Err(refusal);
             }
             debug!(server = self.name(), tries, %refusal, "request was not served");
-            if refusal.kind == RefusalKind::Unavailable {
+            if refusal.kind != RefusalKind::Moved {
                 tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
             }
             self.placements.follow(&placement, deadline).await.map_err(no_server)?;

@@ -21,6 +21,8 @@ mod segment_set;
 mod shared;
 mod store;
 mod table_log;
+#[cfg(test)]
+mod tests;
 mod view;
 
 pub use counters::LogCounts;

@@ -18,10 +18,11 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
-use crate::folder::{base_folders, base_path, sync_folder, write_whole};
+use crate::folder::{base_folders, base_path};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead, u64_at};
 use crate::kind::RecordKind;
 use crate::record::RecordDraft;
+use crate::small_files::{parse_json, sync_folder, write_json};
 use crate::{LogError, WindowGroup};
 
 const MANIFEST: &str = "manifest.json";
@@ -102,9 +103,7 @@ impl Base {
             let path = folder.join(MANIFEST);
             if path.exists() {
                 let text = fs::read(&path).map_err(LogError::io("read", &path))?;
-                let manifest = serde_json::from_slice(&text);
-                let manifest = manifest.map_err(|error| LogError::damaged(&path, 0, error.to_string()))?;
-                return Ok(Some(Self { folder, manifest }));
+                return Ok(Some(Self { manifest: parse_json(&path, &text)?, folder }));
             }
         }
         Ok(None)
@@ -307,9 +306,7 @@ impl BaseDraft {
     /// # Errors
     /// When the disk fails.
     pub fn finish(self, manifest: BaseManifest) -> Result<Base, LogError> {
-        let path = self.folder.join(MANIFEST);
-        let text = serde_json::to_vec(&manifest).unwrap_or_default();
-        write_whole(&path, &text).map_err(LogError::io("write", &path))?;
+        write_json(&self.folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap_or_default())?;
         sync_folder(&self.log).map_err(LogError::io("sync", &self.log))?;
         Ok(Base { folder: self.folder, manifest })
     }

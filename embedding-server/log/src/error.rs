@@ -96,6 +96,6 @@ pub enum LogStopped {
         reason: String,
     },
     /// Its files are not this process' any more.
-    #[error("the run of the log is over, and its files are deleted")]
+    #[error("this process has ended its log: the run is over, or another process goes on with it")]
     Ended,
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! lock                            held by the process that writes
-//! lineage.json                    whose rows these are: written last when a log is made
+//! lineage.json                    whose rows these are, and where they are: written last when a log is made
+//! written                         how far the log was written when a push was last acknowledged
 //! discarded                       the other files are nobody's rows: a log is being made or deleted
 //! base-<lsn>/manifest.json        a base: written last. Without it the base is none.
 //! base-<lsn>/part-<number>.log    its rows
@@ -22,6 +23,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::LogError;
 use crate::format::{Preamble, VERSION};
+use crate::small_files::{parse_json, split_checksum, sync_folder, write_json, write_whole};
+use crate::written::{create_mark, mark_path};
 
 const LOCK: &str = "lock";
 const LINEAGE: &str = "lineage.json";
@@ -51,6 +54,19 @@ pub struct LineageFile {
     pub tables: Vec<TableDescription>,
     /// Whether rows that have left memory lie in a cold tier.
     pub cold: bool,
+    /// Where all acknowledged records are. `None` in a log of an earlier release.
+    #[serde(default)]
+    pub place: Option<LogPlace>,
+}
+
+/// Where all acknowledged records of a log are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogPlace {
+    /// On the disk.
+    Disk,
+    /// Some may be in the cache of the machine with this boot id alone: they are gone once it was started again.
+    Cache(String),
 }
 
 /// What decides whether the rows of a log fit into a table: settings as text, by their names. Settings that may change from one
@@ -119,6 +135,9 @@ impl LogFolder {
                 let why = format!("{} is there, and nothing says whose rows it has", file.display());
                 Err(LogError::missing(self.path.join(LINEAGE), why))
             }
+            (Some(known), _) if known.place.is_some() && !mark_path(&self.path).exists() => {
+                Err(LogError::missing(mark_path(&self.path), "nothing else says how far the log was written"))
+            }
             (known, _) => Ok(known),
         }
     }
@@ -138,8 +157,8 @@ impl LogFolder {
         for base in base_folders(&self.path)? {
             fs::remove_dir_all(&base.1).map_err(LogError::io("delete", &base.1))?;
         }
-        let lineage = self.path.join(LINEAGE);
-        if lineage.exists() { remove_file(&lineage) } else { Ok(()) }
+        let marks = [mark_path(&self.path), self.path.join(LINEAGE)];
+        marks.iter().filter(|path| path.exists()).try_for_each(|path| remove_file(path))
     }
 
     /// Makes a log without records in a folder that is prepared. A process that ends before has made none.
@@ -150,6 +169,7 @@ impl LogFolder {
         let first = segment_path(&self.path, 0);
         let preamble = Preamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
         write_whole(&first, &preamble).map_err(LogError::io("write", &first))?;
+        create_mark(&self.path, lineage.log, 0)?;
         self.set_lineage(lineage)?;
         let mark = self.path.join(DISCARDED);
         if mark.exists() {
@@ -164,9 +184,18 @@ impl LogFolder {
     /// # Errors
     /// When the disk fails.
     pub fn set_lineage(&self, lineage: &LineageFile) -> Result<(), LogError> {
-        let path = self.path.join(LINEAGE);
-        let text = serde_json::to_vec_pretty(lineage).unwrap_or_default();
-        write_whole(&path, &text).map_err(LogError::io("write", &path))
+        write_json(&self.path.join(LINEAGE), serde_json::to_vec_pretty(lineage).unwrap_or_default())
+    }
+
+    /// Waits until all that was written is on the disk.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn sync(&self) -> Result<(), LogError> {
+        for path in segments(&self.path)?.into_iter().map(|(_, path)| path).chain([mark_path(&self.path)]) {
+            File::open(&path).and_then(|file| file.sync_all()).map_err(LogError::io("sync", &path))?;
+        }
+        sync_folder(&self.path).map_err(LogError::io("sync", &self.path))
     }
 
     /// Deletes all rows, whose they were, and the folder. A process that ends meanwhile leaves nobody's rows.
@@ -191,11 +220,11 @@ pub(crate) fn read_lineage(folder: &Path) -> Result<Option<LineageFile>, LogErro
         Err(error) => return Err(LogError::io("read", &path)(error)),
     };
     let damaged = |error: serde_json::Error| LogError::damaged(&path, 0, error.to_string());
-    let LineageVersion { version } = serde_json::from_slice(&text).map_err(damaged)?;
+    let LineageVersion { version } = serde_json::from_slice(split_checksum(&text).0).map_err(damaged)?;
     if version != u64::from(VERSION) {
         return Err(LogError::OtherVersion { folder: folder.to_owned(), found: version, expected: VERSION });
     }
-    serde_json::from_slice(&text).map(Some).map_err(damaged)
+    parse_json(&path, &text).map(Some)
 }
 
 /// Whether a file that is open is the one at `path`.
@@ -250,21 +279,6 @@ fn numbered(folder: &Path, (prefix, suffix): (&str, &str)) -> Result<Vec<(u64, P
     Ok(found)
 }
 
-/// Writes a small file so that it has all of the content or is unchanged: temporary file, sync, rename, sync of the folder
-/// (invariant CK-1).
-pub(crate) fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    sync_folder(path.parent().unwrap_or(Path::new(".")))
-}
-
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,7 +317,7 @@ mod tests {
     fn lineage() -> LineageFile {
         let settings = BTreeMap::from([("dim".to_owned(), "4".to_owned())]);
         let tables = vec![TableDescription { name: "a".to_owned(), settings }];
-        LineageFile { version: VERSION, log: u64::MAX, lineage: 7, tables, cold: true }
+        LineageFile { version: VERSION, log: u64::MAX, lineage: 7, tables, cold: true, place: Some(LogPlace::Disk) }
     }
 
     fn names(folder: &LogFolder) -> Vec<String> {

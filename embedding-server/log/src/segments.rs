@@ -28,9 +28,11 @@ use std::sync::Arc;
 
 use crate::LogError;
 use crate::disk::LogDisk;
-use crate::folder::{segment_path, segments, spare_path, spares, sync_folder};
+use crate::folder::{segment_path, segments, spare_path, spares};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::small_files::sync_folder;
 use crate::sync_mode::SyncMode;
+use crate::written::{WrittenMark, mark_path};
 
 /// The system caches and writes files in pieces of so many bytes. A write ends with a whole one: the system need not read what
 /// the rest of it was.
@@ -72,6 +74,7 @@ pub(crate) struct SegmentFiles {
     next_spare: u64,
     /// All records before this lsn are written.
     written: u64,
+    mark: WrittenMark,
 }
 
 impl SegmentFiles {
@@ -106,6 +109,7 @@ impl SegmentFiles {
             spares: VecDeque::new(),
             next_spare: 0,
             written: next,
+            mark: WrittenMark::open(folder, lineage, next)?,
         })
     }
 
@@ -144,6 +148,9 @@ impl SegmentFiles {
             }
         }
         self.sync()?;
+        // Last: whatever lies before the mark is there.
+        let marked = self.mark.set(self.disk.as_ref(), start + records.len() as u64);
+        marked.map_err(|error| naming(&mark_path(&self.folder), error))?;
         Ok(kept.max(start + records.len() as u64))
     }
 

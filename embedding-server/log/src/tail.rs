@@ -7,7 +7,7 @@
 //!
 //! A record that cannot be read is *torn* if nothing shows that it had been durable: its push was never acknowledged. The end
 //! of the log is then where it starts. A later record that can be read, and names a durable lsn behind it, shows that it had
-//! been durable. So does a later segment, and a base that was written later. Then the log is *damaged*: what is missing may have
+//! been durable. So does a later segment, a base that was written later, and the mark `written`. Then the log is *damaged*: what is missing may have
 //! been acknowledged. A segment that is missing is named: the one before it says where it starts.
 
 use std::fs;
@@ -19,6 +19,7 @@ use crate::LogError;
 use crate::folder::{segment_path, segments};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
 use crate::segment_reader::SegmentReader;
+use crate::written::read_mark;
 
 /// Bytes that are compared with zeros at a time.
 const PAGE: usize = 4096;
@@ -73,11 +74,14 @@ pub struct LogTail {
 
 impl TailPlan {
     /// The segments with the records from `needed.start` on, which is the lsn of a record. The log is known to have been durable
-    /// up to `needed.end`.
+    /// up to `needed.end`, and as far as its mark says.
     ///
     /// # Errors
-    /// When the first of them is missing.
+    /// When the first of them is missing, or the mark is damaged.
     pub fn new(folder: &Path, needed: Range<u64>, lineage: Option<u64>) -> Result<Self, LogError> {
+        // First: a server that is asked what its log holds writes on meanwhile.
+        let written = read_mark(folder, lineage)?.unwrap_or_default();
+        let needed = needed.start..needed.end.max(written);
         let (all, from) = (segments(folder)?, needed.start);
         if all.first().is_none_or(|(first, _)| *first > from) {
             let next = all
@@ -185,9 +189,7 @@ impl TailPlan {
         }
         if lsn < self.needed.end {
             let durable = self.needed.end;
-            return damaged(format!(
-                "it ends at lsn {lsn}, and had been durable up to {durable} when the base was written"
-            ));
+            return damaged(format!("the log ends here, at lsn {lsn}, and had been written up to lsn {durable}"));
         }
         Ok(SegmentEnd { end: lsn, torn: segment.torn_bytes(lsn) })
     }

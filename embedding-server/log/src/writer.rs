@@ -33,6 +33,10 @@ use crate::{LogError, LogStopped, WindowGroup};
 
 /// Bytes of a segment.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// A buffer that is empty keeps this much room at most.
+const KEPT_BYTES: usize = 64 << 20;
+/// With more than this many bytes that are not durable a push waits until they are, before it is applied.
+const WAITING_BYTES: u64 = 256 << 20;
 /// While the log is stopped, lookups of ids without a row are logged up to this many bytes; beyond it they are not.
 const STOPPED_BYTES: usize = 64 << 20;
 /// Room that is there beyond what pushes have asked for, as a part of a segment: for what is appended without being asked for,
@@ -138,6 +142,9 @@ impl LogWriter {
     /// When the log is stopped, or the disk has no room. Nothing needs to be applied then.
     pub fn reserve(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
         self.check()?;
+        if self.next_lsn().saturating_sub(self.durable()) > WAITING_BYTES {
+            self.flush_appended()?;
+        }
         self.reserved.fetch_add(bytes, Ordering::AcqRel);
         let reservation = LogReservation { log: self, bytes };
         self.make_room()?;
@@ -278,6 +285,7 @@ impl LogWriter {
             Ok(_) => {
                 *start += bytes.len() as u64;
                 bytes.clear();
+                bytes.shrink_to(KEPT_BYTES);
                 self.durable.store(*start, Ordering::Release);
                 Ok(())
             }
@@ -353,5 +361,26 @@ impl UpdateLog for LogWriter {
 
     fn position(&self) -> u64 {
         self.next_lsn()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemDisk;
+
+    /// A move or a stalled disk makes the buffers long once. They are not that long for ever.
+    #[test]
+    fn a_buffer_that_was_long_gives_its_memory_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = WriterConfig { mode: SyncMode::Process, lineage: 1, segment_bytes: SEGMENT_BYTES, next: 0 };
+        let log = LogWriter::open(folder.path(), Arc::new(SystemDisk), &config).unwrap();
+        let ids = vec![7; 1 << 20];
+        for _ in 0..12 {
+            log.append(&StripeChange { table: 0, stripe: 0, origin: None, kind: ChangeKind::Removed(&ids) });
+        }
+        log.flush_appended().unwrap();
+        let kept = log.buffer.lock().bytes.capacity() + log.flushing.lock().bytes.capacity();
+        assert!(kept <= 2 * KEPT_BYTES, "{kept} bytes are kept");
     }
 }

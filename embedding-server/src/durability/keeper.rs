@@ -1,14 +1,15 @@
-//! The thread that looks after the log: it tries again when the disk has failed, flushes what no push waits for, and writes a
-//! base when the tail is long.
+//! The threads that look after the log. One tries again when the disk has failed, flushes what no push waits for, and asks the other
+//! for a base when the tail is long.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tracing::{error, info, warn};
+use zagros_log::LogStopped;
 
 use super::server_log::ServerLog;
 use crate::ServerError;
@@ -27,12 +28,21 @@ pub(crate) trait BaseWriting: Fn() -> Option<Result<(), ServerError>> + Send + '
 
 impl<T: Fn() -> Option<Result<(), ServerError>> + Send + 'static> BaseWriting for T {}
 
-/// The running thread. Dropping this value ends it.
+/// The running threads. Dropping this value ends them.
 #[derive(Debug)]
 pub(crate) struct LogKeeper {
     stop: Option<Sender<()>>,
     ended: Mutex<Receiver<()>>,
-    thread: ThreadId,
+    threads: [ThreadId; 2],
+}
+
+/// The thread that writes bases: the log is flushed, and tried again, also while one is written.
+struct BaseThread {
+    due: SyncSender<()>,
+    written: Receiver<Result<(), ServerError>>,
+    /// Whether one is being written.
+    is_busy: bool,
+    failed: Option<Instant>,
 }
 
 impl LogKeeper {
@@ -43,61 +53,92 @@ impl LogKeeper {
     pub(crate) fn start(log: &Arc<ServerLog>, write_base: impl BaseWriting) -> Result<Self, ServerError> {
         let (stop, stopped) = channel();
         let (end, ended) = channel();
-        let log = Arc::clone(log);
+        let (due, wanted) = sync_channel(1);
+        let (report, written) = channel();
         let index = log.server().0;
-        let run = move || {
-            keep(&log, &write_base, &stopped);
-            drop(log);
-            drop(end);
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let started = thread::Builder::new().name(format!("{name} {index}")).spawn(run);
+            started.map(|thread| thread.thread().id()).map_err(|source| ServerError::Maintenance { index, source })
         };
-        let started = thread::Builder::new().name(format!("log {index}")).spawn(run);
-        let thread = started.map_err(|source| ServerError::Maintenance { index, source })?.thread().id();
-        Ok(Self { stop: Some(stop), ended: Mutex::new(ended), thread })
+        let base_end = end.clone();
+        let write = move || {
+            while let Ok(()) = wanted.recv()
+                && let Some(done) = write_base()
+                && report.send(done).is_ok()
+            {}
+            drop((write_base, base_end));
+        };
+        let bases = BaseThread { due, written, is_busy: false, failed: None };
+        let log = Arc::clone(log);
+        let keep = move || {
+            keep(&log, bases, &stopped);
+            drop((log, end));
+        };
+        let threads = [start("log base", Box::new(write))?, start("log", Box::new(keep))?];
+        Ok(Self { stop: Some(stop), ended: Mutex::new(ended), threads })
     }
 }
 
 impl Drop for LogKeeper {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // The thread itself drops the service if it wrote a base when everybody else let go of it.
-        if self.thread == thread::current().id() {
+        // A thread itself drops the service if it wrote a base when everybody else let go of it.
+        if self.threads.contains(&thread::current().id()) {
             return;
         }
         if self.ended.get_mut().recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-            warn!("the thread of the log has not ended within {TIMEOUT:?}; the server ends without it");
+            warn!("the threads of the log have not ended within {TIMEOUT:?}; the server ends without them");
         }
     }
 }
 
-fn keep(log: &ServerLog, write_base: &impl BaseWriting, stopped: &Receiver<()>) {
-    let (mut was_stopped, mut tried, mut failed) = (false, Instant::now(), None::<Instant>);
+fn keep(log: &ServerLog, mut bases: BaseThread, stopped: &Receiver<()>) {
+    let (mut was_stopped, mut tried) = (false, Instant::now());
     let mut counted = log.writer.durable();
-    while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+    // A log that has ended has nothing to look after.
+    while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && !log.is_over() {
         if log.writer.check().is_err() && tried.elapsed() >= RETRY {
             tried = Instant::now();
             // Reported below.
             let _ = log.writer.retry();
         }
         let health = log.writer.flush_appended().and_then(|()| log.writer.check());
-        was_stopped = report(log, was_stopped, health.err().map(|stopped| stopped.to_string()));
+        was_stopped = report(log, was_stopped, health.err());
         let durable = log.writer.durable();
         log.metrics.appended.inc_by(durable - counted);
         counted = durable;
         let tail = log.tail_bytes();
         log.metrics.tail.set(tail as i64);
-        if log.bound.is_due(tail) && !was_stopped && failed.is_none_or(|failed| failed.elapsed() > AFTER_FAILURE) {
-            let Some(written) = write_base() else { return };
-            failed = written.err().map(|error| {
-                warn!(server = %log.server(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
-                log.bound.base_failed(error.to_string());
-                Instant::now()
-            });
+        bases.look(log);
+        if log.bound.is_due(tail) && !was_stopped {
+            bases.begin();
         }
     }
 }
 
-/// Reports once that the log stopped, and once that it goes on.
-fn report(log: &ServerLog, was_stopped: bool, reason: Option<String>) -> bool {
+impl BaseThread {
+    /// Notes how the base has ended that was being written.
+    fn look(&mut self, log: &ServerLog) {
+        let Ok(written) = self.written.try_recv() else { return };
+        self.is_busy = false;
+        self.failed = written.err().map(|error| {
+            warn!(server = %log.server(), error = &error as &dyn std::error::Error, "a base of the log could not be written");
+            log.bound.base_failed(error.to_string());
+            Instant::now()
+        });
+    }
+
+    /// Begins one, unless one is being written, or the last one failed just now.
+    fn begin(&mut self) {
+        if !self.is_busy && self.failed.is_none_or(|failed| failed.elapsed() > AFTER_FAILURE) {
+            self.is_busy = self.due.try_send(()).is_ok();
+        }
+    }
+}
+
+/// Reports once that the log stopped, and once that it goes on. Its end is no failure.
+fn report(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>) -> bool {
+    let reason = stopped.filter(|stopped| *stopped != LogStopped::Ended).map(|stopped| stopped.to_string());
     log.metrics.stopped.set(i64::from(reason.is_some()));
     match &reason {
         Some(reason) if !was_stopped => error!(server = %log.server(), reason, "the log stopped; pushes are refused"),

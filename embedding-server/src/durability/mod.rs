@@ -12,6 +12,7 @@
 
 mod base_writer;
 mod descriptions;
+mod host;
 mod keeper;
 mod load_state;
 mod log_metrics;
@@ -23,9 +24,11 @@ mod tail_bound;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use host::LogHost;
 pub(crate) use keeper::LogKeeper;
 pub(crate) use load_state::LoadState;
 pub(crate) use open::{check_free, open};
 pub(crate) use partial_pushes::RemainingRows;
 pub(crate) use server_log::{PushedRows, ServerLog};
+#[cfg(test)]
 pub(crate) use tail_bound::LogSizes;

@@ -6,9 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use prometheus::Registry;
+use tracing::warn;
 use zagros_cold::StoreContent;
-use zagros_job::Job;
-use zagros_log::{LineageFile, LogError, LogFolder, format};
+use zagros_job::{Durability, Job};
+use zagros_log::{LineageFile, LogError, LogFolder, LogPlace, format};
 use zagros_plumbing::{Deadline, durable};
 use zagros_protocol::{Lineage, ServerIndex};
 use zagros_table::TableConfig;
@@ -29,7 +30,9 @@ pub(crate) struct OpenedLog {
     pub(crate) has_rows: bool,
 }
 
-/// Opens the log that the job asks for. `None` if it asks for none. Rows that this server cannot take over are left alone.
+/// Opens the log that the job asks for. `None` if it asks for none. Rows that this server cannot take over are left alone. `boot`
+/// is this start of the machine: after another one, acknowledged pushes may be missing at the end of a log that was not on the disk.
+/// Nothing in the log shows that, so its rows count as lost and are deleted, and the run goes back to its newest checkpoint.
 ///
 /// # Errors
 /// If another process holds the log for longer than the job's timeout, the folder cannot be used, or the log has rows of other
@@ -39,6 +42,7 @@ pub(crate) fn open(
     index: ServerIndex,
     configs: &[TableConfig],
     has_tier: bool,
+    boot: Option<&str>,
 ) -> Result<Option<OpenedLog>, ServerError> {
     if !job.cluster.durability.has_log() {
         return Ok(None);
@@ -46,20 +50,48 @@ pub(crate) fn open(
     let tables = describe_tables(job, configs);
     let failed = |source: LogError| ServerError::Log { index: index.0, source };
     let folder = wait_for(&folder(job, index), job.cluster.timeout).map_err(failed)?;
-    let Some(lineage) = folder.lineage().map_err(failed)? else {
+    let place = match job.cluster.durability {
+        Durability::Machine => LogPlace::Disk,
+        // No start of a machine has this name.
+        Durability::Process | Durability::Checkpoint => LogPlace::Cache(boot.unwrap_or("unknown").to_owned()),
+    };
+    let found = folder.lineage().map_err(failed)?;
+    let Some(mut lineage) = found.filter(|found| !is_cut_off(found, boot, &folder, index)) else {
         folder.prepare().map_err(failed)?;
         let (log, lineage) = (rand::random(), new_lineage());
-        let lineage = LineageFile { version: format::VERSION, log, lineage, tables, cold: has_tier };
+        let lineage =
+            LineageFile { version: format::VERSION, log, lineage, tables, cold: has_tier, place: Some(place) };
         return Ok(Some(OpenedLog { folder, lineage, has_rows: false }));
     };
     let no_tier = "rows that had left memory lie in a cold tier, and the job has none (`cluster.memory`)";
     let unfit = difference(&lineage.tables, &tables);
     match unfit.or_else(|| (lineage.cold && !has_tier).then(|| no_tier.to_owned())) {
-        None => Ok(Some(OpenedLog { folder, lineage, has_rows: true })),
+        None => {
+            if lineage.place.as_ref().is_some_and(|before| *before != place) {
+                if place == LogPlace::Disk {
+                    folder.sync().map_err(failed)?;
+                }
+                lineage.place = Some(place);
+                folder.set_lineage(&lineage).map_err(failed)?;
+            }
+            Ok(Some(OpenedLog { folder, lineage, has_rows: true }))
+        }
         Some(difference) => {
             Err(ServerError::OtherTables { index: index.0, folder: folder.path().to_owned(), difference })
         }
     }
+}
+
+/// Whether acknowledged pushes may be missing at the end of a log: they were in the cache of a machine that was started again, or of
+/// another one.
+fn is_cut_off(found: &LineageFile, boot: Option<&str>, folder: &LogFolder, index: ServerIndex) -> bool {
+    let is_cut_off = matches!(&found.place, Some(LogPlace::Cache(before)) if Some(before.as_str()) != boot);
+    if is_cut_off {
+        let folder = folder.path().display();
+        warn!(server = %index, %folder, "the machine was started again, or is another one, since pushes were acknowledged whose records were not on the disk yet \
+             (durability = \"process\"): the rows of this log are given up, and the run goes back to its newest checkpoint");
+    }
+    is_cut_off
 }
 
 /// Checks that the log of a lost server lies where this process sees it, has these rows, and that no process holds it.

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use zagros_job::{Durability, Job, Mode};
 use zagros_log::{
-    LineageFile, LogDisk, LogError, LogFolder, LogReservation, LogStopped, LogWriter, SyncMode, WindowGroup,
+    LineageFile, LogError, LogFolder, LogPlace, LogReservation, LogStopped, LogWriter, SyncMode, WindowGroup,
     WriterConfig,
 };
 use zagros_protocol::{Lineage, Refusal, RefusalKind, ServerIndex};
@@ -16,12 +16,13 @@ use zagros_table::{
     UpdateLog,
 };
 
+use super::host::LogHost;
 use super::load_state::{BeforeLoad, LoadState};
 use super::log_metrics::LogMetrics;
 use super::open::{OpenedLog, new_lineage};
 use super::partial_pushes::PartialPushes;
 use super::recovery::{Recovery, recover};
-use super::tail_bound::{LogSizes, TailBound};
+use super::tail_bound::TailBound;
 use crate::ServerError;
 use crate::datapath::{KnownWriters, SequenceWindows};
 
@@ -57,7 +58,7 @@ pub(crate) struct ServerLog {
     pub(super) seconds_before: u64,
     /// Locked while a base is written.
     pub(super) base: Mutex<()>,
-    /// The run is over: nothing is kept any more.
+    /// The run is over, or another process goes on with the log: this one touches no file any more.
     is_over: AtomicBool,
     /// Bytes of a row in a record, and stripes, table by table.
     widths: Vec<(u64, u64)>,
@@ -72,7 +73,7 @@ impl ServerLog {
         job: &Job,
         index: ServerIndex,
         opened: OpenedLog,
-        (disk, sizes): (Arc<dyn LogDisk>, LogSizes),
+        LogHost { disk, sizes, .. }: LogHost,
         registry: &Registry,
         (tables, configs, windows): (&Arc<TableSet>, &[TableConfig], &SequenceWindows),
     ) -> Result<Self, ServerError> {
@@ -137,7 +138,7 @@ impl ServerLog {
     /// Room for a push.
     ///
     /// # Errors
-    /// `Unavailable` if the log is stopped or too long, or the disk is full. Nothing has been applied then.
+    /// `Disk` if the log is stopped or the disk is full, `Unavailable` if the log is too long. Nothing has been applied then.
     pub(crate) fn reserve(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
         self.bound.check(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
         let bytes = |part: &RequestPart<'_>| {
@@ -177,7 +178,7 @@ impl ServerLog {
     /// Waits until all that was appended is durable (invariant DU-1).
     ///
     /// # Errors
-    /// `Unavailable` if the disk fails. What was appended is kept, and written later.
+    /// `Disk` if the disk fails. What was appended is kept, and written later.
     pub(crate) fn flush(&self) -> Result<(), Refusal> {
         let timer = self.metrics.flushes.start_timer();
         let flushed = self.writer.flush_appended();
@@ -206,11 +207,14 @@ impl ServerLog {
         self.writer.window_group(group);
     }
 
-    /// Whether pushes are accepted.
+    /// Whether pushes are accepted, as long as the run is not over.
     ///
     /// # Errors
     /// The reason why not.
     pub(crate) fn health(&self) -> Result<(), String> {
+        if self.is_over() {
+            return Ok(());
+        }
         self.writer.check().map_err(|stopped| stopped.to_string())?;
         self.bound.check(self.tail_bytes())
     }
@@ -218,7 +222,7 @@ impl ServerLog {
     /// A load of saved rows starts. Until [`Self::end_load`], a process that ends leaves a part of a model.
     ///
     /// # Errors
-    /// `Unavailable` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
+    /// `Disk` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
     pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
         self.writer.check().map_err(|stopped| self.refusal(&stopped))?;
         let before = self.load.start(self.index, replaces, || self.writer.start_load())?;
@@ -239,7 +243,7 @@ impl ServerLog {
     /// The load has put all its rows in.
     ///
     /// # Errors
-    /// `Unavailable` if the log is stopped. The tables then hold a part of a model for whoever recovers them.
+    /// `Disk` if the log is stopped. The tables then hold a part of a model for whoever recovers them.
     pub(crate) fn end_load(&self) -> Result<(), Refusal> {
         self.flush().inspect_err(|_| self.load.fail())?;
         self.load.complete(|| self.writer.complete_load());
@@ -283,6 +287,23 @@ impl ServerLog {
         self.folder.wipe()
     }
 
+    /// The process ends in order, and the next one may run on another machine: every acknowledged push is on the disk. Pushes are
+    /// refused from now on.
+    ///
+    /// # Errors
+    /// If the disk fails. Then only this machine, as long as it runs, has all of the log.
+    pub(crate) fn hand_over(&self, tables: &TableSet) -> Result<(), ServerError> {
+        let stopped = |source| ServerError::LogStopped { index: self.index.0, source };
+        self.writer.flush_appended().map_err(stopped)?;
+        self.is_over.store(true, Ordering::Release);
+        self.writer.end();
+        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.index.0, source })?;
+        self.folder.sync().map_err(|source| self.failed(source))?;
+        let mut file = self.file.lock();
+        file.place = Some(LogPlace::Disk);
+        self.folder.set_lineage(&file).map_err(|source| self.failed(source))
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
@@ -296,7 +317,11 @@ impl ServerLog {
     }
 
     fn refusal(&self, stopped: &LogStopped) -> Refusal {
-        self.unavailable(stopped)
+        let kind = match stopped {
+            LogStopped::Disk { .. } => RefusalKind::Disk,
+            LogStopped::Ended => RefusalKind::Unavailable,
+        };
+        Refusal::new(kind, format!("embedding server {}: {stopped}", self.index))
     }
 
     fn unavailable(&self, why: &dyn std::fmt::Display) -> Refusal {

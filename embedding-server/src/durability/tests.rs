@@ -16,7 +16,7 @@ use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 use zagros_table::{RowBatch, Table};
 
-use crate::durability::LogSizes;
+use crate::durability::{LogHost, LogSizes};
 use crate::testing::{BUCKETS, job_with, lookup, lookup_of, push, push_of, read};
 use crate::{EmbeddingService, ServerError};
 
@@ -24,6 +24,7 @@ use crate::{EmbeddingService, ServerError};
 const ITEM: u32 = 1;
 
 mod bounds;
+mod damage;
 mod forgotten;
 mod full_disk;
 mod loads;
@@ -69,6 +70,7 @@ struct LogFixture {
     folder: tempfile::TempDir,
     job: Job,
     disk: Arc<FaultyDisk>,
+    boot: Option<&'static str>,
 }
 
 impl LogFixture {
@@ -81,7 +83,7 @@ impl LogFixture {
         let mut job = job_with(1, &format!("durability = \"process\"\n{cluster}"));
         job.output.folder = folder.path().join("runs");
         change(&mut job);
-        Self { folder, job, disk: Arc::default() }
+        Self { folder, job, disk: Arc::default(), boot: Some("first") }
     }
 
     fn try_start(&self) -> Result<Arc<EmbeddingService>, ServerError> {
@@ -89,8 +91,8 @@ impl LogFixture {
     }
 
     fn start_with(&self, sizes: LogSizes) -> Result<Arc<EmbeddingService>, ServerError> {
-        let disk = (Arc::clone(&self.disk) as Arc<dyn LogDisk>, sizes);
-        let service = EmbeddingService::durable_on(&self.job, ServerIndex(0), &Registry::new(), disk)?;
+        let host = LogHost { disk: Arc::clone(&self.disk) as _, sizes, boot: self.boot.map(ToOwned::to_owned) };
+        let service = EmbeddingService::durable_on(&self.job, ServerIndex(0), &Registry::new(), host)?;
         service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
         Ok(service)
     }
@@ -101,6 +103,16 @@ impl LogFixture {
 
     fn log(&self) -> PathBuf {
         self.folder.path().join("runs/log-server-0")
+    }
+
+    /// The mark that says how far the log was written. A test that writes it back makes up a process that ended before the later
+    /// records were whole.
+    fn mark(&self) -> Vec<u8> {
+        fs::read(self.log().join("written")).unwrap()
+    }
+
+    fn put_mark_back(&self, mark: &[u8]) {
+        fs::write(self.log().join("written"), mark).unwrap();
     }
 
     fn files(&self, prefix: &str) -> Vec<PathBuf> {
@@ -191,7 +203,7 @@ fn a_push_that_died_half_way_is_applied_once() {
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap();
-    let before = service.log.as_ref().unwrap().writer.durable();
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
     push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -212,6 +224,7 @@ fn a_push_that_died_half_way_is_applied_once() {
         let mut cut = whole.clone();
         cut[64 + lsn as usize..].fill(0);
         fs::write(&segment, cut).unwrap();
+        home.put_mark_back(&mark);
         let service = home.start();
         assert!(push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap().duplicate);
         assert!(!push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap().duplicate);
@@ -232,7 +245,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
-    let before = service.log.as_ref().unwrap().writer.durable();
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
     push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -246,6 +259,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
     .unwrap();
     cut[64 + middle as usize..].fill(0);
     fs::write(&segment, cut).unwrap();
+    home.put_mark_back(&mark);
     let service = home.start();
     assert_ne!(rows(&service), expected);
     service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
@@ -302,7 +316,7 @@ fn a_full_disk_refuses_pushes_before_they_are_applied_and_lookups_go_on() {
             Err(refusal) => break refusal,
         }
     };
-    assert_eq!(refusal.kind, RefusalKind::Unavailable);
+    assert_eq!(refusal.kind, RefusalKind::Disk);
     assert!(
         refusal.message.contains("the log cannot be written") && refusal.message.contains("allocate failed"),
         "{refusal}"

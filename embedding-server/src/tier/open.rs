@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use prometheus::Registry;
+use tracing::warn;
 use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_job::Job;
+use zagros_plumbing::process::file_limit;
 use zagros_protocol::ServerIndex;
 use zagros_snapshot::format::RUN_BYTES;
 use zagros_table::TableConfig;
@@ -22,6 +24,9 @@ const SEGMENT: std::ops::RangeInclusive<usize> = 64 << 10..=4 << 20;
 
 /// Smallest number of bytes of rows that a save sorts and writes together.
 const LEAST_RUN: usize = 1 << 20;
+
+/// A store keeps the files of its segments open: a dozen or more for each table, besides connections and the log.
+const FILES: u64 = 1024;
 
 /// The parts of a server's memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +67,9 @@ pub(crate) fn open(
     registry: &Registry,
 ) -> Result<Option<ColdTier>, ServerError> {
     let Some(memory) = MemoryBudget::of(job).filter(|_| is_needed(job, configs)) else { return Ok(None) };
+    if let Some(files) = file_limit().filter(|files| *files < FILES) {
+        warn!(server = %index, files, "this process may open few files: rows cannot leave memory once the limit is reached; raise it (ulimit -n, LimitNOFILE) to {FILES} or more");
+    }
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
     let segment = (memory.rows / 64).clamp(*SEGMENT.start(), *SEGMENT.end());
     let default = LogOptions::default();

@@ -85,8 +85,9 @@ fn without_a_disk_a_server_serves_from_memory_and_refuses_new_rows() {
     assert!(reason.contains("No such file") && reason.contains("server-0"), "{reason}");
     let (_, refused) = grow(&service, next, Result::is_err);
     let refusal = refused.unwrap_err();
-    assert_eq!(refusal.kind, RefusalKind::Unavailable, "{refusal}");
+    assert_eq!(refusal.kind, RefusalKind::Disk, "{refusal}");
     assert!(refusal.message.contains("table `user`") && refusal.message.contains("memory is full"), "{refusal}");
+    assert!(refusal.message.contains("No such file"), "it says why no row can leave memory: {refusal}");
     // Rows that were admitted before are still served.
     assert!(read(&service, &[(0, &[next])]).iter().all(|value| value.is_finite()));
 }

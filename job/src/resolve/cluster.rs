@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
+use crate::settings::{AdmissionPolicy, Cluster, Collective, Durability, Mode, Table, size};
 
 /// The least memory of a server. Less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -40,6 +40,11 @@ impl Resolver<'_> {
             let message = "`cluster.min_servers` has no effect without a log of each server".to_owned();
             let help = "set `cluster.durability` to \"process\" or \"machine\", or remove the key";
             self.problem("cluster.min_servers", message, "needs a log", help);
+        } else if least < servers && cluster.durability == Durability::Process {
+            let message = "`cluster.min_servers` needs logs that are on the disk".to_owned();
+            let help = "a lost machine takes the newest acknowledged pushes along with `cluster.durability` \"process\": set it to \
+                        \"machine\", or remove the key";
+            self.problem("cluster.min_servers", message, "needs durability \"machine\"", help);
         }
     }
 
@@ -171,7 +176,10 @@ mod tests {
     #[test]
     fn min_servers_needs_a_log_and_is_at_most_the_number_of_servers() {
         let servers = |more: &str| format!("[cluster]\nservers = 3\n{more}\n");
-        assert_eq!(job(CRITEO, &servers("min_servers = 2")).cluster.min_servers, Some(2));
+        let machine = servers("min_servers = 2\ndurability = 'machine'");
+        assert_eq!(job(CRITEO, &machine).cluster.min_servers, Some(2));
+        let found = problems(CRITEO, &servers("min_servers = 2"));
+        assert_eq!(found, ["`cluster.min_servers` needs logs that are on the disk"], "a machine may be lost");
         let found = problems(CRITEO, &servers("min_servers = 4"));
         assert_eq!(found, ["`cluster.min_servers` is 4, but the job has 3 embedding servers"]);
         let found = problems(CRITEO, &servers("min_servers = 2\ndurability = 'checkpoint'"));

@@ -17,7 +17,8 @@ pub struct Cluster {
     pub servers: u32,
     /// Processes of embedding servers that must be left for the run to continue without one that nobody replaces. Another server
     /// then takes over the log of the lost one, once it has been silent for half of `timeout_seconds`. The servers must see the same
-    /// `log_folder`. Default: all of them, so that the run waits for the lost process, and ends if it does not come back in time.
+    /// `log_folder`, and `durability` must be `"machine"`: a lost machine takes what was in its cache along. Default: all of them, so
+    /// that the run waits for the lost process, and ends if it does not come back in time.
     #[schemars(range(min = 1, max = 1024))]
     pub min_servers: Option<u32>,
     /// Dense workers. Each step is made on the mean loss over all workers' batches, so `train.batch_size` is that of one worker.
@@ -139,8 +140,8 @@ impl Cluster {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// It has handed the changed rows to the system, in its log: an acknowledged push survives the end of the process, not a
-    /// loss of power.
+    /// It has handed the changed rows to the system, in its log: an acknowledged push survives the end of the process. After a
+    /// reset of the machine the run goes back to its newest checkpoint.
     Process,
     /// It has written the changed rows to the disk, in its log: an acknowledged push survives a loss of power as well. Pushes that
     /// arrive together share a write.

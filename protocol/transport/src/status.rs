@@ -34,7 +34,7 @@ fn code_of(kind: RefusalKind) -> Code {
         RefusalKind::Moved | RefusalKind::Mismatch => Code::FailedPrecondition,
         RefusalKind::Invalid => Code::InvalidArgument,
         RefusalKind::Fenced => Code::Aborted,
-        RefusalKind::Unavailable => Code::Unavailable,
+        RefusalKind::Unavailable | RefusalKind::Disk => Code::Unavailable,
         RefusalKind::Deadline => Code::DeadlineExceeded,
         RefusalKind::Storage => Code::ResourceExhausted,
         RefusalKind::Internal => Code::Internal,

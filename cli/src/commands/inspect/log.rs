@@ -121,8 +121,14 @@ mod tests {
     fn a_log_is_described_by_what_is_in_it() {
         let folder = std::env::temp_dir().join(format!("zagros-inspect-log-{}", std::process::id()));
         let held = LogFolder::open(&folder).unwrap();
-        let lineage =
-            LineageFile { version: zagros_log::format::VERSION, log: 3, lineage: 255, tables: Vec::new(), cold: false };
+        let lineage = LineageFile {
+            version: zagros_log::format::VERSION,
+            log: 3,
+            lineage: 255,
+            tables: Vec::new(),
+            cold: false,
+            place: None,
+        };
         held.begin(&lineage).unwrap();
         let config = WriterConfig { mode: SyncMode::Process, lineage: 3, segment_bytes: SEGMENT_BYTES, next: 0 };
         let log = LogWriter::open(&folder, Arc::new(SystemDisk), &config).unwrap();

@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use tracing::debug;
+use tracing::{debug, warn};
 use zagros_plumbing::{Backoff, Deadline};
 use zagros_protocol::datapath::{LookupRequest, LookupResponse, PushRequest, PushResponse};
 use zagros_protocol::{Generation, Refusal, RefusalKind};
@@ -134,6 +134,9 @@ impl Exchange<'_> {
             };
             if refusal.kind != RefusalKind::Moved && !refusal.kind.is_retryable() {
                 return Err(ClientError::Refused { server, what: C::WHAT, refusal });
+            }
+            if refusal.kind == RefusalKind::Disk && tries == 0 {
+                warn!(server, %refusal, "a disk of an embedding server fails; the request is repeated");
             }
             debug!(server, tries, %refusal, "request was not served");
             if refusal.kind == RefusalKind::Deadline {

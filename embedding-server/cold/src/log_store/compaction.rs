@@ -232,7 +232,7 @@ impl TableLog {
         }
         state.segments.take(slot);
         drop(state);
-        segment.delete()
+        self.delete_segment(segment)
     }
 
     /// Waits until all present records are on the disk. Answers up to where. Appending goes on meanwhile. Once that has failed it

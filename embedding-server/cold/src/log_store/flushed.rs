@@ -31,9 +31,20 @@ impl SyncedUpTo {
     }
 }
 
+/// What of a table is on the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FlushedTable {
+    pub(crate) up_to: SyncedUpTo,
+    /// Its segments by number, and how many records each has. A segment that is deleted later leaves a file that says so.
+    pub(crate) segments: Vec<(u64, u32)>,
+}
+
 /// Writes the mark, whole or not at all.
-pub(crate) fn write(folder: &Path, tables: &[SyncedUpTo]) -> Result<(), ColdError> {
-    let line = |up_to: &SyncedUpTo| format!("{} {} {}\n", up_to.table, up_to.number, up_to.rows);
+pub(crate) fn write(folder: &Path, tables: &[FlushedTable]) -> Result<(), ColdError> {
+    let line = |FlushedTable { up_to, segments }: &FlushedTable| {
+        let segments: String = segments.iter().map(|(number, rows)| format!(" {number}:{rows}")).collect();
+        format!("{} {} {}{segments}\n", up_to.table, up_to.number, up_to.rows)
+    };
     let lines: String = tables.iter().map(line).collect();
     let checksum = crc32c::crc32c(lines.as_bytes());
     let (path, temporary) = (folder.join(NAME), folder.join("flushed.tmp"));
@@ -54,7 +65,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), ColdError> {
 ///
 /// # Errors
 /// If it is missing or damaged. Then nobody can say which rows are missing.
-pub(crate) fn read(folder: &Path) -> Result<BTreeMap<u32, SyncedUpTo>, ColdError> {
+pub(crate) fn read(folder: &Path) -> Result<BTreeMap<u32, FlushedTable>, ColdError> {
     let path = folder.join(NAME);
     let unknown = |what: &str| {
         let next = "restore it, or delete the folders of the cold tier and of the log and resume from a checkpoint";
@@ -69,7 +80,7 @@ pub(crate) fn read(folder: &Path) -> Result<BTreeMap<u32, SyncedUpTo>, ColdError
     }
 }
 
-fn parse(text: &str) -> Option<BTreeMap<u32, SyncedUpTo>> {
+fn parse(text: &str) -> Option<BTreeMap<u32, FlushedTable>> {
     let (title, lines) = text.split_once('\n')?;
     let checksum = u32::from_str_radix(title.strip_prefix(TITLE)?.trim(), 16).ok()?;
     if crc32c::crc32c(lines.as_bytes()) != checksum {
@@ -78,7 +89,12 @@ fn parse(text: &str) -> Option<BTreeMap<u32, SyncedUpTo>> {
     let line = |line: &str| {
         let mut numbers = line.split(' ');
         let table = numbers.next()?.parse().ok()?;
-        Some((table, SyncedUpTo { table, number: numbers.next()?.parse().ok()?, rows: numbers.next()?.parse().ok()? }))
+        let up_to = SyncedUpTo { table, number: numbers.next()?.parse().ok()?, rows: numbers.next()?.parse().ok()? };
+        let segment = |pair: &str| {
+            let (number, rows) = pair.split_once(':')?;
+            Some((number.parse().ok()?, rows.parse().ok()?))
+        };
+        Some((table, FlushedTable { up_to, segments: numbers.map(segment).collect::<Option<_>>()? }))
     };
     lines.lines().map(line).collect()
 }
@@ -91,16 +107,21 @@ mod tests {
     fn the_mark_is_read_as_it_was_written_and_any_change_of_it_is_found() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(folder.path()).unwrap_err().reason.contains("flushed is missing, or the rows are of an earlier"));
-        let marks = [SyncedUpTo { table: 0, number: 7, rows: 9 }, SyncedUpTo { table: 4, number: 0, rows: 0 }];
+        let up_to = SyncedUpTo { table: 0, number: 7, rows: 9 };
+        let other = SyncedUpTo { table: 4, number: 0, rows: 0 };
+        let marks = [
+            FlushedTable { up_to, segments: vec![(2, 30), (7, 9)] },
+            FlushedTable { up_to: other, segments: Vec::new() },
+        ];
         write(folder.path(), &marks).unwrap();
         assert_eq!(read(folder.path()).unwrap().into_values().collect::<Vec<_>>(), marks);
         let path = folder.path().join(NAME);
         let text = fs::read_to_string(&path).unwrap();
-        for (old, new) in [("7 9", "7 8"), ("log 1", "log 2"), ("4 0 0\n", ""), ("\n", " ")] {
+        for (old, new) in [("7 9", "7 8"), ("2:30", "2:31"), ("log 1", "log 2"), ("4 0 0\n", ""), ("\n", " ")] {
             fs::write(&path, text.replace(old, new)).unwrap();
             let error = read(folder.path()).unwrap_err();
             assert!(error.reason.contains("flushed is damaged, or of another release"), "{old}: {error}");
         }
-        assert!(marks[0].has(6, 100) && marks[0].has(7, 8) && !marks[0].has(7, 9) && !marks[0].has(8, 0));
+        assert!(up_to.has(6, 100) && up_to.has(7, 8) && !up_to.has(7, 9) && !up_to.has(8, 0));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use zagros_table::ColdError;
 
 use super::flushed;
-use super::segment::{failed, named};
+use super::segment::{GONE, failed, named};
 
 const LOCK: &str = "LOCK";
 /// A lock that is held is tried again so often. A program that this process starts at the same moment may have it for an instant,
@@ -73,9 +73,16 @@ impl StoreFolder {
         Ok(found)
     }
 
+    /// The files that say that a segment was deleted on purpose.
+    pub(crate) fn gone_files(&self) -> Result<Vec<PathBuf>, ColdError> {
+        let entries = fs::read_dir(&self.path).map_err(|error| failed("open", &error, &self.path))?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        Ok(paths.filter(|path| path.extension().is_some_and(|extension| extension == GONE)).collect())
+    }
+
     /// Deletes the rows of an earlier store. Without the mark nobody takes what is left for rows.
     pub(crate) fn clear(&self) -> Result<(), ColdError> {
-        let files = self.segments()?.into_values().flatten().map(|(_, path)| path);
+        let files = self.segments()?.into_values().flatten().map(|(_, path)| path).chain(self.gone_files()?);
         for path in std::iter::once(self.path.join(flushed::NAME)).chain(files) {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use zagros_table::ColdError;
 use zagros_zip::number_from;
 
-use super::flushed::SyncedUpTo;
+use super::flushed::{FlushedTable, SyncedUpTo};
 use super::record::LogRecordKind;
-use super::segment::{RowSegment, failed};
+use super::segment::{RowSegment, failed, gone_path, segment_path};
 use super::table_log::TableLog;
 
 /// Bytes of a segment that are read at a time.
@@ -19,14 +19,28 @@ impl TableLog {
     ///
     /// # Errors
     /// If a file cannot be read, or a record that was surely on the disk is missing or damaged.
-    pub(crate) fn recover(&self, mut files: Vec<(u64, PathBuf)>, flushed: SyncedUpTo) -> Result<(), ColdError> {
+    pub(crate) fn recover(&self, mut files: Vec<(u64, PathBuf)>, flushed: &FlushedTable) -> Result<(), ColdError> {
         files.sort_unstable();
+        let FlushedTable { up_to: flushed, segments } = flushed;
+        for (number, rows) in segments {
+            let path = segment_path(&self.folder, self.layout.format, *number);
+            if !files.iter().any(|(found, _)| found == number) && !gone_path(&path).exists() {
+                let next =
+                    "restore it, or delete the folders of the cold tier and of the log and resume from a checkpoint";
+                let reason = format!("{} is missing: it had {rows} records on the disk; {next}", path.display());
+                return Err(ColdError { doing: "open", reason });
+            }
+        }
         let mut writer = self.writer.lock();
-        writer.next = flushed.number;
+        // The file of a segment that the mark names may be deleted since: its number is not used again.
+        writer.next = flushed.number + u64::from(flushed.rows > 0);
         for (number, path) in files {
             writer.next = writer.next.max(number + 1);
             match RowSegment::open(&path, self.layout.format, number)? {
-                Some(segment) => self.recover_segment(Arc::new(segment), flushed)?,
+                Some(segment) => {
+                    let rows = segments.iter().find(|(found, _)| *found == number).map_or(0, |segment| segment.1);
+                    self.recover_segment(Arc::new(segment), *flushed, rows)?;
+                }
                 None if flushed.has(number, 0) => {
                     return Err(ColdError { doing: "open", reason: format!("{} is cut off", path.display()) });
                 }
@@ -36,12 +50,14 @@ impl TableLog {
         Ok(())
     }
 
-    fn recover_segment(&self, segment: Arc<RowSegment>, flushed: SyncedUpTo) -> Result<(), ColdError> {
+    /// `rows` records of the segment were on the disk at least.
+    fn recover_segment(&self, segment: Arc<RowSegment>, flushed: SyncedUpTo, rows: u32) -> Result<(), ColdError> {
         let bytes = self.layout.format.bytes();
         let length = segment.length()?;
         let records = (length / bytes as u64).min(u64::from(self.layout.most_rows())) as u32;
-        if flushed.number == segment.number && records < flushed.rows {
-            let (path, rows) = (segment.path.display(), flushed.rows);
+        let rows = if flushed.number == segment.number { rows.max(flushed.rows) } else { rows };
+        if records < rows {
+            let path = segment.path.display();
             let reason = format!("{path} is cut off: it has {records} records, and {rows} were on the disk");
             return Err(ColdError { doing: "open", reason });
         }

@@ -17,6 +17,7 @@ use super::record::RecordFormat;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"zagrows1");
 pub(crate) const HEAD: usize = 64;
+pub(crate) const GONE: &str = "gone";
 /// Bytes of the head that the checksum covers.
 const COVERED: usize = 24;
 /// The largest segment in bytes.
@@ -72,7 +73,7 @@ impl SegmentLayout {
 impl RowSegment {
     /// Begins a segment.
     pub(crate) fn create(folder: &Path, format: RecordFormat, number: u64) -> Result<Self, ColdError> {
-        let path = folder.join(format!("t{:05}-{number:016x}.rows", format.table));
+        let path = segment_path(folder, format, number);
         let failed = |error: &io::Error| failed("write", error, &path);
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path);
         let file = file.map_err(|error| failed(&error))?;
@@ -104,10 +105,17 @@ impl RowSegment {
         Ok(length.saturating_sub(HEAD as u64))
     }
 
-    /// Cuts off what follows a byte of the file.
+    /// Cuts off what follows a byte of the file, on the disk.
     pub(crate) fn cut(&self, length: u64) -> Result<(), ColdError> {
         let cut = self.file.set_len(length).and_then(|()| self.file.sync_all());
         cut.map_err(|error| failed("open", &error, &self.path))
+    }
+
+    /// Cuts off what follows a byte of the file. The next [`Self::sync`] makes that durable.
+    pub(crate) fn truncate(&self, length: u64) -> Result<(), ColdError> {
+        #[cfg(test)]
+        failing::check_cut(&self.path)?;
+        self.file.set_len(length).map_err(|error| failed("write", &error, &self.path))
     }
 
     /// Fills `into` from a byte of the file on.
@@ -116,12 +124,21 @@ impl RowSegment {
     }
 
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), ColdError> {
+        #[cfg(test)]
+        failing::check_write(self, offset, bytes)?;
         self.file.write_all_at(bytes, offset).map_err(|error| failed("write", &error, &self.path))
     }
 
     /// Waits until the file is on the disk.
     pub(crate) fn sync(&self) -> Result<(), ColdError> {
         self.file.sync_data().map_err(|error| failed("flush", &error, &self.path))
+    }
+
+    /// Deletes the file, of which the mark of a store with kept rows may still say that it is there. Who has it open can still read it.
+    pub(crate) fn retire(&self) -> Result<(), ColdError> {
+        let gone = gone_path(&self.path);
+        File::create(&gone).map_err(|error| failed("remove", &error, &gone))?;
+        self.delete()
     }
 
     /// Deletes the file. Who has it open can still read it.
@@ -150,6 +167,16 @@ pub(crate) fn failed(doing: &'static str, error: &io::Error, path: &Path) -> Col
     ColdError { doing, reason: format!("{error} ({})", path.display()) }
 }
 
+/// The file of a segment.
+pub(crate) fn segment_path(folder: &Path, format: RecordFormat, number: u64) -> PathBuf {
+    folder.join(format!("t{:05}-{number:016x}.rows", format.table))
+}
+
+/// The file that says that a segment was deleted on purpose. The next mark does without it.
+pub(crate) fn gone_path(segment: &Path) -> PathBuf {
+    segment.with_extension(GONE)
+}
+
 /// Table and number in the name of a segment's file.
 pub(crate) fn named(path: &Path) -> Option<(u32, u64)> {
     let (table, number) = path.file_name()?.to_str()?.strip_suffix(".rows")?.strip_prefix('t')?.split_once('-')?;
@@ -166,6 +193,38 @@ fn head(format: RecordFormat, number: u64) -> [u8; HEAD] {
     let checksum = crc32c::crc32c(&head[..COVERED]);
     head[COVERED..][..4].copy_from_slice(&checksum.to_le_bytes());
     head
+}
+
+/// A disk that fails in the middle of a write, for the thread of a test.
+#[cfg(test)]
+pub(crate) mod failing {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// Bytes that can be written before the disk is full.
+        pub(crate) static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
+        pub(crate) static CUTS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    fn error(path: &Path) -> ColdError {
+        failed("write", &io::Error::from(io::ErrorKind::StorageFull), path)
+    }
+
+    pub(super) fn check_write(segment: &RowSegment, offset: u64, bytes: &[u8]) -> Result<(), ColdError> {
+        let room = ROOM.get();
+        ROOM.set(room.saturating_sub(bytes.len()));
+        if bytes.len() <= room {
+            return Ok(());
+        }
+        segment.file.write_all_at(&bytes[..room], offset).unwrap();
+        Err(error(&segment.path))
+    }
+
+    pub(super) fn check_cut(path: &Path) -> Result<(), ColdError> {
+        if CUTS.get() { Err(error(path)) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]

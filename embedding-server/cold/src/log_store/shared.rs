@@ -9,7 +9,7 @@ use zagros_zip::ZipEq;
 
 use super::compaction::CompactionStep;
 use super::counters::Counters;
-use super::flushed::{self, SyncedUpTo, sync_folder};
+use super::flushed::{self, FlushedTable, SyncedUpTo, sync_folder};
 use super::folder::StoreFolder;
 use super::read_queue::ReadQueue;
 use super::table_log::{TableLog, TableState};
@@ -81,13 +81,22 @@ impl SharedLog {
         if let Some(error) = &*lost {
             return Err(error.clone());
         }
+        // What failed appends have left: the log of the server is cut after this, and would not overrule it any more.
+        self.tables.iter().try_for_each(|table| table.writer.lock().cut_dirty())?;
+        // Of segments that the mark will not name any more.
+        let gone = self.folder.gone_files()?;
         let synced: Result<Vec<SyncedUpTo>, ColdError> = self.tables.iter().map(TableLog::sync).collect();
         let up_to = synced.map_err(|ColdError { doing, reason }| {
             let next = "rows may be lost with the process; check the disk and restart the server, which recovers them from its log";
             lost.insert(ColdError { doing, reason: format!("{reason}; {next}") }).clone()
         })?;
         sync_folder(self.folder.path())?;
-        flushed::write(self.folder.path(), &up_to)
+        let tables: Vec<_> =
+            self.tables.iter().zip_eq(up_to).map(|(table, up_to)| table.flushed_table(up_to)).collect();
+        flushed::write(self.folder.path(), &tables)?;
+        // Those that stay do no harm.
+        gone.into_iter().for_each(|path| _ = std::fs::remove_file(path));
+        Ok(())
     }
 
     pub(crate) fn recover(&self) -> Result<(), ColdError> {
@@ -95,9 +104,10 @@ impl SharedLog {
         let mut files = self.folder.segments()?;
         for table in &self.tables {
             let number = table.layout.format.table;
-            let nothing = SyncedUpTo { table: number, number: 0, rows: 0 };
-            let up_to = flushed.get(&number).copied().unwrap_or(nothing);
-            table.recover(files.remove(&number).unwrap_or_default(), up_to)?;
+            let up_to = SyncedUpTo { table: number, number: 0, rows: 0 };
+            let nothing = FlushedTable { up_to, segments: Vec::new() };
+            let flushed = flushed.get(&number).unwrap_or(&nothing);
+            table.recover(files.remove(&number).unwrap_or_default(), flushed)?;
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use zagros_zip::ZipEq;
 use super::compaction_cursor::Compaction;
 use super::counters::Counters;
 use super::file_piece::FilePiece;
+use super::flushed::{FlushedTable, SyncedUpTo};
 use super::key_index::KeyIndex;
 use super::pieces::{RecordRead, group};
 use super::read_queue::ReadQueue;
@@ -61,6 +62,8 @@ pub(crate) struct Writer {
     pub(crate) records: Vec<u8>,
     /// Segments with records that may not be on the disk yet.
     pub(crate) unsynced: Vec<Arc<RowSegment>>,
+    /// Segments whose files may go on behind their last record, and where they should end: an append has failed there.
+    dirty: Vec<(Arc<RowSegment>, u64)>,
 }
 
 /// Which rows there are, and where.
@@ -208,20 +211,52 @@ impl TableLog {
         let mut writer = self.writer.lock();
         writer.active = None;
         writer.unsynced.clear();
+        writer.dirty.clear();
         let state = std::mem::take(&mut *self.state.write());
         // The oldest first: an older copy of a row never outlives a newer one.
-        state.segments.in_order().into_iter().try_for_each(|(_, segment)| segment.delete())?;
+        state.segments.in_order().into_iter().try_for_each(|(_, segment)| self.delete_segment(&segment))?;
         Ok(state)
     }
 
-    /// Appends the writer's records. A part of a whole that is not appended is nobody's row, and is overwritten or ignored.
+    pub(crate) fn delete_segment(&self, segment: &RowSegment) -> Result<(), ColdError> {
+        if self.is_kept { segment.retire() } else { segment.delete() }
+    }
+
+    /// What of this table is on the disk once it is synced up to here.
+    pub(crate) fn flushed_table(&self, up_to: SyncedUpTo) -> FlushedTable {
+        let state = self.state.read();
+        let segments = state.segments.in_order().into_iter().filter(|(_, segment)| segment.number <= up_to.number);
+        let rows = |slot: usize, number: u64| {
+            if number == up_to.number { up_to.rows } else { state.segments.counts(slot).rows }
+        };
+        let segments = segments.map(|(slot, segment)| (segment.number, rows(slot, segment.number))).collect();
+        FlushedTable { up_to, segments }
+    }
+
+    /// Appends the writer's records, all or none: recovery takes every record that it finds in a file for a row.
     pub(crate) fn append(&self, writer: &mut Writer) -> Result<Vec<Appended>, ColdError> {
-        let (bytes, whole, mut appended) = (self.layout.format.bytes(), self.whole(), Vec::new());
+        writer.cut_dirty()?;
+        let mut appended = Vec::new();
+        if let Err(error) = self.append_parts(writer, &mut appended) {
+            // What cannot be cut off now is cut off before the next append, and before anything counts as flushed.
+            let _ = writer.cut_dirty();
+            return Err(error);
+        }
+        writer.dirty.clear();
+        let mut state = self.state.write();
+        appended.iter().for_each(|part| state.segments.append(part.slot, part.count));
+        Ok(appended)
+    }
+
+    /// Writes the writer's records to one segment after another. They count once all of them are written.
+    fn append_parts(&self, writer: &mut Writer, appended: &mut Vec<Appended>) -> Result<(), ColdError> {
+        let (bytes, whole) = (self.layout.format.bytes(), self.whole());
         let mut left = 0..writer.records.len();
         while !left.is_empty() {
             let (slot, segment, row) = self.active(writer, whole)?;
             let room = (whole - row) as usize;
             let count = room.min(left.len() / bytes);
+            writer.dirty.push((Arc::clone(&segment), self.layout.offset(row)));
             segment.write(self.layout.offset(row), &writer.records[left.start..][..count * bytes])?;
             appended.push(Appended { slot, row, count: count as u32 });
             left.start += count * bytes;
@@ -229,9 +264,7 @@ impl TableLog {
                 writer.active = None;
             }
         }
-        let mut state = self.state.write();
-        appended.iter().for_each(|part| state.segments.append(part.slot, part.count));
-        Ok(appended)
+        Ok(())
     }
 
     /// The segment to append to, and its next record. Begins one if there is none, or the last one is whole.
@@ -280,6 +313,17 @@ impl TableLog {
             (0..part.count).map(move |more| self.layout.address(slot, row + more))
         };
         appended.iter().flat_map(of).collect()
+    }
+}
+
+impl Writer {
+    /// Cuts off what failed appends have left.
+    pub(crate) fn cut_dirty(&mut self) -> Result<(), ColdError> {
+        while let Some((segment, end)) = self.dirty.last() {
+            segment.truncate(*end)?;
+            self.dirty.pop();
+        }
+        Ok(())
     }
 }
 

@@ -105,3 +105,13 @@ pub(crate) fn records_of(changes: &[Change]) -> Vec<LogRecord> {
 pub(crate) fn records_read(folder: &Path) -> Vec<LogRecord> {
     read(folder).unwrap().0.into_iter().map(|(_, record)| record).collect()
 }
+
+/// The mark that says how far the log was written, as it is now. A test that writes it back makes up a process that ended before
+/// the later records were whole.
+pub(crate) fn mark(folder: &Path) -> Vec<u8> {
+    std::fs::read(folder.join("written")).unwrap()
+}
+
+pub(crate) fn put_mark_back(folder: &Path, mark: &[u8]) {
+    std::fs::write(folder.join("written"), mark).unwrap();
+}

@@ -108,3 +108,48 @@ fn a_server_that_ends_while_a_base_is_written_releases_its_log() {
     assert_eq!(rows(&home.start()), expected);
     assert!(start.elapsed() < TIMEOUT / 2, "the thread waited for itself: {:?}", start.elapsed());
 }
+
+/// A base of a large table takes minutes. Meanwhile the log is flushed, and what failed is tried again.
+#[test]
+fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
+    let home = LogFixture::new("");
+    let service = home.start_with(SIZES).unwrap();
+    let ids: Vec<u64> = (0..1500).collect();
+    let log = Arc::clone(service.log.as_ref().unwrap());
+    let held = log.base.lock();
+    for seq in 1..=12 {
+        push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap();
+    }
+    let deadline = Instant::now() + TIMEOUT;
+    let wait_until = |what: &str, is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(Instant::now() < deadline, "{what}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_until("no base is tried", &|| Arc::strong_count(&service) > 1);
+    // As rows of a move and lookups do: nobody waits for it.
+    log.writer.start_load();
+    log.writer.complete_load();
+    wait_until("nothing is flushed", &|| log.writer.durable() == log.writer.next_lsn());
+    home.disk.fail(Some("write"));
+    log.writer.start_load();
+    log.writer.complete_load();
+    wait_until("the disk does not fail", &|| log.writer.check().is_err());
+    home.disk.fail(None);
+    wait_until("nothing is tried again", &|| log.writer.check().is_ok());
+    drop(held);
+}
+
+/// The end of a run is no failure of the log.
+#[test]
+fn a_server_whose_run_is_over_is_ready_until_it_ends() {
+    let home = LogFixture::new("");
+    let service = home.start();
+    push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
+    service.delete_log();
+    assert_eq!(service.ready(), Ok(()));
+    let log = service.log.as_ref().unwrap();
+    assert_eq!((log.health(), log.metrics.stopped.get()), (Ok(()), 0));
+    assert!(!home.log().exists());
+}

@@ -91,7 +91,7 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
             &home.job,
             ServerIndex(0),
             &Registry::new(),
-            (disk.calls(), LogSizes::default()),
+            LogHost { disk: disk.calls(), ..LogHost::default() },
         )
         .unwrap();
         service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
@@ -108,10 +108,7 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
         assert!(acknowledged < 1000, "the disk never fills");
     };
     assert!(acknowledged > 20, "{acknowledged} pushes");
-    assert!(
-        refusal.kind == RefusalKind::Unavailable && refusal.message.contains("the log cannot be written"),
-        "{refusal}"
-    );
+    assert!(refusal.kind == RefusalKind::Disk && refusal.message.contains("the log cannot be written"), "{refusal}");
     assert!(service.ready().unwrap_err().contains("accepts no pushes"));
     let row = |service: &EmbeddingService| read(service, &[(ITEM, &[1, 49_999])]);
     let expected = |pushes: u64| vec![-(pushes as f32); 2 * crate::testing::DIM as usize];

@@ -28,7 +28,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
     let service = home.start();
     train(&service, 1, 3, 40);
     let before = rows(&service);
-    let start = service.log.as_ref().unwrap().writer.durable();
+    let (start, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
     storage::load(&service, &request).unwrap();
     assert_eq!(rows(&service), loaded);
     drop(service);
@@ -50,6 +50,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
         let mut cut = whole.clone();
         cut[64 + lsn as usize..].fill(0);
         fs::write(&segment, cut).unwrap();
+        home.put_mark_back(&mark);
         let service = home.start();
         if service.check_whole().is_ok() {
             assert_eq!(rows(&service), before, "cut at {lsn}");
@@ -115,7 +116,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
     let (_folder, request) = saved(&service, true);
-    let before = service.log.as_ref().unwrap().writer.durable();
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
     push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -123,6 +124,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
     let mut cut = fs::read(&segment).unwrap();
     cut[64 + before as usize + 1500..].fill(0);
     fs::write(&segment, cut).unwrap();
+    home.put_mark_back(&mark);
     let service = home.start();
     assert_eq!(service.log.as_ref().unwrap().partial.images().len(), 1);
     storage::load(&service, &request).unwrap();

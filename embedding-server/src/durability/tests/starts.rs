@@ -26,7 +26,7 @@ fn content(home: &LogFixture) -> BTreeMap<PathBuf, Vec<u8>> {
 fn a_first_start_that_is_killed_at_any_step_starts_again() {
     let home = LogFixture::new("memory = \"8MiB\"");
     let configs = table_configs(&home.job);
-    let opened = || open(&home.job, ServerIndex(0), &configs, true).unwrap().unwrap();
+    let opened = || open(&home.job, ServerIndex(0), &configs, true, home.boot).unwrap().unwrap();
     let tier = |opened: &mut super::super::open::OpenedLog| {
         drop(opened.open_tier(&home.job, ServerIndex(0), &configs, &Registry::new()).unwrap());
     };
@@ -221,4 +221,70 @@ fn rows_that_do_not_fit_any_more_are_the_oldest() {
 fn ids_by_stripe(service: &EmbeddingService) -> Vec<Vec<u64>> {
     let table = service.tables.table(0).unwrap();
     (0..table.stripes()).map(|stripe| table.ids_in_memory(stripe)).collect()
+}
+
+/// The machine of a server is reset: the end of the log may be missing, and nothing in it shows that. It is no log of the run any
+/// more, and the coordinator ends the run.
+#[test]
+fn a_log_of_an_earlier_start_of_the_machine_counts_as_lost_unless_it_was_handed_over() {
+    for (boot, is_handed_over) in
+        [(Some("second"), false), (None, false), (Some("first"), false), (Some("second"), true), (None, true)]
+    {
+        let mut home = LogFixture::new("");
+        let service = home.start();
+        let lineage = service.lineage();
+        push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
+        let older = home
+            .files("")
+            .into_iter()
+            .filter(|path| path.is_file())
+            .map(|path| (path.clone(), fs::read(path).unwrap()));
+        let older: Vec<_> = older.collect();
+        push(&service, &push_of(&[(ITEM, &[1])], 2, 1.0)).unwrap();
+        let expected = rows(&service);
+        if is_handed_over {
+            service.hand_over();
+            let refusal = push(&service, &push_of(&[(ITEM, &[1])], 3, 1.0)).unwrap_err();
+            assert!(refusal.kind.is_retryable(), "the next process takes it: {refusal}");
+            assert_eq!(service.ready(), Ok(()), "an end is no failure");
+            drop(service);
+        } else {
+            drop(service);
+            if boot != home.boot {
+                // The newest records were not on the disk.
+                older.into_iter().for_each(|(path, content)| fs::write(path, content).unwrap());
+            }
+        }
+        home.boot = boot;
+        let service = home.start();
+        if is_handed_over || boot == Some("first") {
+            assert_eq!((service.lineage(), rows(&service)), (lineage, expected));
+        } else {
+            assert!(!service.has_recovered() && service.lineage() != lineage, "{boot:?}");
+            assert_eq!(rows(&service).len(), 0);
+        }
+        // From now on it is a log of this start of the machine.
+        drop(service);
+        home.boot = Some("third");
+        assert!(!home.start().has_recovered());
+    }
+}
+
+/// Where every push is on the disk before it is acknowledged, no start of the machine matters.
+#[test]
+fn a_log_on_the_disk_goes_on_after_any_start_of_the_machine() {
+    let mut home = LogFixture::new("");
+    let service = home.start();
+    push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
+    let expected = rows(&service);
+    drop(service);
+    home.job.cluster.durability = zagros_job::Durability::Machine;
+    for boot in [Some("first"), Some("second"), None] {
+        home.boot = boot;
+        assert_eq!(rows(&home.start()), expected, "{boot:?}");
+    }
+    home.job.cluster.durability = zagros_job::Durability::Process;
+    assert_eq!(rows(&home.start()), expected);
+    home.boot = Some("third");
+    assert!(!home.start().has_recovered());
 }
