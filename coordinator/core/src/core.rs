@@ -140,7 +140,7 @@ impl Core {
 
         let before = self.members.get(slot).map(|before| (before.instance, now.saturating_sub(before.heard)));
         if before.is_some_and(|(instance, _)| instance != request.instance) {
-            self.abandon_move_of(now, slot);
+            self.abandon_move_of(now, slot, "is another process now");
         }
         let incarnation = self.members.admit(now, slot, request);
         self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
@@ -230,6 +230,12 @@ impl Core {
     /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
+        self.view_placement()
+    }
+
+    /// The placement as of the last call. It changes nothing.
+    #[must_use]
+    pub fn view_placement(&self) -> PlacementResponse {
         self.placement.response(self.roster(), self.resharding.announced())
     }
 
@@ -253,6 +259,14 @@ impl Core {
     /// `Fenced` when the caller is no longer a member, `Invalid` for an epoch that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
+        self.view_position(request)
+    }
+
+    /// The position as of the last call. It changes nothing.
+    ///
+    /// # Errors
+    /// As [`Self::position`].
+    pub fn view_position(&self, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         let slot = self.worker(request.member, request.incarnation)?;
         let (position, held) = self.data.position(slot, request.epoch)?;
         let completed = self.members.completed_of(slot, request.epoch);
@@ -463,7 +477,7 @@ impl Core {
         let is_held = self.members.held(slot, request.instance).is_some();
         if is_held && request.supersede && slot.role == Role::DenseWorker {
             let silence = self.members.lose(now, slot);
-            self.note_loss(ExpiredLease { slot, silence });
+            self.note_loss(now, ExpiredLease { slot, silence });
         }
         self.members.check_vacant(now, slot, request.instance)
     }

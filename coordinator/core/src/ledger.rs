@@ -182,7 +182,7 @@ impl SplitLedger {
 
     /// An epoch that the job has, opened; `None` once it is complete.
     fn open(&mut self, epoch: u32) -> Option<&mut OpenEpoch> {
-        self.epochs[epoch as usize].open(epoch, self.plan.len(), self.shares.order)
+        self.epochs[epoch as usize].open(epoch, self.plan.len(), self.shares)
     }
 
     fn check_epoch(&self, epoch: u32) -> Result<(), Refusal> {

@@ -18,12 +18,12 @@ pub enum JournalError {
         /// RocksDB's words.
         source: rocksdb::Error,
     },
-    /// The folder cannot be made or deleted.
+    /// The folder cannot be made or deleted, or the file of its end not be opened or written.
     #[error("the coordinator's journal in {} cannot be {doing}: {source}", folder.display())]
     Folder {
         /// The journal's folder.
         folder: PathBuf,
-        /// `made`, `deleted`.
+        /// `made`, `deleted`, `opened`, `written`.
         doing: &'static str,
         /// The system's words.
         source: std::io::Error,

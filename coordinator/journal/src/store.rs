@@ -2,22 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use rocksdb::{DB, Direction, IteratorMode, Options, WriteBatch, WriteOptions};
+use rocksdb::{DB, DBRecoveryMode, Direction, IteratorMode, Options, WriteBatch};
 use zagros_coordinator_core::{Core, CoreInput};
 use zagros_plumbing::boot_id;
 
 use crate::JournalError;
+use crate::end::{EndFile, EndMark, FILE as END_FILE, InputsEnd};
 use crate::record::{JournalTime, decode, encode};
 
 /// Version of the keys, the records and the snapshot.
-const FORMAT: u32 = 7;
+const FORMAT: u32 = 8;
 /// Bytes of inputs after which a snapshot is due, at least: replaying them takes well under a second.
 const SNAPSHOT_BYTES: u64 = 4 << 20;
 
 /// Release and format of the writer.
 const RELEASE: &[u8] = b"release";
-/// Which start of which machine the writer was on.
-const BOOT: &[u8] = b"boot";
 /// In place of the machine, once the writer has ended in order: every input is on the disk.
 const HANDED_OVER: &[u8] = b"handed over";
 /// The state before the first input that is kept.
@@ -31,8 +30,11 @@ const AFTER_INPUTS: &[u8] = b"j";
 pub struct InputJournal {
     db: DB,
     folder: PathBuf,
-    /// Number of the next input.
-    next: u64,
+    end_file: EndFile,
+    /// Which start of which machine the journal was begun on.
+    boot: Vec<u8>,
+    /// The number of the next input, and what those before it add up to.
+    end: InputsEnd,
     /// Bytes of inputs since the snapshot.
     bytes: u64,
     /// Bytes of the snapshot.
@@ -71,9 +73,11 @@ impl InputJournal {
     pub fn open(folder: &Path) -> Result<(Self, Option<RecoveredCore>), JournalError> {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|source| JournalError::Folder { folder: folder.into(), doing: "made", source })?;
-        let db = DB::open(&options(), folder);
+        let end_file = EndFile::open(folder).map_err(|source| mark_error(folder, "opened", source))?;
+        let db = DB::open(&options(!end_file.names_inputs()), folder);
         let db = db.map_err(|source| JournalError::Store { folder: folder.into(), doing: "opened", source })?;
-        let mut journal = Self { db, folder: folder.into(), next: 0, bytes: 0, snapshot: 0 };
+        let (folder, end) = (folder.into(), InputsEnd::default());
+        let mut journal = Self { db, folder, end_file, boot: this_boot(), end, bytes: 0, snapshot: 0 };
         let recovered = journal.recover()?;
         Ok((journal, recovered))
     }
@@ -83,11 +87,14 @@ impl InputJournal {
     /// # Errors
     /// When the folder cannot be written.
     pub fn begin(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
-        self.next = 0;
+        // Until the snapshot is there, the end mark says that nothing in the folder counts.
+        self.boot = this_boot();
+        self.forget_end()?;
+        self.end = InputsEnd::new(core.config().run);
         let mut batch = WriteBatch::default();
         batch.put(RELEASE, release());
-        batch.put(BOOT, this_boot());
-        self.write_snapshot(core, time, batch)
+        self.write_snapshot(core, time, batch)?;
+        self.put_boot(this_boot())
     }
 
     /// Appends an input, before it takes effect. It survives the end of this process once this returns.
@@ -95,9 +102,14 @@ impl InputJournal {
     /// # Errors
     /// When it cannot be written: it must not take effect then.
     pub fn append(&mut self, time: JournalTime, input: &CoreInput) -> Result<(), JournalError> {
-        let bytes = encode(time, input);
-        self.db.put(key(self.next), &bytes).map_err(|source| self.failed("written", source))?;
-        self.next += 1;
+        let mut bytes = encode(time, input);
+        let end = self.end.after(&bytes);
+        bytes.extend(end.checksum.to_le_bytes());
+        self.db.put(key(self.end.next), &bytes).map_err(|source| self.failed("written", source))?;
+        // After the input: an input that the mark counts is surely there.
+        let marked = self.end_file.write(&EndMark { inputs: Some(end), boot: self.boot.clone() });
+        marked.map_err(|source| mark_error(&self.folder, "written", source))?;
+        self.end = end;
         self.bytes += bytes.len() as u64;
         Ok(())
     }
@@ -121,14 +133,22 @@ impl InputJournal {
     /// # Errors
     /// When the disk cannot be written.
     pub fn hand_over(&mut self) -> Result<(), JournalError> {
-        self.put_boot(HANDED_OVER)
+        self.put_boot(HANDED_OVER.to_vec())
     }
 
     /// What is written before is on the disk too.
-    fn put_boot(&self, boot: &[u8]) -> Result<(), JournalError> {
-        let mut now = WriteOptions::default();
-        now.set_sync(true);
-        self.db.put_opt(BOOT, boot, &now).map_err(|source| self.failed("written", source))
+    fn put_boot(&mut self, boot: Vec<u8>) -> Result<(), JournalError> {
+        self.db.flush_wal(true).map_err(|source| self.failed("written", source))?;
+        let marked = self.end_file.write_durably(&EndMark { inputs: Some(self.end), boot: boot.clone() });
+        marked.map_err(|source| mark_error(&self.folder, "written", source))?;
+        self.boot = boot;
+        Ok(())
+    }
+
+    /// Nothing in the folder counts from now on.
+    fn forget_end(&self) -> Result<(), JournalError> {
+        let marked = self.end_file.write_durably(&EndMark { inputs: None, boot: self.boot.clone() });
+        marked.map_err(|source| mark_error(&self.folder, "written", source))
     }
 
     /// Deletes the journal: nobody will ask for this run any more.
@@ -136,6 +156,9 @@ impl InputJournal {
     /// # Errors
     /// When the folder cannot be deleted.
     pub fn delete(self) -> Result<(), JournalError> {
+        // A process that is killed half-way leaves a folder of which nothing counts.
+        self.forget_end()?;
+        self.db.delete(SNAPSHOT).map_err(|source| self.failed("written", source))?;
         let Self { db, folder, .. } = self;
         drop(db);
         std::fs::remove_dir_all(&folder).map_err(|source| JournalError::Folder { folder, doing: "deleted", source })
@@ -145,8 +168,10 @@ impl InputJournal {
         let state = postcard::to_allocvec(core);
         let state = state.map_err(|error| self.damaged(format!("the snapshot, which has no bytes: {error}")))?;
         let mut bytes = encode(time, &CoreInput::Tick);
-        bytes.extend(self.next.to_le_bytes());
+        bytes.extend(self.end.next.to_le_bytes());
+        bytes.extend(self.end.checksum.to_le_bytes());
         bytes.extend(state);
+        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
         self.snapshot = bytes.len() as u64;
         batch.delete_range(&key(0)[..], AFTER_INPUTS);
         batch.put(SNAPSHOT, bytes);
@@ -157,31 +182,69 @@ impl InputJournal {
 
     /// The state of the process before.
     fn recover(&mut self) -> Result<Option<RecoveredCore>, JournalError> {
-        let read = |key: &[u8]| self.db.get(key).map_err(|source| self.failed("read", source));
-        let Some(snapshot) = read(SNAPSHOT)? else { return Ok(None) };
-        self.check_release(read(RELEASE)?)?;
-        let (mut core, mut time, first) =
-            of_snapshot(&snapshot).map_err(|why| self.damaged(format!("the snapshot: {why}")))?;
-        let mut inputs = 0;
-        let mut bytes = 0;
-        for entry in self.db.iterator(IteratorMode::From(&key(first), Direction::Forward)) {
+        let snapshot = self.read(SNAPSHOT)?;
+        if snapshot.is_some() {
+            self.check_release(self.read(RELEASE)?)?;
+        }
+        let mark = self.end_file.read().map_err(|why| self.damaged(format!("its file {END_FILE}: {why}")))?;
+        let (snapshot, expected, boot) = match (snapshot, mark) {
+            (None, None) | (_, Some(EndMark { inputs: None, .. })) => return Ok(None),
+            (Some(_), None) => return Err(self.damaged(format!("its file {END_FILE}, which is missing or empty"))),
+            (None, Some(_)) => return Err(self.damaged("the snapshot, which is missing".to_owned())),
+            (Some(snapshot), Some(EndMark { inputs: Some(expected), boot })) => (snapshot, expected, boot),
+        };
+        let machine = machine(&boot, boot_id().as_deref());
+        // A loss of power takes what it takes.
+        let expected = Some(expected).filter(|_| machine == Machine::Same);
+        let taken = read_snapshot(&snapshot).map_err(|why| self.damaged(format!("the snapshot: {why}")))?;
+        let recovered = self.replay(taken, expected, machine)?;
+        self.snapshot = snapshot.len() as u64;
+        self.boot = boot;
+        if self.boot == HANDED_OVER {
+            self.put_boot(this_boot())?;
+        }
+        Ok(Some(recovered))
+    }
+
+    /// Replays the inputs after a snapshot, up to `expected` at least.
+    fn replay(
+        &mut self,
+        (mut core, mut time, first): (Core, JournalTime, InputsEnd),
+        expected: Option<InputsEnd>,
+        machine: Machine,
+    ) -> Result<RecoveredCore, JournalError> {
+        let (mut end, mut bytes) = (first, 0);
+        self.check_end(end, expected)?;
+        for entry in self.db.iterator(IteratorMode::From(&key(first.next), Direction::Forward)) {
             let (at, record) = entry.map_err(|source| self.failed("read", source))?;
-            if at[..] != key(first + inputs) {
+            if at[..] != key(end.next) {
                 break;
             }
-            let (came, input) = decode(&record).map_err(|why| self.damaged(format!("input {inputs}: {why}")))?;
+            let (after, came, input) =
+                read_input(end, &record).map_err(|why| self.damaged(format!("input {}: {why}", end.next)))?;
+            self.check_end(after, expected)?;
             input.replay(&mut core, came.at);
-            time = came;
-            inputs += 1;
+            (end, time) = (after, came);
             bytes += record.len() as u64;
         }
-        let boot = read(BOOT)?.unwrap_or_default();
-        let machine = machine(&boot, boot_id().as_deref());
-        if boot == HANDED_OVER {
-            self.put_boot(&this_boot())?;
+        if let Some(expected) = expected.filter(|expected| end.next < expected.next) {
+            let what = format!("input {}: {} inputs took effect, and this one cannot be read", end.next, expected.next);
+            return Err(self.damaged(what));
         }
-        (self.next, self.bytes, self.snapshot) = (first + inputs, bytes, snapshot.len() as u64);
-        Ok(Some(RecoveredCore { core, time, inputs, machine }))
+        (self.end, self.bytes) = (end, bytes);
+        Ok(RecoveredCore { core, time, inputs: end.next - first.next, machine })
+    }
+
+    /// Checks that the inputs up to an end are those that the mark counts.
+    fn check_end(&self, end: InputsEnd, expected: Option<InputsEnd>) -> Result<(), JournalError> {
+        match expected.filter(|expected| expected.next == end.next && expected.checksum != end.checksum) {
+            Some(_) => Err(self.damaged(format!("its file {END_FILE}: it is of other inputs"))),
+            None => Ok(()),
+        }
+    }
+
+    fn read(&self, key: &[u8]) -> Result<Option<Vec<u8>>, JournalError> {
+        self.db.get(key).map_err(|source| self.failed("read", source))
     }
 
     fn check_release(&self, found: Option<Vec<u8>>) -> Result<(), JournalError> {
@@ -201,19 +264,37 @@ impl InputJournal {
     }
 }
 
-/// The state, when it was taken, and the number of the first input after it.
-fn of_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, u64), String> {
-    /// A tick says the time; the number of the first input follows.
+/// The state, when it was taken, and which inputs led to it.
+fn read_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, InputsEnd), String> {
+    /// A tick says the time; the number of the first input and the checksum of those before it follow.
     const TICK: usize = 17;
+    let bytes = checked(bytes, crc32c::crc32c)?;
     let (tick, rest) = bytes.split_at_checked(TICK).ok_or("it is too short")?;
-    let (first, state) = rest.split_at_checked(8).ok_or("it is too short")?;
+    let (next, rest) = rest.split_first_chunk().ok_or("it is too short")?;
+    let (checksum, state) = rest.split_first_chunk().ok_or("it is too short")?;
     let (time, _) = decode(tick)?;
-    let first = first.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     let (core, left) = postcard::take_from_bytes(state).map_err(|error| error.to_string())?;
     if !left.is_empty() {
         return Err(format!("{} bytes follow its end", left.len()));
     }
-    Ok((core, time, first))
+    Ok((core, time, InputsEnd { next: u64::from_le_bytes(*next), checksum: u32::from_le_bytes(*checksum) }))
+}
+
+/// An input that follows others, with the end after it.
+fn read_input(before: InputsEnd, record: &[u8]) -> Result<(InputsEnd, JournalTime, CoreInput), String> {
+    let content = checked(record, |content| before.after(content).checksum)?;
+    let (came, input) = decode(content)?;
+    Ok((before.after(content), came, input))
+}
+
+/// What is before a checksum, if that is right.
+fn checked(bytes: &[u8], checksum: impl FnOnce(&[u8]) -> u32) -> Result<&[u8], String> {
+    let (content, found) = bytes.split_last_chunk().ok_or("it is too short")?;
+    if u32::from_le_bytes(*found) == checksum(content) { Ok(content) } else { Err("its checksum is wrong".to_owned()) }
+}
+
+fn mark_error(folder: &Path, doing: &'static str, source: std::io::Error) -> JournalError {
+    JournalError::Folder { folder: folder.join(END_FILE), doing, source }
 }
 
 fn this_boot() -> Vec<u8> {
@@ -236,10 +317,12 @@ fn release() -> String {
     format!("{} (journal format {FORMAT})", env!("CARGO_PKG_VERSION"))
 }
 
-/// A journal is small: it needs little memory and one file at a time.
-fn options() -> Options {
+/// A journal is small: it needs little memory and one file at a time. What it lost is no reason to begin anew (`is_new`).
+fn options(is_new: bool) -> Options {
     let mut options = Options::default();
-    options.create_if_missing(true);
+    options.create_if_missing(is_new);
+    // A record that was torn when its process ended is dropped, and all behind a damaged one: the end mark tells them apart.
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_write_buffer_size(8 << 20);
     options.set_max_open_files(16);
     options.set_keep_log_file_num(2);
@@ -248,181 +331,6 @@ fn options() -> Options {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use zagros_coordinator_core::{CoreConfig, MemberSlot, RunOutcome, SplitOrder};
-    use zagros_protocol::control::{HeartbeatRequest, JoinRequest, Progress};
-    use zagros_protocol::{PROTOCOL_VERSION, RunId};
-
-    use super::*;
-
-    fn core() -> Core {
-        Core::new(CoreConfig {
-            run: RunId(7),
-            job: "test".to_owned(),
-            servers: 1,
-            min_servers: 1,
-            workers: 1,
-            min_workers: 1,
-            max_workers: 1,
-            fixed_workers: None,
-            buckets: 16,
-            epochs: 1,
-            fixed_splits: false,
-            order: SplitOrder::AsInFiles,
-            asynchronous: false,
-            staleness: 0,
-            checkpoint_every: None,
-            lease: Duration::from_secs(10),
-            timeout: Duration::from_secs(60),
-            fingerprint: 3,
-        })
-    }
-
-    fn at(millis: u64) -> JournalTime {
-        JournalTime { at: Duration::from_millis(millis), wall_ms: 1_000_000 + millis }
-    }
-
-    /// A server joins, and is heard again and again.
-    fn inputs(beats: u64) -> Vec<(JournalTime, CoreInput)> {
-        let server = MemberSlot::server(0);
-        let join = JoinRequest {
-            role: server.role.to_wire(),
-            address: "127.0.0.1:1".to_owned(),
-            job_fingerprint: 3,
-            protocol_version: PROTOCOL_VERSION,
-            ..JoinRequest::default()
-        };
-        let beat = |step| HeartbeatRequest {
-            member: server.member(),
-            incarnation: 1,
-            progress: Some(Progress { step, loss: f64::NAN, ..Progress::default() }),
-            ..HeartbeatRequest::default()
-        };
-        let beats = (1..=beats).map(|step| (at(step * 100), CoreInput::Heartbeat(beat(step))));
-        [(at(0), CoreInput::Join(join))].into_iter().chain(beats).collect()
-    }
-
-    fn bytes(core: &Core) -> Vec<u8> {
-        postcard::to_allocvec(core).unwrap()
-    }
-
-    fn play(journal: &mut InputJournal, core: &mut Core, inputs: &[(JournalTime, CoreInput)]) {
-        for (time, input) in inputs {
-            journal.append(*time, input).unwrap();
-            input.replay(core, time.at);
-        }
-    }
-
-    #[test]
-    fn a_process_finds_the_state_that_the_one_before_has_left() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("journal");
-        let (mut journal, nothing) = InputJournal::open(&folder).unwrap();
-        assert!(nothing.is_none());
-        let mut live = core();
-        journal.begin(&live, at(0)).unwrap();
-        let inputs = inputs(50);
-        // Killed after the inputs, after a snapshot, and after more inputs.
-        for part in [&inputs[..20], &[], &inputs[20..]] {
-            play(&mut journal, &mut live, part);
-            if part.is_empty() {
-                journal.snapshot(&live, at(2000)).unwrap();
-            }
-            drop(journal);
-            let recovered;
-            (journal, recovered) = InputJournal::open(&folder).unwrap();
-            let recovered = recovered.expect("the run");
-            assert_eq!(bytes(&recovered.core), bytes(&live));
-            assert_eq!(recovered.inputs, part.len() as u64);
-        }
-        assert_eq!(journal.next, 51);
-        // Another run in the same folder has none of it.
-        journal.begin(&core(), at(9000)).unwrap();
-        drop(journal);
-        let (journal, recovered) = InputJournal::open(&folder).unwrap();
-        let recovered = recovered.expect("the new run");
-        assert_eq!((bytes(&recovered.core), recovered.inputs, recovered.time), (bytes(&core()), 0, at(9000)));
-        journal.delete().unwrap();
-        assert!(!folder.exists());
-    }
-
-    #[test]
-    fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-        journal.begin(&core(), at(0)).unwrap();
-        drop(journal);
-        let found = || InputJournal::open(folder.path()).unwrap().1.expect("the run").machine;
-        assert_eq!(found(), Machine::Same);
-        let db = DB::open(&options(), folder.path()).unwrap();
-        db.put(BOOT, "0d5f8b5c-0000-0000-0000-000000000000").unwrap();
-        drop(db);
-        assert_eq!(found(), Machine::StartedAgain);
-    }
-
-    #[test]
-    fn a_start_of_the_machine_that_cannot_be_read_is_no_other_one() {
-        let found = [(&b"a"[..], Some("a")), (b"a", Some("b")), (b"a", None), (b"", None), (b"unknown", None)];
-        let same = found.map(|(then, now)| machine(then, now) == Machine::Same);
-        assert_eq!(same, [true, false, false, false, false]);
-        assert_eq!(machine(HANDED_OVER, None), Machine::Same);
-    }
-
-    /// A pod moves to another machine with its disk.
-    #[test]
-    fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_that_machine() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-        journal.begin(&core(), at(0)).unwrap();
-        journal.db.put(BOOT, "another machine").unwrap();
-        journal.hand_over().unwrap();
-        drop(journal);
-        let (journal, recovered) = InputJournal::open(folder.path()).unwrap();
-        assert_eq!(recovered.expect("the run").machine, Machine::Same);
-        assert_eq!(journal.db.get(BOOT).unwrap(), Some(this_boot()), "a loss of power is recognised from now on");
-    }
-
-    #[test]
-    fn a_long_journal_is_cut_and_its_end_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-        let mut live = core();
-        journal.begin(&live, at(0)).unwrap();
-        let mut cuts = 0;
-        // A heartbeat takes 38 bytes at least.
-        let beats = SNAPSHOT_BYTES / 32;
-        for (time, input) in inputs(beats) {
-            play(&mut journal, &mut live, &[(time, input)]);
-            if journal.is_long() {
-                journal.snapshot(&live, time).unwrap();
-                cuts += 1;
-            }
-        }
-        play(&mut journal, &mut live, &[(at(beats * 100 + 1), CoreInput::End(RunOutcome::Finished))]);
-        drop(journal);
-        let (_, recovered) = InputJournal::open(folder.path()).unwrap();
-        let recovered = recovered.unwrap();
-        assert!(cuts >= 1 && recovered.inputs < beats, "{cuts} cuts, {} inputs", recovered.inputs);
-        assert_eq!((bytes(&recovered.core), recovered.core.outcome()), (bytes(&live), Some(&RunOutcome::Finished)));
-    }
-
-    #[test]
-    fn what_cannot_be_used_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-        let held = InputJournal::open(folder.path()).err().expect("one process at a time").to_string();
-        assert!(held.contains("cannot be opened") && held.contains("another coordinator"), "{held}");
-        journal.begin(&core(), at(0)).unwrap();
-        journal.db.put(key(0), [99; 20]).unwrap();
-        drop(journal);
-        let damaged = InputJournal::open(folder.path()).err().expect("damaged").to_string();
-        assert!(damaged.contains("damaged at input 0: input of kind 99"), "{damaged}");
-        let db = DB::open(&options(), folder.path()).unwrap();
-        db.put(RELEASE, "0.0.1 (journal format 1)").unwrap();
-        drop(db);
-        let other = InputJournal::open(folder.path()).err().expect("another release").to_string();
-        assert!(other.contains("written by release 0.0.1 (journal format 1)"), "{other}");
-    }
-}
+mod damage_tests;
+#[cfg(test)]
+mod tests;

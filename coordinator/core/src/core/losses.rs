@@ -12,7 +12,7 @@ impl Core {
     /// continues with the other workers, or fails if they are too few.
     pub(super) fn expire(&mut self, now: Duration) {
         for expired in self.members.expire(now) {
-            self.note_loss(expired);
+            self.note_loss(now, expired);
         }
         self.give_up_released(now);
         while let Some(expired) = self.roster().overdue_worker(now) {
@@ -27,8 +27,10 @@ impl Core {
         }
     }
 
-    pub(super) fn note_loss(&mut self, expired: ExpiredLease) {
+    pub(super) fn note_loss(&mut self, now: Duration, expired: ExpiredLease) {
         let ExpiredLease { slot, silence } = expired;
+        // The source would stay frozen while nobody copies its rows.
+        self.abandon_move_of(now, slot, "is lost: silent for longer than its lease");
         let splits = self.data.suspend(slot);
         self.groups.note_loss(slot);
         self.events.push(match self.members.state(slot) {

@@ -105,7 +105,7 @@ impl Core {
                 self.abandon_move(now, &why);
             }
         }
-        if !can_move || self.resharding.active().is_some() || self.resharding.wanted().is_none() {
+        if !can_move || self.resharding.active().is_some() || !self.resharding.has_goal() {
             return;
         }
         self.release_servers();
@@ -117,11 +117,11 @@ impl Core {
         }
     }
 
-    /// A process has taken a server's slot. The rows of a move that was under way may not be there any more.
-    pub(super) fn abandon_move_of(&mut self, now: Duration, slot: MemberSlot) {
+    /// A server is lost, or another process has taken its slot: the rows of a move that was under way may not be there any more.
+    pub(super) fn abandon_move_of(&mut self, now: Duration, slot: MemberSlot, why: &str) {
         let concerns = |index: u32| slot == MemberSlot::server(index);
         if self.resharding.active().is_some_and(|active| concerns(active.source) || concerns(active.target)) {
-            self.abandon_move(now, &format!("{slot} is another process now"));
+            self.abandon_move(now, &format!("{slot} {why}"));
         }
     }
 
@@ -209,6 +209,7 @@ impl Core {
             self.events.push(RunEvent::ServerReleased { slot });
         }
         self.config.servers = wanted;
+        self.resharding.reach_goal();
     }
 }
 

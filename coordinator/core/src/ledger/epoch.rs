@@ -7,7 +7,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::{Position, ResumeCursor};
 
 use super::ids::{planned, refused_split, split_id};
-use super::shares::SplitShares;
+use super::shares::{FreeSplits, SplitShares};
 use crate::MemberSlot;
 use crate::splits::{DealPosition, SplitOrder};
 
@@ -30,7 +30,7 @@ pub(crate) struct OpenEpoch {
     number: u32,
     /// In which order its splits are dealt out.
     order: SplitOrder,
-    free: BTreeSet<DealPosition>,
+    free: FreeSplits,
     held: BTreeMap<u32, MemberSlot>,
     done: BTreeSet<u32>,
     /// Resume cursors that nobody has taken. Some of their splits may be done. These are read again, so that the other rows
@@ -63,9 +63,9 @@ pub(crate) enum SplitDeal {
 
 impl EpochLedger {
     /// The open epoch; `None` once it is complete. An untouched epoch is opened.
-    pub(crate) fn open(&mut self, number: u32, splits: usize, order: SplitOrder) -> Option<&mut OpenEpoch> {
+    pub(crate) fn open(&mut self, number: u32, splits: usize, shares: SplitShares) -> Option<&mut OpenEpoch> {
         if matches!(self, Self::Untouched) {
-            *self = Self::Open(OpenEpoch::fresh(number, splits as u32, order));
+            *self = Self::Open(OpenEpoch::fresh(number, splits as u32, shares));
         }
         self.under_way()
     }
@@ -126,10 +126,11 @@ impl EpochLedger {
 }
 
 impl OpenEpoch {
-    fn fresh(number: u32, splits: u32, order: SplitOrder) -> Self {
+    fn fresh(number: u32, splits: u32, shares: SplitShares) -> Self {
+        let order = shares.order;
         let (held, done, resume_cursors) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
         Self {
-            free: (0..splits).map(|split| order.position(number, split)).collect(),
+            free: FreeSplits::new(shares.workers, (0..splits).map(|split| order.position(number, split))),
             number,
             order,
             held,
@@ -146,7 +147,7 @@ impl OpenEpoch {
     pub(crate) fn go_on(&mut self, position: &Position) -> Result<(), Refusal> {
         for id in &position.done {
             let index = planned(position, *id)?;
-            self.free.remove(&self.position_of(index));
+            self.free.remove(self.position_of(index));
             self.done.insert(index);
         }
         for cursor in &position.resume_cursors {
@@ -154,7 +155,7 @@ impl OpenEpoch {
             for split in &cursor.splits {
                 let index = planned(position, split.id)?;
                 let is_done = self.done.contains(&index);
-                if !self.free.remove(&self.position_of(index)) && !is_done {
+                if !self.free.remove(self.position_of(index)) && !is_done {
                     return Err(Refusal::invalid(format!("the position has split {} in two resume cursors", split.id)));
                 }
                 is_needed |= !is_done;
@@ -179,7 +180,7 @@ impl OpenEpoch {
             (Some(cursor), _) if !continuing => SplitDeal::Cursor(self.take_cursor(cursor, slot)),
             (_, Some(_)) if holds >= most && !shares.fixed => SplitDeal::Full { splits: holds },
             (_, Some(next)) => {
-                self.free.remove(&next);
+                self.free.remove(next);
                 self.held.insert(next.split, slot);
                 SplitDeal::Split(next.split)
             }

@@ -19,12 +19,43 @@ pub(crate) struct SplitShares {
     pub(crate) order: SplitOrder,
 }
 
+/// The free splits of an epoch, each in the share of its worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct FreeSplits(Vec<BTreeSet<DealPosition>>);
+
+impl FreeSplits {
+    /// These splits, for so many workers.
+    pub(crate) fn new(workers: u32, splits: impl Iterator<Item = DealPosition>) -> Self {
+        let mut free = Self(vec![BTreeSet::new(); workers.max(1) as usize]);
+        splits.for_each(|split| free.insert(split));
+        free
+    }
+
+    pub(crate) fn insert(&mut self, position: DealPosition) {
+        self.share_mut(position).insert(position);
+    }
+
+    /// Returns whether the split was free.
+    pub(crate) fn remove(&mut self, position: DealPosition) -> bool {
+        self.share_mut(position).remove(&position)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(BTreeSet::is_empty)
+    }
+
+    fn share_mut(&mut self, position: DealPosition) -> &mut BTreeSet<DealPosition> {
+        let workers = self.0.len();
+        &mut self.0[position.split as usize % workers]
+    }
+}
+
 impl SplitShares {
     /// The first free split of the worker's share. Unless shares are fixed: if its share has none, the first free split.
-    pub(crate) fn next(self, free: &BTreeSet<DealPosition>, slot: MemberSlot) -> Option<DealPosition> {
-        let own = free.iter().find(|position| position.split % self.workers.max(1) == slot.index);
-        let any = if self.fixed { None } else { free.first() };
-        own.or(any).copied()
+    pub(crate) fn next(self, FreeSplits(free): &FreeSplits, slot: MemberSlot) -> Option<DealPosition> {
+        let own = free.get(slot.index as usize).and_then(BTreeSet::first);
+        let any = || free.iter().filter_map(BTreeSet::first).min().filter(|_| !self.fixed);
+        own.or_else(any).copied()
     }
 
     /// The index of the worker's own resume cursor. Unless shares are fixed: if it has none, the index of any.

@@ -2,6 +2,7 @@
 
 use zagros_protocol::control::{ResumeCursor, Split};
 
+use super::shares::FreeSplits;
 use super::*;
 use crate::SplitOrder;
 
@@ -107,6 +108,27 @@ fn workers_read_their_own_share_first_and_then_any_split_unless_shares_are_fixed
     );
     assert_eq!(fixed.release(ADA), 2);
     assert_eq!([ask(&mut fixed, 0, BOB), ask(&mut fixed, 0, ADA)], [Err("done"), Ok(0)]);
+}
+
+#[test]
+fn the_next_split_is_the_first_of_the_workers_share_in_every_state_of_the_free_splits() {
+    let order = SplitOrder::Shuffled { seed: 3, window_rows: 1 };
+    for (workers, fixed) in [(1, false), (3, false), (3, true)] {
+        let shares = SplitShares { workers, fixed, order };
+        let mut all: BTreeSet<_> = (0..40).map(|split| order.position(1, split)).collect();
+        let mut free = FreeSplits::new(workers, all.iter().copied());
+        let mut slots = (0..5).cycle().map(MemberSlot::worker);
+        while !free.is_empty() {
+            let slot = slots.next().unwrap();
+            let own = all.iter().find(|position| position.split % workers == slot.index);
+            let next = own.or_else(|| all.first().filter(|_| !fixed)).copied();
+            assert_eq!(shares.next(&free, slot), next, "{slot} of {workers}, fixed: {fixed}");
+            if let Some(next) = next {
+                assert!(all.remove(&next) && free.remove(next) && !free.remove(next));
+            }
+        }
+        assert!(all.is_empty());
+    }
 }
 
 /// Regression: of two workers with a shuffle window as large as the file, the one that started first took nearly every split into its

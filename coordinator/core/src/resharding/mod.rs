@@ -50,7 +50,7 @@ pub(crate) struct Resharding {
 #[derive(Debug, Serialize, Deserialize)]
 struct ScaleGoal {
     servers: u32,
-    /// Owner of each bucket.
+    /// Owner of each bucket; empty once it is reached.
     owners: Vec<u32>,
 }
 
@@ -134,14 +134,28 @@ impl Resharding {
         self.active.as_ref()
     }
 
+    /// Whether buckets are still to move, or servers to go.
+    pub(crate) fn has_goal(&self) -> bool {
+        self.pending_goal().is_some()
+    }
+
+    /// Every bucket is where it is wanted, and the servers that are left over are gone.
+    pub(crate) fn reach_goal(&mut self) {
+        self.goal.iter_mut().for_each(|goal| goal.owners = Vec::new());
+    }
+
     /// Buckets that are not where they are wanted.
     pub(crate) fn left(&self, map: &BucketMap) -> u32 {
-        self.goal.as_ref().map_or(0, |goal| buckets_left(&owners_of(map), &goal.owners))
+        self.pending_goal().map_or(0, |goal| buckets_left(&owners_of(map), &goal.owners))
+    }
+
+    fn pending_goal(&self) -> Option<&ScaleGoal> {
+        self.goal.as_ref().filter(|goal| !goal.owners.is_empty())
     }
 
     /// Starts the next move, if one is due and none is under way.
     pub(crate) fn start_next(&mut self, now: Duration, map: &BucketMap) -> Option<&ActiveMove> {
-        let goal = self.goal.as_ref().filter(|_| self.active.is_none() && now >= self.not_before)?;
+        let goal = self.pending_goal().filter(|_| self.active.is_none() && now >= self.not_before)?;
         let PlannedMove { source, target, buckets } = next_move(&owners_of(map), &goal.owners)?;
         self.newest += 1;
         let (id, state) = (self.newest, MoveState::Planned);

@@ -222,6 +222,42 @@ fn a_move_that_cannot_go_on_leaves_the_source_its_buckets_and_is_tried_again() {
     }
 }
 
+/// Regression: the source refused lookups and pushes until the target had been silent for all of `cluster.timeout_seconds`.
+#[test]
+fn a_move_ends_with_the_lease_of_its_source_or_target() {
+    for lost in 0..2 {
+        let (mut core, mut members) = training(1);
+        let worker = core.join(at(0), &request(MemberSlot::worker(0), 1)).unwrap();
+        scale(&mut core, 1, 2).unwrap();
+        members.push(join(&mut core, 1, MemberSlot::server(1)));
+        let id = core.placement(at(1)).bucket_move.unwrap().id;
+        report(&mut core, 1, &members[1], id, MoveStage::CaughtUp).unwrap();
+        let other = &members[1 - lost];
+        hear(&mut core, 2..13, &[&worker, other]);
+        assert_eq!(core.placement(at(12)).bucket_move, None, "server {lost} is lost");
+        let failed = report(&mut core, 12, other, id, MoveStage::Failed).unwrap();
+        assert!(failed.verdict() == MoveVerdict::Abandoned && failed.reason.contains("is lost"), "{failed:?}");
+        // It was only silent.
+        hear(&mut core, 13..16, &[&worker, &members[0], &members[1]]);
+        assert!(move_all(&mut core, &members).len() == 1 && owned(&mut core, 2) == [32; 2], "server {lost}");
+    }
+}
+
+#[test]
+fn a_number_of_servers_that_is_reached_costs_no_later_call_anything() {
+    let (mut core, mut members) = training(1);
+    scale(&mut core, 1, 2).unwrap();
+    members.push(join(&mut core, 1, MemberSlot::server(1)));
+    assert!(core.resharding.has_goal());
+    move_all(&mut core, &members);
+    core.tick(at(2));
+    assert!(!core.resharding.has_goal());
+    let status = core.status(at(2)).scale.unwrap();
+    assert_eq!((status.servers, status.wanted, status.buckets_left), (2, 2, 0));
+    assert_eq!(scale(&mut core, 2, 2).unwrap().buckets, 0);
+    assert_eq!(scale(&mut core, 2, 1).unwrap().buckets, 32);
+}
+
 #[test]
 fn what_a_run_cannot_do_is_refused_with_the_reason() {
     let (mut core, _) = training(1);
