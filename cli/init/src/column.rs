@@ -19,6 +19,9 @@ const MIN_MULTI_SHARE: f64 = 0.05;
 /// How often a part of a multi-valued field occurs on average, at least.
 const MIN_REPEATS: usize = 2;
 
+/// Skew from which on numbers have a long tail, if their logarithm has none. That of an exponential distribution is 2.
+const MIN_SKEW: f64 = 1.0;
+
 /// Share of distinct values from which on a column names its rows.
 const MIN_ROW_NAME_SHARE: f64 = 0.98;
 
@@ -33,7 +36,7 @@ pub enum ColumnKind {
     Time(TimeForm),
     /// A number, with a long tail or not; and a category as well, if its values come again and again.
     Number {
-        /// Whether its largest value is far from the middle.
+        /// Whether none is negative and its largest value is far from the middle, or its logarithm is symmetric and it is not.
         has_tail: bool,
         /// Whether its values are integers that come again and again.
         is_category: bool,
@@ -184,8 +187,23 @@ fn kind(name: &str, present: &[&str], distinct: usize, known: Known) -> ColumnKi
     }
     numbers.sort_by(f64::total_cmp);
     let (least, middle, most) = (numbers[0], numbers[numbers.len() / 2], numbers[numbers.len() - 1]);
-    let has_tail = least >= 0.0 && most > 20.0 * (middle + 1.0);
+    let has_tail = least >= 0.0 && (most > 20.0 * (middle + 1.0) || is_symmetric_after_log(&numbers));
     ColumnKind::Number { has_tail, is_category: is_integer && is_category(present.len(), distinct) }
+}
+
+/// Whether the logarithm that the trainer takes, of 1 + x, makes skewed numbers about symmetric: as those of prices, whose largest is
+/// not far beyond the middle.
+fn is_symmetric_after_log(numbers: &[f64]) -> bool {
+    let skew = skewness(numbers.iter().copied());
+    skew > MIN_SKEW && skewness(numbers.iter().map(|number| number.ln_1p())).abs() < skew / 2.0
+}
+
+/// The third standardised moment: 0 of a symmetric distribution.
+fn skewness(numbers: impl Iterator<Item = f64> + Clone) -> f64 {
+    let count = numbers.clone().count() as f64;
+    let mean = numbers.clone().sum::<f64>() / count;
+    let moment = |power| numbers.clone().map(|number| (number - mean).powi(power)).sum::<f64>() / count;
+    moment(3) / moment(2).powf(1.5)
 }
 
 /// All values as finite numbers, if they are.
@@ -225,6 +243,21 @@ mod tests {
         assert_eq!(kind_of("tags", &tags), ColumnKind::MultiValued('|'));
         assert_eq!(kind_of("title", &["Heat; a film", "Casino; another", "Heat; a film"]), ColumnKind::Category);
         assert_eq!(kind_of("city", &["x", "y", "x"]), ColumnKind::Category);
+    }
+
+    #[test]
+    fn skewed_numbers_whose_logarithm_is_symmetric_have_a_tail() {
+        // Quantiles of the logistic distribution, which is symmetric.
+        let logits = (1..1_000).map(|at| (f64::from(at) / f64::from(1_000 - at)).ln());
+        let kind = |value: &dyn Fn(f64) -> f64| {
+            let texts: Vec<String> = logits.clone().map(|logit| format!("{:.2}", value(logit))).collect();
+            kind_of("price", &texts.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let tail = |has_tail| ColumnKind::Number { has_tail, is_category: false };
+        assert_eq!(kind(&|logit| 50.0 * (logit / 3.0).exp()), tail(true), "prices");
+        assert_eq!(kind(&|logit| 50.0 + 5.0 * logit), tail(false), "about symmetric");
+        assert_eq!(kind(&|logit| -50.0 * (logit / 3.0).exp()), tail(false), "negative");
+        assert_eq!(kind(&|logit| 0.002 * (logit / 3.0).exp()), tail(false), "too small for the logarithm of 1 + x");
     }
 
     #[test]

@@ -32,13 +32,11 @@ fn write_all(text: &mut String, sketch: &Sketch, data: &Path) -> fmt::Result {
     write_head(text, sketch)?;
     write_data(text, sketch, data)?;
     write_label(text, sketch)?;
-    if sketch.layout != Layout::Criteo {
-        write_weight(text, sketch)?;
-        write_numeric(text, sketch)?;
-        write_history(text, sketch)?;
-        write_categorical(text, sketch)?;
-        write_dropped(text, sketch)?;
-    }
+    write_weight(text, sketch)?;
+    write_numeric(text, sketch)?;
+    write_history(text, sketch)?;
+    write_categorical(text, sketch)?;
+    write_dropped(text, sketch)?;
     write_model(text, sketch)
 }
 
@@ -49,7 +47,7 @@ fn write_model(text: &mut String, sketch: &Sketch) -> fmt::Result {
         LabelForm::Regression { .. } => "mse",
     };
     text.push_str(MODEL);
-    if sketch.layout == Layout::Criteo || sketch.categories().count() >= MANY_CATEGORIES {
+    if sketch.categories().count() >= MANY_CATEGORIES {
         text.push_str("# UNSURE: of many categories a network may learn more by crosses, `kind = \"dcnv2\"`, in more time. Compare the two.\n");
     }
     text.push_str("kind = \"ffnn\"                  # takes tables of any dims; other kinds: docs/models.md\n");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use zagros_zip::ZipEq;
 
+use crate::column::is_missing;
 use crate::table::TableColumn;
 use crate::{Column, ColumnKind, Label, LabelForm};
 
@@ -13,30 +14,62 @@ const MIN_ROWS: usize = 30;
 const MIN_OF_A_KIND: usize = 5;
 /// Rows a value of a column on average, below which each of its values says little.
 const MIN_ROWS_A_VALUE: usize = 8;
+/// Share of the rows of a label that must have a value, where those of the other label have none.
+const MIN_AGREEMENT: f64 = 0.999;
+/// How improbable it must be that all rows with a value have one label, if the values had nothing to do with it.
+const MAX_CHANCE: f64 = 1e-9;
 
-/// Places of the columns by which alone the label of each row of the sample is known.
-pub(crate) fn leaks(columns: &[Column], texts: &[TableColumn], label: &Label) -> Vec<usize> {
+/// A column that tells the label by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leak {
+    /// Its place.
+    pub column: usize,
+    /// Share of the sample's rows whose label it tells.
+    pub share: f64,
+}
+
+impl Leak {
+    /// The rows whose label it tells, in words.
+    pub(crate) fn rows(&self) -> String {
+        if self.share == 1.0 {
+            return "each row of the sample".to_owned();
+        }
+        // Rounded down: it is not every row.
+        format!("{:.2} % of the sample's rows", (10_000.0 * self.share).floor() / 100.0)
+    }
+}
+
+/// The columns that tell the label.
+pub(crate) fn leaks(columns: &[Column], texts: &[TableColumn], label: &Label) -> Vec<Leak> {
     let of_label: Vec<&str> = texts[label.column].texts.iter().map(String::as_str).collect();
     if of_label.len() < MIN_ROWS {
         return Vec::new();
     }
-    let tells = |at: &usize| {
-        let of_column: Vec<&str> = texts[*at].texts.iter().map(String::as_str).collect();
-        if *at == label.column || columns[*at].kind == ColumnKind::Constant {
-            return false;
-        }
+    let share = |at: usize| {
+        let of_column: Vec<&str> = texts[at].texts.iter().map(String::as_str).collect();
+        let whole = |tells: bool| tells.then_some(1.0);
         match &label.kind {
-            LabelForm::Regression { .. } => of_column == of_label,
-            LabelForm::Classes { .. } => is_function(&of_column, &of_label),
+            LabelForm::Regression { .. } => whole(of_column == of_label),
+            LabelForm::Classes { .. } => whole(is_function(&of_column, &of_label)),
             LabelForm::Click { positive, .. } => {
                 let truths: Vec<bool> = of_label.iter().map(|text| text == positive).collect();
-                let positives = truths.iter().filter(|truth| **truth).count();
-                let has_both = positives.min(truths.len() - positives) >= MIN_OF_A_KIND;
-                has_both && (is_function(&of_column, &of_label) || is_threshold(&of_column, &truths))
+                let found = || {
+                    let function = whole(is_function(&of_column, &of_label));
+                    function
+                        .or_else(|| told_by_size(&of_column, &truths))
+                        .or_else(|| told_by_presence(&of_column, &truths))
+                };
+                has_both(&truths).then(found).flatten()
             }
         }
     };
-    (0..columns.len()).filter(tells).collect()
+    let may_tell = |at: &usize| *at != label.column && columns[*at].kind != ColumnKind::Constant;
+    (0..columns.len()).filter(may_tell).filter_map(|column| Some(Leak { column, share: share(column)? })).collect()
+}
+
+fn has_both(truths: &[bool]) -> bool {
+    let positives = truths.iter().filter(|truth| **truth).count();
+    positives.min(truths.len() - positives) >= MIN_OF_A_KIND
 }
 
 /// Whether rows with one value have one label, and values come again.
@@ -50,16 +83,43 @@ fn is_function<'a>(of_column: &[&'a str], of_label: &[&'a str]) -> bool {
     labels.len() * MIN_ROWS_A_VALUE <= of_column.len()
 }
 
-/// Whether all numbers of positive rows are on one side of those of negative rows.
-fn is_threshold(of_column: &[&str], truths: &[bool]) -> bool {
+/// The share of the rows that have a number, if all numbers of positive rows are on one side of those of negative rows.
+fn told_by_size(of_column: &[&str], truths: &[bool]) -> Option<f64> {
     let mut ends = [(f64::INFINITY, f64::NEG_INFINITY); 2];
-    for (text, truth) in of_column.iter().zip_eq(truths) {
-        let Ok(number) = text.parse::<f64>() else { return false };
+    let present = of_column.iter().zip_eq(truths).filter(|(text, _)| !is_missing(text));
+    let (texts, of_present): (Vec<&str>, Vec<bool>) = present.map(|(text, truth)| (*text, *truth)).unzip();
+    for (text, truth) in texts.iter().zip_eq(&of_present) {
+        let number = text.parse::<f64>().ok()?;
         let (least, most) = &mut ends[usize::from(*truth)];
         (*least, *most) = (least.min(number), most.max(number));
     }
     let [negative, positive] = ends;
-    negative.1 < positive.0 || positive.1 < negative.0
+    let is_divided = negative.1 < positive.0 || positive.1 < negative.0;
+    let is_chance = texts.len() < MIN_ROWS || !has_both(&of_present);
+    (is_divided && !is_chance).then(|| texts.len() as f64 / truths.len() as f64)
+}
+
+/// The share of the rows whose label is known by whether the column has a value, if it is: all rows where those of one label have a
+/// value and the others have none; else the rows with a value, where these have one label and are too many for chance.
+fn told_by_presence(of_column: &[&str], truths: &[bool]) -> Option<f64> {
+    // Rows without and with a value, of the negative and of the positive label.
+    let mut rows = [[0.0_f64; 2]; 2];
+    for (text, truth) in of_column.iter().zip_eq(truths) {
+        rows[usize::from(*truth)][usize::from(!is_missing(text))] += 1.0;
+    }
+    let [[no_negative, negative], [no_positive, positive]] = rows;
+    let (negatives, positives) = (no_negative + negative, no_positive + positive);
+    let all = negatives + positives;
+    for (with, without) in
+        [(positive / positives, no_negative / negatives), (no_positive / positives, negative / negatives)]
+    {
+        if with.min(without) >= MIN_AGREEMENT {
+            return Some((with * positives + without * negatives) / all);
+        }
+    }
+    let (present, share, other) =
+        if positive > negative { (positive, positives / all, negative) } else { (negative, negatives / all, positive) };
+    (other == 0.0 && share.powf(present) < MAX_CHANCE).then(|| present / all)
 }
 
 #[cfg(test)]
@@ -75,21 +135,29 @@ mod tests {
         let sample =
             RowSample { files: 1, names: Vec::new(), is_whole: true, is_spread: true, rows: SampledRows::Lines(lines) };
         let sketch = sketch(sample, None).unwrap();
-        sketch.leaks.iter().map(|at| sketch.columns[*at].name.clone()).collect()
+        sketch.leaks.iter().map(|leak| format!("{} {}", sketch.columns[leak.column].name, leak.rows())).collect()
     }
 
     #[test]
     fn a_column_that_tells_the_label_is_found() {
-        assert_eq!(found(|i| u8::from(i.is_multiple_of(3)).to_string()), ["x"], "the label itself");
-        assert_eq!(found(|i| u8::from(!i.is_multiple_of(3)).to_string()), ["x"], "its complement");
+        assert_eq!(
+            found(|i| u8::from(i.is_multiple_of(3)).to_string()),
+            ["x each row of the sample"],
+            "the label itself"
+        );
+        assert_eq!(
+            found(|i| u8::from(!i.is_multiple_of(3)).to_string()),
+            ["x each row of the sample"],
+            "its complement"
+        );
         assert_eq!(
             found(|i| ["paid", "open", "lost"][i % 3].to_owned()),
-            ["x"],
+            ["x each row of the sample"],
             "one of its values is the positive one"
         );
         assert_eq!(
             found(|i| if i.is_multiple_of(3) { 100 + i } else { i % 100 }.to_string()),
-            ["x"],
+            ["x each row of the sample"],
             "larger in positive rows"
         );
     }
@@ -99,5 +167,31 @@ mod tests {
         assert!(found(|i| u8::from(i.is_multiple_of(3) && i != 30).to_string()).is_empty(), "one row differs");
         assert!(found(|i| format!("row-{i}")).is_empty(), "a name of the row");
         assert!(found(|i| (i % 20).to_string()).is_empty());
+    }
+
+    #[test]
+    fn a_column_that_only_rows_of_one_label_fill_tells_it() {
+        let is_positive = |i: usize| i.is_multiple_of(3);
+        let if_true = |is_there: bool, text: String| if is_there { text } else { String::new() };
+        let order = |i: usize| format!("order-{i}");
+        let each = ["x each row of the sample"];
+        assert_eq!(found(|i| if_true(is_positive(i), order(i))), each, "names of rows");
+        assert_eq!(found(|i| if_true(is_positive(i), i.to_string())), each, "numbers");
+        assert_eq!(found(|i| if is_positive(i) { "\\N".into() } else { order(i) }), each, "its complement");
+        assert_eq!(
+            found(|i| if_true(i.is_multiple_of(6), order(i))),
+            ["x 17.00 % of the sample's rows"],
+            "some of them"
+        );
+        let threshold = |i: usize| if_true(i % 7 > 0, (if is_positive(i) { 100 + i } else { i % 100 }).to_string());
+        assert_eq!(found(threshold), ["x 85.50 % of the sample's rows"], "larger in positive rows, where it is known");
+    }
+
+    #[test]
+    fn gaps_that_have_little_to_do_with_the_label_tell_nothing() {
+        let gaps = |every: usize| found(move |i| if i % every == 1 { format!("v{i}") } else { String::new() });
+        assert!(gaps(2).is_empty() && gaps(30).is_empty(), "few values of one label may be chance");
+        let one_differs = |i: usize| i.is_multiple_of(3) && i != 30 && i != 60 || i == 1;
+        assert!(found(|i| if one_differs(i) { format!("v{i}") } else { String::new() }).is_empty());
     }
 }

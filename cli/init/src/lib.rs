@@ -28,6 +28,7 @@ pub use dialect::Dialect;
 pub use error::InitError;
 pub use job_text::job_text;
 pub use label::{Label, LabelForm};
+pub use leaks::Leak;
 pub use newest::{Bound, NewestParts};
 pub use rows_format::{describe_format, rows_format};
 pub use sample::read_sample;

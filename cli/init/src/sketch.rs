@@ -5,7 +5,7 @@ use zagros_ingest::RowSample;
 use crate::column::{Known, is_missing};
 use crate::decimals::with_points;
 use crate::history::histories;
-use crate::leaks::leaks;
+use crate::leaks::{Leak, leaks};
 use crate::table::{Table, TableColumn};
 use crate::{Column, ColumnKind, Dialect, InitError, Label, Layout, NewestParts};
 
@@ -23,8 +23,8 @@ pub struct Sketch {
     pub unusable: Vec<(String, String)>,
     /// The column that is learned.
     pub label: Label,
-    /// Places of columns that tell the label of each row of the sample by themselves.
-    pub leaks: Vec<usize>,
+    /// Columns that tell the label by themselves.
+    pub leaks: Vec<Leak>,
     /// Whether these columns are features, because there would be none without them.
     pub keeps_leaks: bool,
     /// Places of columns of several values, and of the column of one value whose values they hold.
@@ -65,12 +65,11 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
         Column::of(&column.name, &values, Known { form: column.form, separator, is_whole })
     };
     let columns: Vec<Column> = texts.iter().map(column).collect();
-    let named = if layout == Layout::Criteo { Some(columns[0].name.clone()) } else { label.map(str::to_owned) };
-    let label = Label::choose(&columns, named.as_deref())?;
+    let label = Label::choose(&columns, label)?;
     // A part of the data that is its start says nothing of what is new.
-    let newest = NewestParts::of(&columns, &texts, label.column).filter(|_| is_spread && layout != Layout::Criteo);
+    let newest = NewestParts::of(&columns, &texts, label.column).filter(|_| is_spread);
     let histories = histories(&columns, &texts, label.column);
-    let leaks = if layout == Layout::Criteo { Vec::new() } else { leaks(&columns, &texts, &label) };
+    let leaks = leaks(&columns, &texts, &label);
     let keeps_leaks = false;
     let mut sketch = Sketch {
         layout,
@@ -88,7 +87,7 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
     };
     let has_others = sketch.categories().next().is_some();
     sketch.keeps_leaks = !has_others;
-    if sketch.categories().next().is_none() && sketch.layout != Layout::Criteo {
+    if sketch.categories().next().is_none() {
         return Err(InitError::NoFeature { label: sketch.columns[sketch.label.column].name.clone() });
     }
     Ok(sketch)
@@ -100,10 +99,10 @@ impl Sketch {
     pub fn warnings(&self) -> Vec<String> {
         let label = &self.columns[self.label.column].name;
         let what = if self.keeps_leaks { "without it there is no feature" } else { "it is no feature of this job" };
-        let warning = |column: &Column| {
-            let name = &column.name;
+        let warning = |(column, leak): (&Column, &Leak)| {
+            let (name, rows) = (&column.name, leak.rows());
             format!(
-                "column {name:?} alone tells {label:?} in each row of the sample, as a column does that is written after it; {what}"
+                "column {name:?} alone tells {label:?} in {rows}, as a column does that is written after it; {what}"
             )
         };
         self.leaking().map(warning).collect()
@@ -111,13 +110,15 @@ impl Sketch {
 
     /// Columns that may be features: neither the label nor one that tells it.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Column> {
-        let is_input = |at: &usize| *at != self.label.column && (self.keeps_leaks || !self.leaks.contains(at));
+        let is_input = |at: &usize| {
+            *at != self.label.column && (self.keeps_leaks || self.leaks.iter().all(|leak| leak.column != *at))
+        };
         self.columns.iter().enumerate().filter(move |(at, _)| is_input(at)).map(|(_, column)| column)
     }
 
     /// Columns that tell the label.
-    pub(crate) fn leaking(&self) -> impl Iterator<Item = &Column> {
-        self.leaks.iter().map(|at| &self.columns[*at])
+    pub(crate) fn leaking(&self) -> impl Iterator<Item = (&Column, &Leak)> {
+        self.leaks.iter().map(|leak| (&self.columns[leak.column], leak))
     }
 
     /// Columns that become categorical features.

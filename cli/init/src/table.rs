@@ -1,6 +1,6 @@
 //! A sample as columns of texts, whatever its format.
 
-use zagros_ingest::{ColumnFormat, RowSample, SampledRows, ValueForm};
+use zagros_ingest::{ColumnFormat, RowSample, SampledRows, ValueForm, criteo_columns};
 use zagros_zip::ZipEq;
 
 use crate::InitError;
@@ -64,6 +64,7 @@ impl Table {
     fn of_lines(lines: &[String]) -> Result<Self, InitError> {
         let Divided { dialect, names, rows } = Divided::of(lines)?;
         let is_criteo = is_criteo(&dialect, &rows);
+        let names = if is_criteo { criteo_columns() } else { names };
         let mut columns: Vec<TableColumn> =
             names.into_iter().map(|name| TableColumn { name, form: ValueForm::Text, texts: Vec::new() }).collect();
         let count = rows.len();

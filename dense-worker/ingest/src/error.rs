@@ -258,6 +258,18 @@ pub enum IngestError {
         /// The first few of them.
         first: Vec<BadRow>,
     },
+    /// A malformed record with quoted line breaks that may be many rows.
+    #[error(
+        "{row}; its {lines} lines may be as many rows, so {reason}: close the quote, double it inside a field, or remove data.quoted_breaks"
+    )]
+    LostRecord {
+        /// Its first line.
+        row: Box<BadRow>,
+        /// Its lines.
+        lines: u64,
+        /// Why it cannot be skipped.
+        reason: &'static str,
+    },
     /// The files were read, but had no rows.
     #[error("{}", describe_no_rows(files, *rows, part))]
     NoRows {

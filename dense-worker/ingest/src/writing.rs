@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use zagros_job::{Job, PredictRows, Reading, Values, Writing};
 
+use crate::parse::missing::MissingTexts;
 use crate::stdin::is_stdin;
 use crate::stream::{BatchStream, StreamOptions};
 use crate::{DataPart, FileInfo, IngestError, StreamStart, WholeFiles};
@@ -41,13 +42,12 @@ pub fn writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeS
     let options = StreamOptions { part, epoch: 0, start, bad_rows: 0, cancel };
     let files = Box::new(WholeFiles::new(std::slice::from_ref(first)));
     let mut found: BTreeMap<String, BTreeSet<Writing>> = BTreeMap::new();
-    let missing = job.data.format.missing();
+    let missing = MissingTexts::new(&job.data.format);
     for batch in BatchStream::open(&texts, options, files)?.take(1) {
         let input = batch?.input.unwrap_or_default();
         let rows: Vec<_> = input.iter().collect();
         for (at, column) in columns.iter().enumerate() {
-            let present = rows.iter().map(|row| row.key(at)).filter(|text| !text.is_empty());
-            let present = present.filter(|text| !missing.iter().any(|mark| mark.as_bytes() == *text));
+            let present = rows.iter().map(|row| row.key(at)).filter(|text| !missing.is_missing(text));
             found.insert(column.clone(), of_texts(present));
         }
     }

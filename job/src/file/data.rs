@@ -52,12 +52,15 @@ pub(crate) struct DataFile {
     pub(crate) comment: Option<String>,
     /// Whether blanks around a field are removed. Default: false; `delimited` only.
     pub(crate) trim: Option<bool>,
-    /// Whether quoted fields may hold line breaks. Each worker then scans a file for quotes up to where its parts start, and a file
-    /// with a quote that is never closed loses its rows up to the next quote. Default: false; `delimited` only.
+    /// Whether quoted fields may hold line breaks. Each worker then scans a file for quotes up to where its parts start. A record of several
+    /// lines whose quote is never closed is an error, and a malformed one counts once for each of its lines. Default: false; `delimited`
+    /// only.
     pub(crate) quoted_breaks: Option<bool>,
     /// What is before the fraction of a number. Texts of categories stay as they are. Default: `"."`; `delimited` only.
     pub(crate) decimal: Option<DecimalMark>,
-    /// Field texts that mean "missing"; an empty field always does, and null. Default: none; not for `criteo`.
+    /// Field texts that mean "missing"; an empty field always does, and null. They hold for cells of every kind, and for each value of a
+    /// cell of several. Of a value with a type the text is the one that a CSV file would have: −999.0 is `-999`. Default: none; not
+    /// for `criteo`.
     pub(crate) missing: Option<Vec<String>>,
     /// Malformed rows that are skipped before the run stops with the places of the first ones. They are counted over all epochs and
     /// workers of the run; a row counts once in each epoch.
@@ -69,7 +72,7 @@ pub(crate) struct DataFile {
     #[serde(default)]
     #[schemars(range(max = 1.0))]
     pub(crate) max_bad_share: f64,
-    /// Longest line accepted, in bytes. A longer line is a malformed row.
+    /// Longest line accepted, in bytes. A longer line is a malformed row; a longer record of several lines is an error.
     #[serde(default = "max_line_bytes")]
     #[schemars(range(min = 64, max = 1_073_741_824))]
     pub(crate) max_line_bytes: usize,

@@ -54,7 +54,7 @@ pub(crate) struct LabelFile {
     #[serde(default = "one")]
     #[schemars(range(max = 1e6), extend("exclusiveMinimum" = 0.0))]
     pub(crate) weight: f64,
-    /// What becomes of a row whose label is missing: empty, or one of `data.missing`.
+    /// What becomes of a row whose label is missing: empty, or one of `data.missing` that is no text of this label.
     #[serde(default)]
     pub(crate) missing: MissingLabel,
     /// Name of an earlier label of kind `click` without which this one never happens, as a purchase never without a click: the

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use super::{comment, quoted};
 use crate::ids::is_either;
-use crate::{Column, ColumnKind, LabelForm, Layout, Sketch, TimeForm};
+use crate::{Column, ColumnKind, LabelForm, Sketch, TimeForm};
 
 /// Names of columns that say how much a row counts.
 const WEIGHTS: [&str; 5] = ["weight", "sample_weight", "instance_weight", "importance", "fnlwgt"];
@@ -32,9 +32,6 @@ pub(super) fn write_label(text: &mut String, sketch: &Sketch) -> fmt::Result {
             "# UNSURE: these columns could be the label as well: {others}. `--label COLUMN` chooses; what is known only"
         )?;
         text.push_str("# after the label, as they may be, is no feature.\n");
-    }
-    if sketch.layout == Layout::Criteo {
-        return Ok(());
     }
     let name = quoted(&column.name);
     match &label.kind {
@@ -185,12 +182,10 @@ fn count(column: &Column) -> String {
 }
 
 pub(super) fn write_dropped(text: &mut String, sketch: &Sketch) -> fmt::Result {
-    for column in sketch.leaking() {
+    for (column, leak) in sketch.leaking() {
         let (name, quoted) = (comment(&column.name), comment(&quoted(&column.name)));
-        writeln!(
-            text,
-            "# UNSURE: {name} alone tells the label in each row of the sample, as a column does that is written after it."
-        )?;
+        let rows = leak.rows();
+        writeln!(text, "# UNSURE: {name} alone tells the label in {rows}, as a column does that is written after it.")?;
         match sketch.keeps_leaks {
             true => {
                 text.push_str(

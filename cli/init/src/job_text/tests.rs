@@ -116,11 +116,37 @@ fn integers_that_may_be_ids_are_in_both_lists() {
 }
 
 #[test]
-fn criteos_lines_are_recognised() {
-    let row = |label: usize| format!("{label}{}{}\n", "\t-1".repeat(13), "\t68fd1e64".repeat(26));
-    let data: String = (0..20).map(|line| row(line % 2)).collect();
-    let text = job(&data, None);
-    assert!(text.contains("format = \"criteo\"") && text.contains("kind = \"dcnv2\""), "{text}");
+fn criteos_lines_have_the_features_of_the_same_rows_as_parquet() {
+    let cell = |row: usize, column: usize| match column {
+        0 => chance(row).to_string(),
+        _ if (row + column).is_multiple_of(9) => String::new(),
+        1..14 => {
+            let outlier = if column > 7 && row.is_multiple_of(50) { 100 } else { 1 };
+            (row * (column + 2) % (1 << column) * outlier).to_string()
+        }
+        _ => format!("{:08x}", 0x68fd_1e64 + row * column % (4 * column)),
+    };
+    let rows = 0..400;
+    let line = |row: usize| (0..40).map(|column| cell(row, column)).collect::<Vec<_>>().join("\t");
+    let criteo = checked(SampledRows::Lines(rows.clone().map(line).collect()), true, None);
+    let column = |(index, name): (usize, String)| SampledColumn {
+        name,
+        form: if index < 14 { ValueForm::Number } else { ValueForm::Text },
+        texts: rows.clone().map(|row| cell(row, index)).collect(),
+    };
+    let columns = zagros_ingest::criteo_columns().into_iter().enumerate().map(column).collect();
+    let format = ColumnFormat::Parquet;
+    let parquet = checked(SampledRows::Columns { format, columns, unusable: Vec::new() }, true, None);
+    assert_eq!(criteo.replace("\"criteo\"", "\"parquet\""), parquet);
+    for part in [
+        "format = \"criteo\"",
+        "kind = \"dcnv2\"",
+        "{ column = \"I13\", log = true, standardise = true },",
+        "{ column = \"I1\", dim = 4 },",
+        "{ column = \"C26\", dim = ",
+    ] {
+        assert!(criteo.contains(part), "no {part} in\n{criteo}");
+    }
 }
 
 #[test]

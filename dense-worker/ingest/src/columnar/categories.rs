@@ -12,6 +12,7 @@ use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;
 use crate::parse::bags::Weights;
+use crate::parse::missing::MissingTexts;
 use crate::parse::sink::{BatchSink, RowSink};
 
 /// The cells of a feature.
@@ -59,9 +60,9 @@ impl Categories {
         feature: &Categorical,
         columns: &GroupColumns<'_>,
         first: usize,
-        missing: &[Vec<u8>],
+        missing: &MissingTexts,
     ) -> Result<Self, IngestError> {
-        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.to_vec());
+        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.clone());
         let parts = features.parts(feature);
         match (feature.values.separator(), parts.as_slice()) {
             (Some(separator), _) => {
@@ -182,7 +183,8 @@ impl Categories {
 }
 
 impl WeightedCells {
-    /// Gives the values of a row with their weights to `put`. A missing value is skipped with its weight.
+    /// Gives the values of a row with their weights to `put`. A missing value is skipped with its weight. A cell whose only value is
+    /// missing may stand beside an empty one.
     #[inline]
     fn row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
         let (BagCells { ids, ends, .. }, numbers, missing) = (&self.bags.out, &self.numbers.out, missing_id());
@@ -192,6 +194,11 @@ impl WeightedCells {
             fault.column = self.numbers.position + 1;
             fault
         };
+        let is_missing =
+            || matches!((ids, cells), ([id], []) if *id == missing) || matches!((ids, cells), ([], [Cell::Missing]));
+        if ids.len() != cells.len() && is_missing() {
+            return Ok(());
+        }
         if ids.len() != cells.len() {
             return Err(at_weights(self.weights.other_number(ids.len(), cells.len())));
         }

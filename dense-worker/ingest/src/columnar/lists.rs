@@ -4,7 +4,7 @@ use memchr::memmem::Finder;
 
 use super::kind::Value;
 use super::output::{Cell, Cells, MOST_IDS, NO_ENTRY, Output, Texts, ToNumber};
-use crate::parse::bags::pieces;
+use crate::parse::missing::MissingTexts;
 
 /// Any number of numbers a row.
 #[derive(Clone, Debug)]
@@ -15,13 +15,14 @@ pub(super) struct NumberLists {
     dictionary_ends: Vec<usize>,
     /// What separates the numbers of a text; `None` for a list.
     separator: Option<Finder<'static>>,
+    missing: MissingTexts,
 }
 
 impl NumberLists {
     pub(super) fn new(texts: Texts, separator: Option<&str>) -> Self {
         let separator = separator.map(|separator| Finder::new(separator).into_owned());
-        let (ends, dictionary_ends) = Default::default();
-        Self { items: Cells::new(ToNumber(texts)), ends, dictionary_ends, separator }
+        let (ends, dictionary_ends, missing) = (Vec::new(), Vec::new(), texts.missing.clone());
+        Self { items: Cells::new(ToNumber(texts)), ends, dictionary_ends, separator, missing }
     }
 
     /// The items of a decoded row.
@@ -29,6 +30,15 @@ impl NumberLists {
     pub(super) fn of(&self, row: usize) -> &[Cell] {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.items.cells[start..self.ends[row]]
+    }
+
+    /// The items of a decoded row; none where the only one is missing.
+    #[inline]
+    pub(super) fn vector(&self, row: usize) -> &[Cell] {
+        match self.of(row) {
+            [Cell::Missing] => &[],
+            cells => cells,
+        }
     }
 
     /// The items of all decoded rows.
@@ -58,13 +68,13 @@ impl NumberLists {
 
     /// Gives the numbers of a value to `put`.
     fn each(&mut self, value: Value<'_>, put: impl Fn(&mut Cells<ToNumber>, Value<'_>)) {
-        match (&self.separator, value) {
-            (Some(separator), Value::Bytes(text)) if !self.items.convert.0.of(value).is_empty() => {
-                pieces(text, separator, false).for_each(|piece| put(&mut self.items, Value::Bytes(piece)));
+        let Self { items, separator, missing, .. } = self;
+        match (separator, value) {
+            (Some(separator), Value::Bytes(text)) => {
+                missing.values(text, separator, false).for_each(|piece| put(items, Value::Bytes(piece)));
             }
-            // A missing text has no numbers.
             (Some(_), _) => {}
-            (None, value) => put(&mut self.items, value),
+            (None, value) => put(items, value),
         }
     }
 }
@@ -112,7 +122,7 @@ mod tests {
     use crate::columnar::kind::Kind;
 
     fn lists(kind: Kind, separator: Option<&str>) -> NumberLists {
-        NumberLists::new(Texts::new(kind, vec![b"?".to_vec()]), separator)
+        NumberLists::new(Texts::new(kind, (&["?"][..]).into()), separator)
     }
 
     #[test]
@@ -142,9 +152,10 @@ mod tests {
         let rows = |lists: &NumberLists| (0..5).map(|row| lists.of(row).to_vec()).collect::<Vec<_>>();
         let (one, missing) = (Cell::Number, Cell::Missing);
         let expected =
-            [vec![one(1.0), one(2.5)], vec![], vec![], vec![one(3.0), missing, Cell::Faulty(0)], vec![one(7.0)]];
+            [vec![one(1.0), one(2.5)], vec![missing], vec![], vec![one(3.0), missing, Cell::Faulty(0)], vec![one(7.0)]];
         assert_eq!(rows(&found), expected);
         assert_eq!(rows(&entries), expected);
+        assert!(found.vector(1).is_empty() && found.vector(4).len() == 1);
         assert_eq!(entries.entry(5), Err(NO_ENTRY));
     }
 }

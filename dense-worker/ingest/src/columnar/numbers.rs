@@ -9,6 +9,7 @@ use super::lists::NumberLists;
 use super::output::{Cell, Cells, Texts, ToNumber};
 use crate::IngestError;
 use crate::parse::bad::FieldFault;
+use crate::parse::missing::MissingTexts;
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::{BatchSink, RowSink};
 
@@ -27,9 +28,9 @@ impl Numbers {
         feature: &Numeric,
         columns: &GroupColumns<'_>,
         index: usize,
-        missing: &[Vec<u8>],
+        missing: &MissingTexts,
     ) -> Result<Self, IngestError> {
-        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.to_vec());
+        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.clone());
         let cell = NumberCell::new(feature);
         let Some(width) = feature.width else {
             let cells = columns.decoded(index, |column| Cells::new(ToNumber(texts(column))))?;
@@ -61,7 +62,7 @@ impl Numbers {
             Self::One(column, _) => column.out.cells.iter().any(is_faulty),
             Self::Vector(column, _, width) => {
                 let other_width =
-                    |row: usize| !matches!(column.out.of(row).len(), 0) && column.out.of(row).len() != *width;
+                    |row: usize| !matches!(column.out.vector(row).len(), 0) && column.out.vector(row).len() != *width;
                 column.out.cells().iter().any(is_faulty) || (0..column.out.rows()).any(other_width)
             }
         }
@@ -80,7 +81,7 @@ impl Numbers {
                 Ok(first + 1)
             }
             Self::Vector(column, cell, width) => {
-                let cells = column.out.of(row);
+                let cells = column.out.vector(row);
                 if !cells.is_empty() && cells.len() != *width {
                     let mut fault = cell.other_width(*width, cells.len());
                     fault.column = column.position + 1;

@@ -10,8 +10,8 @@ use crate::category::date::date_part;
 use crate::category::reading::{CellReading, missing_id, range_of};
 use crate::hash_value;
 use crate::parse::bad::shown;
-use crate::parse::bags::pieces;
 use crate::parse::label::{LabelTexts, sample_weight};
+use crate::parse::missing::MissingTexts;
 use crate::parse::number::{MOST, parse_number};
 
 /// The most different faulty values of a block that are shown in a message.
@@ -80,24 +80,54 @@ impl<O: Output> Output for Skipped<'_, O> {
     fn null(&mut self) {}
 }
 
-/// How a value becomes an id.
+/// The texts of a column's values.
 #[derive(Clone, Debug)]
 pub(super) struct Texts {
     kind: Kind,
-    missing: Vec<Vec<u8>>,
+    pub(super) missing: MissingTexts,
+    /// Numbers whose text may be one of a missing value; `None`: each number's may be.
+    suspects: Option<Vec<f64>>,
     buffer: Vec<u8>,
 }
 
 impl Texts {
-    pub(super) fn new(kind: Kind, missing: Vec<Vec<u8>>) -> Self {
-        Self { kind, missing, buffer: Vec::new() }
+    pub(super) fn new(kind: Kind, missing: MissingTexts) -> Self {
+        // Of the kinds whose numbers are written as they are, those of the texts. No number is written to be compared otherwise.
+        let number = |text: &Vec<u8>| {
+            let text = std::str::from_utf8(text).ok()?;
+            if kind == Kind::Single { text.parse::<f32>().ok().map(f64::from) } else { text.parse().ok() }
+        };
+        let suspects = match kind {
+            _ if missing.texts().is_empty() => Some(Vec::new()),
+            Kind::Integer | Kind::Unsigned(_) | Kind::Single | Kind::Double => {
+                Some(missing.texts().iter().filter_map(number).collect())
+            }
+            _ => None,
+        };
+        Self { kind, missing, suspects, buffer: Vec::new() }
+    }
+
+    /// Whether the text of a number is one of a missing value.
+    #[inline]
+    fn is_missing_number(&mut self, value: Value<'_>, number: f64) -> bool {
+        let may_be = self.suspects.as_ref().is_none_or(|suspects| suspects.contains(&number));
+        may_be && self.of(value).is_empty()
+    }
+
+    /// The values of a cell of several, missing ones empty.
+    fn values(&mut self, value: Value<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
+        let Self { kind, missing, buffer, .. } = self;
+        missing.values(kind.text(value, buffer), separator, false).for_each(put);
+    }
+
+    fn text<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
+        self.kind.text(value, &mut self.buffer)
     }
 
     /// The text of a value; empty if it is missing.
     #[inline]
     pub(super) fn of<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
-        let text = self.kind.text(value, &mut self.buffer);
-        if self.missing.iter().any(|missing| missing == text) { b"" } else { text }
+        self.missing.present(self.kind.text(value, &mut self.buffer))
     }
 }
 
@@ -179,11 +209,10 @@ impl BagCells {
     }
 
     fn put(texts: &mut Texts, form: &BagForm, value: Value<'_>, ids: &mut Vec<u64>) {
-        let text = texts.of(value);
         let mut put = |text: &[u8]| ids.extend((form.keeps_missing || !text.is_empty()).then(|| hash_value(text)));
         match &form.separator {
-            None => put(text),
-            Some(separator) => pieces(text, separator, false).for_each(put),
+            None => put(texts.of(value)),
+            Some(separator) => texts.values(value, separator, put),
         }
     }
 }
@@ -332,7 +361,9 @@ impl Convert for ToNumber {
     #[inline]
     fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
         match self.0.kind.number(value) {
-            Some(number) if number.abs() <= MOST => Ok(Cell::Number(number)),
+            Some(number) if number.abs() <= MOST && !self.0.is_missing_number(value, number) => {
+                Ok(Cell::Number(number))
+            }
             Some(_) => Err(()).or_else(|()| self.missing(value)),
             None => match self.0.of(value) {
                 b"" => Ok(Cell::Missing),
@@ -351,7 +382,7 @@ impl Convert for ToNumber {
 }
 
 impl ToNumber {
-    /// NaN and what is too large are faulty, unless the job says that their text means missing.
+    /// NaN and what is too large are faulty, unless the job says that their text means missing, as that of another number may.
     #[cold]
     fn missing(&mut self, value: Value<'_>) -> Result<Cell, ()> {
         if self.0.of(value).is_empty() { Ok(Cell::Missing) } else { Err(()) }
@@ -398,24 +429,27 @@ impl Convert for ToPart {
 /// The label of a row.
 #[derive(Clone, Debug)]
 pub(super) struct ToLabel {
-    pub(super) kind: Kind,
+    pub(super) texts: Texts,
     pub(super) label: LabelTexts,
 }
 
 impl Convert for ToLabel {
     fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
-        let number = self.kind.number(value).and_then(|number| self.label.number(number));
-        let label = number.or_else(|| self.label.value(self.kind.text(value, &mut Vec::new())));
-        let label = label.or_else(|| match value {
-            // A job that names no texts means 1 and 0.
-            Value::Int(truth) if self.kind == Kind::Bool => self.label.value(if truth == 0 { b"0" } else { b"1" }),
-            _ => None,
+        let Self { texts, label } = self;
+        let number = texts.kind.number(value).filter(|number| {
+            // Other labels are known by their texts.
+            texts.kind != Kind::Bool && label.are_numbers() && !texts.is_missing_number(value, *number)
         });
+        let label = match value {
+            // A job that names no texts means 1 and 0.
+            Value::Int(truth) if texts.kind == Kind::Bool => label.truth(truth != 0),
+            _ => number.and_then(|number| label.number(number)).or_else(|| label.value(texts.text(value))),
+        };
         label.map(|label| Cell::Number(f64::from(label))).ok_or(())
     }
 
     fn shown(&self, value: Value<'_>) -> String {
-        shown(self.kind.text(value, &mut Vec::new()))
+        shown(self.texts.kind.text(value, &mut Vec::new()))
     }
 
     fn null(&self) -> Result<Cell, ()> {
@@ -425,16 +459,16 @@ impl Convert for ToLabel {
 
 /// The weight of a sample.
 #[derive(Clone, Debug)]
-pub(super) struct ToWeight(pub(super) Kind);
+pub(super) struct ToWeight(pub(super) Texts);
 
 impl Convert for ToWeight {
     fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
-        let weight = sample_weight(self.0.text(value, &mut Vec::new()));
+        let weight = sample_weight(self.0.of(value));
         weight.map(|weight| Cell::Number(f64::from(weight))).ok_or(())
     }
 
     fn shown(&self, value: Value<'_>) -> String {
-        shown(self.0.text(value, &mut Vec::new()))
+        shown(self.0.kind.text(value, &mut Vec::new()))
     }
 
     fn null(&self) -> Result<Cell, ()> {

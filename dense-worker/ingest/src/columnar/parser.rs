@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use zagros_job::{Categorical, Format, Job, Numeric};
+use zagros_job::{Categorical, Job, Numeric};
 use zagros_zip::number_from;
 
 use super::categories::{Categories, CategoryFault};
@@ -21,7 +21,8 @@ use crate::category::reading::CellReading;
 use crate::hash::HashSplit;
 use crate::parse::bad::FieldFault;
 use crate::parse::hold_out::HoldOut;
-use crate::parse::label::{LabelTexts, bytes, expected_weight};
+use crate::parse::label::{LabelTexts, expected_weight};
+use crate::parse::missing::MissingTexts;
 use crate::parse::row::{ParseOutcome, wants_groups, wants_weights};
 use crate::parse::sink::{BatchSink, RowSink, notes_rows};
 use crate::read::layout::FileLayout;
@@ -42,7 +43,7 @@ pub(crate) struct ColumnarParser {
     labels: Vec<f32>,
     /// Whether rows are read with the texts of their keys.
     notes: bool,
-    missing: Vec<Vec<u8>>,
+    missing: MissingTexts,
     open: Option<OpenGroup>,
 }
 
@@ -67,10 +68,7 @@ struct OpenGroup {
 impl ColumnarParser {
     /// Parses the rows of `part`.
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
-        let missing = match &job.data.format {
-            Format::Parquet(columnar) | Format::Arrow(columnar) => bytes(&columnar.missing),
-            Format::Criteo | Format::Delimited(_) | Format::Jsonl(_) => Vec::new(),
-        };
+        let missing = MissingTexts::new(&job.data.format);
         let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));
         let (weights, labels) = (wants_weights(job, part), vec![0.0; job.features.targets.len()]);
         let categories = job.features.categories();
@@ -114,10 +112,10 @@ impl ColumnarParser {
         let targets = if predict.is_none() { features.targets.as_slice() } else { &[] };
         let labels = targets.iter().enumerate().map(|(index, target)| {
             let label = LabelTexts::new(target, &self.missing);
-            columns.decoded(index, |column| Cells::new(ToLabel { kind: column.kind, label }))
+            columns.decoded(index, |column| Cells::new(ToLabel { texts: texts(column), label }))
         });
         let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
-        let weight = self.weights.then(|| columns.decoded(labels.len(), |column| Cells::new(ToWeight(column.kind))));
+        let weight = self.weights.then(|| columns.decoded(labels.len(), |column| Cells::new(ToWeight(texts(column)))));
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
@@ -171,7 +169,7 @@ impl ColumnarParser {
                 Ok(()) => outcome.rows += 1,
                 Err(fault) => {
                     sink.abandon();
-                    outcome.bad.add(row as u64, *fault);
+                    outcome.bad.add(row as u64, 1, *fault);
                 }
             }
         }

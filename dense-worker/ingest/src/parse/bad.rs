@@ -25,10 +25,24 @@ pub(crate) struct FieldFault {
 /// The malformed rows of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BadRows {
-    /// How many.
+    /// How many. A record of several lines counts once for each: a stray quote may have made it of as many rows.
     pub(crate) count: u64,
     /// The first of them, each with its line (from 0) in the block.
     first: Vec<(u64, FieldFault)>,
+    /// The first one that is an error, however many the job tolerates.
+    pub(crate) lost: Option<LostRecord>,
+}
+
+/// A record that may be many rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LostRecord {
+    /// Its first line (from 0) in the block.
+    pub(crate) line: u64,
+    /// How many it has.
+    pub(crate) lines: u64,
+    pub(crate) fault: FieldFault,
+    /// Why it is an error.
+    pub(crate) reason: &'static str,
 }
 
 /// The first malformed rows of a block, with lines counted from the block's start.
@@ -41,10 +55,10 @@ impl std::fmt::Display for BadRows {
 }
 
 impl BadRows {
-    /// Counts a malformed row, and keeps it if it is among the first.
+    /// Counts a malformed row of so many lines, and keeps it if it is among the first.
     #[cold]
-    pub(crate) fn add(&mut self, line: u64, fault: FieldFault) {
-        self.count += 1;
+    pub(crate) fn add(&mut self, line: u64, lines: u64, fault: FieldFault) {
+        self.count += lines;
         if self.first.len() < DESCRIBED {
             self.first.push((line, fault));
         }
@@ -52,18 +66,25 @@ impl BadRows {
 
     /// The rows with their positions in the file.
     pub(super) fn located(&self, layout: &FileLayout, place: RowPlace) -> Result<Vec<BadRow>, IngestError> {
-        let locate = |(line, fault): &(u64, FieldFault)| {
-            Ok(BadRow {
-                path: layout.path.clone(),
-                line: place.line_number(layout, *line)?,
-                row_group: layout.row_groups.as_ref().map(RowGroups::unit).zip(place.row_group()),
-                column: fault.column,
-                expected: fault.expected.clone(),
-                found: fault.found.clone(),
-            })
-        };
-        self.first.iter().map(locate).collect()
+        self.first.iter().map(|(line, fault)| locate(*line, fault, layout, place)).collect()
     }
+}
+
+/// A malformed row with its position in the file.
+pub(super) fn locate(
+    line: u64,
+    fault: &FieldFault,
+    layout: &FileLayout,
+    place: RowPlace,
+) -> Result<BadRow, IngestError> {
+    Ok(BadRow {
+        path: layout.path.clone(),
+        line: place.line_number(layout, line)?,
+        row_group: layout.row_groups.as_ref().map(RowGroups::unit).zip(place.row_group()),
+        column: fault.column,
+        expected: fault.expected.clone(),
+        found: fault.found.clone(),
+    })
 }
 
 /// A field's text as a message shows it: quoted, on one line, shortened.
@@ -91,7 +112,7 @@ mod tests {
     fn all_malformed_rows_are_counted_and_few_are_kept() {
         let mut bad = BadRows::default();
         for line in 0..1_000 {
-            bad.add(line, FieldFault { column: 1, expected: "a".into(), found: "b".into() });
+            bad.add(line, 1, FieldFault { column: 1, expected: "a".into(), found: "b".into() });
         }
         assert_eq!((bad.count, bad.first.len()), (1_000, DESCRIBED));
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use zagros_job::Data;
 
-use crate::parse::bad::BadRows;
+use crate::parse::bad::{BadRows, LostRecord, locate};
 use crate::parse::row::ParseOutcome;
 use crate::read::layout::FileLayout;
 use crate::read::reader::RowPlace;
@@ -57,6 +57,10 @@ impl BadBudget {
     ) -> Result<(), IngestError> {
         let bad = &outcome.bad;
         self.rows += outcome.rows + bad.count;
+        if let Some(LostRecord { line, lines, fault, reason }) = &bad.lost {
+            let (row, lines) = (locate(*line, fault, layout, place)?, *lines);
+            return Err(IngestError::LostRecord { row: Box::new(row), lines, reason });
+        }
         if bad.count == 0 {
             return Ok(());
         }

@@ -52,8 +52,8 @@ impl Weights {
         (number.is_finite() && number >= self.least).then_some(number as f32)
     }
 
-    /// Gives each value with its weight to `put`. An empty value is missing, and is skipped with its weight. The fault is at the first
-    /// field.
+    /// Gives each value with its weight to `put`. An empty value is missing, and is skipped with its weight. A cell whose only value is
+    /// missing may stand beside an empty one. The fault is at the first field.
     #[inline]
     pub(crate) fn read<'a>(
         &self,
@@ -70,9 +70,13 @@ impl Weights {
                     put(hash_value(value), weight.ok_or_else(|| self.no_weight(shown(text)))?);
                 }
                 (value, weight) => {
+                    let is_missing = pairs == 0 && value.or(weight) == Some(b"");
                     let [more_values, more_weights] = [usize::from(value.is_some()), usize::from(weight.is_some())];
                     let (values, weights) =
                         (pairs + more_values + values.count(), pairs + more_weights + weights.count());
+                    if is_missing && values + weights == 1 {
+                        break;
+                    }
                     return Err(self.other_number(values, weights));
                 }
             }
@@ -126,6 +130,15 @@ mod tests {
         assert_eq!(read(Pooling::Sum, "a|b", "0.5|-2"), Ok(vec![(a, 0.5), (b, -2.0)]));
         assert_eq!(read(Pooling::Sum, "a||b", "1||3"), Ok(vec![(a, 1.0), (b, 3.0)]));
         assert_eq!(read(Pooling::Mean, "", ""), Ok(vec![]));
+        let (weights, missing) = (weights(Pooling::Sum), [&b""[..]]);
+        let both = |values: &[&'static [u8]], of_values: &[&'static [u8]]| {
+            weights.read(values.iter().copied(), of_values.iter().copied(), |_, _| panic!("no value is there"))
+        };
+        for (values, of_values) in [(&missing[..], &[][..]), (&[], &missing), (&missing, &missing), (&missing, &[b"7"])]
+        {
+            both(values, of_values).unwrap();
+        }
+        assert!(both(&[], &[b"7"]).is_err() && both(&[b"", b""], &[b"7"]).is_err());
     }
 
     #[test]

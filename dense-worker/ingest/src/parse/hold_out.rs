@@ -7,13 +7,13 @@
 //!
 //! A row without a time is an old row. A malformed row, whose part is not known, belongs to the training part.
 
-use zagros_job::{Format, Job, NewestRows, TestPart, TimeBound, ValidationPart};
+use zagros_job::{Job, NewestRows, TestPart, TimeBound, ValidationPart};
 
 use crate::DataPart;
 use crate::category::date::clock_seconds;
 use crate::hash::HashSplit;
 use crate::parse::bad::{FieldFault, shown};
-use crate::parse::label::bytes;
+use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 
 /// The wanted part of the rows.
@@ -28,7 +28,7 @@ pub(crate) struct HoldOut {
 #[derive(Clone, Debug)]
 struct TimeSplit {
     column: String,
-    missing: Vec<Vec<u8>>,
+    missing: MissingTexts,
     test: Option<Bound>,
     validation: Option<Bound>,
 }
@@ -85,11 +85,7 @@ impl HoldOut {
 impl TimeSplit {
     fn of(job: &Job) -> Option<Self> {
         let column = job.data.time_column()?.to_owned();
-        let missing = match &job.data.format {
-            Format::Criteo => Vec::new(),
-            Format::Delimited(format) => bytes(&format.missing),
-            Format::Parquet(format) | Format::Arrow(format) | Format::Jsonl(format) => bytes(&format.missing),
-        };
+        let missing = MissingTexts::new(&job.data.format);
         let bound = |newest: &NewestRows| Bound::of(&newest.from);
         let test = if let TestPart::Newest(newest) = &job.data.test { Some(bound(newest)) } else { None };
         let validation =
@@ -98,7 +94,7 @@ impl TimeSplit {
     }
 
     fn part(&self, time: &[u8]) -> Result<DataPart, Box<FieldFault>> {
-        if time.is_empty() || self.missing.iter().any(|missing| missing == time) {
+        if self.missing.is_missing(time) {
             return Ok(DataPart::Train);
         }
         for (bound, part) in [(&self.test, DataPart::Test), (&self.validation, DataPart::Validation)] {

@@ -3,14 +3,16 @@
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 
 use crate::parse::bad::{FieldFault, shown};
+use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 
 /// The values that a label column may hold.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelTexts {
     values: LabelValues,
-    /// Texts that mean that there is no label, if a row without one is no malformed row.
-    missing: Option<Vec<Vec<u8>>>,
+    missing: MissingTexts,
+    /// Whether a row without a label is no malformed row.
+    skips: bool,
     expected: String,
 }
 
@@ -23,8 +25,8 @@ enum LabelValues {
 }
 
 impl LabelTexts {
-    /// The values of a target; `missing` are the texts of a missing value besides the empty one.
-    pub(crate) fn new(target: &Target, missing: &[Vec<u8>]) -> Self {
+    /// The values of a target.
+    pub(crate) fn new(target: &Target, missing: &MissingTexts) -> Self {
         let texts = |texts: &[String], value: f32| bytes(texts).into_iter().map(move |text| (text, value)).collect();
         let values = match &target.kind {
             TargetKind::Click { positive, negative, .. } => {
@@ -37,8 +39,8 @@ impl LabelTexts {
             TargetKind::Regression { loss: RegressionLoss::Poisson } => LabelValues::Number(0.0),
             TargetKind::Regression { .. } => LabelValues::Number(f64::NEG_INFINITY),
         };
-        let missing = (target.missing == MissingLabel::Skip).then(|| missing.to_vec());
-        Self { values, missing, expected: expected(target) }
+        let skips = target.missing == MissingLabel::Skip;
+        Self { values, missing: missing.clone(), skips, expected: expected(target) }
     }
 
     /// The value of a text. `field` (from 0) is its position.
@@ -47,16 +49,25 @@ impl LabelTexts {
         self.value(text).ok_or_else(|| self.unknown(text, field))
     }
 
-    /// The value of a text: NaN where a label may be missing and is; `None` for a text that is none.
+    /// The value of a text: NaN where a label may be missing and is; `None` for a text that is none. A text that the target names is a
+    /// label, whatever means missing elsewhere.
     #[inline]
     pub(crate) fn value(&self, text: &[u8]) -> Option<f32> {
-        if self.is_missing(text) {
-            return Some(f32::NAN);
-        }
         match &self.values {
-            LabelValues::Texts(texts) => find(texts, text).or_else(|| find(texts, without_fraction(text)?)),
+            LabelValues::Texts(texts) => find(texts, text).or_else(|| match self.missing.is_missing(text) {
+                true => self.none(),
+                false => find(texts, without_fraction(text)?),
+            }),
+            LabelValues::Number(_) if self.missing.is_missing(text) => self.none(),
             LabelValues::Number(_) => parse_number(text).and_then(|number| self.number(number)),
         }
+    }
+
+    /// The value of true or false: that of its text, or else of 1 or 0.
+    pub(crate) fn truth(&self, truth: bool) -> Option<f32> {
+        let (text, number): (&[u8], &[u8]) = if truth { (b"true", b"1") } else { (b"false", b"0") };
+        let or_number = || if self.missing.is_missing(text) { None } else { self.value(number) };
+        self.value(text).or_else(or_number)
     }
 
     /// Whether labels are numbers.
@@ -75,13 +86,7 @@ impl LabelTexts {
 
     /// The value of a row without a text.
     pub(crate) fn none(&self) -> Option<f32> {
-        self.missing.is_some().then_some(f32::NAN)
-    }
-
-    #[inline]
-    fn is_missing(&self, text: &[u8]) -> bool {
-        let is = |missing: &Vec<Vec<u8>>| text.is_empty() || missing.iter().any(|missing| missing == text);
-        self.missing.as_ref().is_some_and(is)
+        self.skips.then_some(f32::NAN)
     }
 
     #[cold]
@@ -161,14 +166,14 @@ mod tests {
 
     #[test]
     fn each_of_the_texts_is_accepted() {
-        let labels = LabelTexts::new(&adult(), &[]);
+        let labels = LabelTexts::new(&adult(), &MissingTexts::default());
         let found = ["<=50K", ">50K", ">50K."].map(|text| labels.read(text.as_bytes(), 0).unwrap());
         assert_eq!(found, [0.0, 1.0, 1.0]);
     }
 
     #[test]
     fn another_text_is_refused_with_the_accepted_ones() {
-        let labels = LabelTexts::new(&adult(), &[b"?".to_vec()]);
+        let labels = LabelTexts::new(&adult(), &["?"][..].into());
         let fault = *labels.read(b"50K", 14).unwrap_err();
         assert_eq!((fault.column, fault.found.as_str()), (15, "\"50K\""));
         assert_eq!(fault.expected, r#"">50K" or ">50K." (positive) or "<=50K" (negative) in label column "income""#);
@@ -177,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_whole_number_may_have_a_fraction_of_zero() {
-        let labels = LabelTexts::new(&Target::from("y"), &[]);
+        let labels = LabelTexts::new(&Target::from("y"), &MissingTexts::default());
         for (text, value) in
             [("1.0", Some(1.0)), ("0.00", Some(0.0)), ("1", Some(1.0)), ("1.5", None), ("2.0", None), ("1.", None)]
         {
@@ -185,14 +190,14 @@ mod tests {
         }
         let texts = |text: &str| vec![text.to_owned()];
         let exact = TargetKind::Click { positive: texts("1.0"), negative: texts("1"), given: None };
-        let labels = LabelTexts::new(&target(exact), &[]);
+        let labels = LabelTexts::new(&target(exact), &MissingTexts::default());
         assert_eq!(["1.0", "1"].map(|text| labels.value(text.as_bytes())), [Some(1.0), Some(0.0)]);
     }
 
     #[test]
     fn a_class_is_its_place_in_the_list() {
         let classes = ["low", "middle", "high"].map(String::from).to_vec();
-        let labels = LabelTexts::new(&target(TargetKind::Classes { classes }), &[]);
+        let labels = LabelTexts::new(&target(TargetKind::Classes { classes }), &MissingTexts::default());
         assert_eq!(["low", "middle", "high"].map(|text| labels.value(text.as_bytes())), [0.0, 1.0, 2.0].map(Some));
         let fault = *labels.read(b"highest", 0).unwrap_err();
         assert_eq!(fault.expected, r#"one of the classes "low" or "middle" or "high" in label column "income""#);
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_number_is_a_label_of_regression_and_a_count_is_not_negative() {
-        let numbers = |loss| LabelTexts::new(&target(TargetKind::Regression { loss }), &[]);
+        let numbers = |loss| LabelTexts::new(&target(TargetKind::Regression { loss }), &MissingTexts::default());
         assert_eq!(numbers(RegressionLoss::Mse).value(b"-2.5"), Some(-2.5));
         assert_eq!(numbers(RegressionLoss::Poisson).value(b"3"), Some(3.0));
         for text in [&b"-1"[..], b"nan", b"", b"1e39"] {
@@ -211,12 +216,36 @@ mod tests {
     #[test]
     fn a_label_that_may_be_missing_is_no_number() {
         let skip = Target { missing: MissingLabel::Skip, ..adult() };
-        let labels = LabelTexts::new(&skip, &[b"?".to_vec()]);
+        let labels = LabelTexts::new(&skip, &["?"][..].into());
         for text in [&b""[..], b"?"] {
             assert!(labels.value(text).unwrap().is_nan());
         }
         assert!(labels.none().unwrap().is_nan());
         assert_eq!((labels.value(b">50K"), labels.value(b"50K")), (Some(1.0), None));
+    }
+
+    #[test]
+    fn a_missing_number_is_no_label_and_a_named_text_is_one() {
+        let missing = MissingTexts::from(&["-1", "0"][..]);
+        let regression = |missing_label| Target {
+            missing: missing_label,
+            ..target(TargetKind::Regression { loss: RegressionLoss::Mse })
+        };
+        let labels = LabelTexts::new(&regression(MissingLabel::Refuse), &missing);
+        assert_eq!(["-1", "0", "", "1"].map(|text| labels.value(text.as_bytes())), [None, None, None, Some(1.0)]);
+        let labels = LabelTexts::new(&regression(MissingLabel::Skip), &missing);
+        assert!(["-1", "0", ""].iter().all(|text| labels.value(text.as_bytes()).unwrap().is_nan()));
+        let clicks = LabelTexts::new(&Target::from("y"), &missing);
+        assert_eq!(["1", "0", "-1"].map(|text| clicks.value(text.as_bytes())), [Some(1.0), Some(0.0), None]);
+    }
+
+    #[test]
+    fn true_is_its_text_or_one_unless_its_text_means_missing() {
+        let clicks = LabelTexts::new(&Target::from("y"), &MissingTexts::default());
+        assert_eq!([true, false].map(|truth| clicks.truth(truth)), [Some(1.0), Some(0.0)]);
+        let missing = MissingTexts::from(&["true"][..]);
+        let numbers = LabelTexts::new(&target(TargetKind::Regression { loss: RegressionLoss::Mse }), &missing);
+        assert_eq!([true, false].map(|truth| numbers.truth(truth)), [None, Some(0.0)]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use memchr::memmem::Finder;
 use zagros_job::Numeric;
 
 use crate::parse::bad::{FieldFault, shown};
+use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 
@@ -45,35 +46,33 @@ impl NumberCell {
 
     /// The number of a text; `None` if it is missing. The fault is at the first field.
     #[inline]
-    pub(crate) fn number(
-        &self,
-        text: &[u8],
-        is_missing: impl Fn(&[u8]) -> bool,
-    ) -> Result<Option<f64>, Box<FieldFault>> {
-        if is_missing(text) {
+    pub(crate) fn number(&self, text: &[u8], missing: &MissingTexts) -> Result<Option<f64>, Box<FieldFault>> {
+        if missing.is_missing(text) {
             return Ok(None);
         }
         let bad = || Box::new(FieldFault { column: 1, expected: self.expected(), found: shown(text) });
         parse_number(text).map(Some).ok_or_else(bad)
     }
 
-    /// Gives the numbers of a vector, the first of which is number `first`, to `sink`. Of no values, each number is missing. Returns the
-    /// number after them. The fault is at the first field.
+    /// Gives the numbers of a vector, the first of which is number `first`, to `sink`. Of no values, or of one that is missing, each number
+    /// is missing. Returns the number after them. The fault is at the first field.
     #[inline]
     pub(crate) fn vector<'a, S: RowSink>(
         &self,
         width: usize,
         mut values: impl Iterator<Item = &'a [u8]>,
-        is_missing: impl Fn(&[u8]) -> bool,
+        missing: &MissingTexts,
         (first, sink): (usize, &mut S),
     ) -> Result<usize, Box<FieldFault>> {
-        let mut count = 0;
+        let (mut count, mut all_missing) = (0, true);
         for text in values.by_ref().take(width) {
-            sink.numeric(first + count, self.number(text, &is_missing)?);
+            let number = self.number(text, missing)?;
+            all_missing &= number.is_none();
+            sink.numeric(first + count, number);
             count += 1;
         }
         match count + values.count() {
-            0 => (0..width).for_each(|index| sink.numeric(first + index, None)),
+            found @ (0 | 1) if all_missing => (found..width).for_each(|index| sink.numeric(first + index, None)),
             found if found == width => {}
             found => return Err(self.other_width(width, found)),
         }
@@ -110,7 +109,7 @@ mod tests {
         let (cell, mut sink) = (NumberCell::new(&feature), Numbers::default());
         let form = cell.form.as_ref().unwrap();
         let values = pieces(text.as_bytes(), &form.separator, false);
-        let next = cell.vector(form.width, values, <[u8]>::is_empty, (5, &mut sink));
+        let next = cell.vector(form.width, values, &MissingTexts::from(&["?"][..]), (5, &mut sink));
         let next = next.map_err(|fault| format!("expected {}, found {}", fault.expected, fault.found))?;
         assert_eq!(next, 8);
         Ok(sink.0)
@@ -120,7 +119,10 @@ mod tests {
     fn a_vector_has_its_numbers_or_none() {
         assert_eq!(read("1;-2.5;3e2"), Ok(vec![Some(1.0), Some(-2.5), Some(300.0)]));
         assert_eq!(read("1;;3"), Ok(vec![Some(1.0), None, Some(3.0)]));
-        assert_eq!(read(""), Ok(vec![None; 3]));
+        assert_eq!(
+            (read(""), read("?"), read("?;?;2")),
+            (Ok(vec![None; 3]), Ok(vec![None; 3]), Ok(vec![None, None, Some(2.0)]))
+        );
         assert_eq!(read("1;2").unwrap_err(), "expected 3 numbers in column \"v\", found 2");
         assert_eq!(read("1;2;3;4;5").unwrap_err(), "expected 3 numbers in column \"v\", found 5");
         assert_eq!(read("1;x;3").unwrap_err(), "expected a number in column \"v\", found \"x\"");

@@ -5,7 +5,6 @@ use zagros_zip::{ZipEq, number_from};
 
 use crate::category::reading::CrossId;
 use crate::parse::bad::{FieldFault, shown};
-use crate::parse::bags::pieces;
 use crate::parse::json::{JsonFields, JsonList, JsonValue};
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::numbers::NumberCell;
@@ -35,7 +34,7 @@ impl RowParser {
             let value = object.get(*field);
             if let Some(form) = &cell.form {
                 let values = self.items(value, &form.separator);
-                number = cell.vector(form.width, values, |text| self.is_missing(text), (number, &mut *sink))?;
+                number = cell.vector(form.width, values, &self.missing, (number, &mut *sink))?;
             } else {
                 sink.numeric(number, self.read_number(cell, value)?);
                 number += 1;
@@ -46,7 +45,7 @@ impl RowParser {
             let text = object.get(field).text();
             let text =
                 text.ok_or_else(|| fault("a single value in the column of eval.group_by".to_owned(), "an array"))?;
-            sink.group(if self.is_missing(text) { b"" } else { text });
+            sink.group(self.missing.present(text));
         }
         sink.commit(labels, weight);
         Ok(())
@@ -59,16 +58,16 @@ impl RowParser {
     ) -> Result<Option<f32>, Box<FieldFault>> {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
         let text = object.get(field).text().ok_or_else(|| fault(expected_weight(column), "an array"))?;
-        sample_weight(text).map(Some).ok_or_else(|| fault(expected_weight(column), &shown(text)))
+        sample_weight(self.missing.present(text)).map(Some).ok_or_else(|| fault(expected_weight(column), &shown(text)))
     }
 
     fn read_number(&self, cell: &NumberCell, value: JsonValue<'_>) -> Result<Option<f64>, Box<FieldFault>> {
-        if let JsonValue::Bool(truth) = value {
-            return Ok(Some(f64::from(u8::from(truth))));
-        }
         let help = "; give the feature `width` to use arrays";
         let text = value.text().ok_or_else(|| fault(cell.expected() + help, "an array"))?;
-        cell.number(text, |text| self.is_missing(text))
+        match value {
+            JsonValue::Bool(truth) if !self.missing.is_missing(text) => Ok(Some(f64::from(u8::from(truth)))),
+            _ => cell.number(text, &self.missing),
+        }
     }
 
     fn read_cells<S: RowSink>(
@@ -90,7 +89,8 @@ impl RowParser {
                     sink.id(feature, cross.finish());
                 }
                 Cell::Many(separator) => {
-                    self.read_many(feature, separator, next(), sink);
+                    let values = self.items(next(), separator).filter(|value| !value.is_empty());
+                    values.for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
                 Cell::Weighted(separator, weights) => {
@@ -112,33 +112,18 @@ impl RowParser {
     fn items<'a>(&'a self, value: JsonValue<'a>, separator: &'a Finder<'static>) -> impl Iterator<Item = &'a [u8]> {
         let (list, text) = match value {
             JsonValue::List(list) => (Some(list), &b""[..]),
-            other => (None, other.text().filter(|text| !self.is_missing(text)).unwrap_or_default()),
+            other => (None, other.text().unwrap_or_default()),
         };
-        let present = |text: &'a [u8]| if self.is_missing(text) { b"" } else { text };
-        list.into_iter().flat_map(JsonList::iter).map(present).chain(pieces(text, separator, false))
-    }
-
-    fn read_many<S: RowSink>(&self, feature: usize, separator: &Finder<'static>, value: JsonValue<'_>, sink: &mut S) {
-        if let JsonValue::List(list) = value {
-            return list.iter().filter(|text| !self.is_missing(text)).for_each(|text| sink.value(feature, text));
-        }
-        let text = value.text().filter(|text| !self.is_missing(text)).unwrap_or_default();
-        match separator.needle().is_empty() {
-            true if text.is_empty() => {}
-            true => sink.value(feature, text),
-            false => self.read_bag(feature, text, separator, sink),
-        }
+        let present = |text: &'a [u8]| self.missing.present(text);
+        list.into_iter().flat_map(JsonList::iter).map(present).chain(self.missing.values(text, separator, false))
     }
 }
 
 /// The value of a label. `true` is also 1, and `false` 0.
 fn read_label(target: &LabelTexts, value: JsonValue<'_>, field: usize) -> Result<f32, Box<FieldFault>> {
     let text = value.text().ok_or_else(|| fault(target.expected(), "an array"))?;
-    let as_number = match value {
-        JsonValue::Bool(truth) => target.value(if truth { b"1" } else { b"0" }),
-        _ => None,
-    };
-    as_number.map_or_else(|| target.read(text, field), Ok).map_err(|mut fault| {
+    let of_truth = if let JsonValue::Bool(truth) = value { target.truth(truth) } else { None };
+    of_truth.map_or_else(|| target.read(text, field), Ok).map_err(|mut fault| {
         fault.column = 1;
         fault
     })

@@ -6,24 +6,25 @@ use zagros_zip::ZipEq;
 
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
-use crate::parse::bad::{BadRows, FieldFault, shown};
-use crate::parse::bags::{Weights, pieces};
+use crate::parse::bad::{BadRows, FieldFault, LostRecord, shown};
+use crate::parse::bags::Weights;
 use crate::parse::fields::{Fields, QuoteError, Syntax};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
-use crate::parse::label::{LabelTexts, bytes, expected_weight, sample_weight};
+use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
+use crate::parse::missing::MissingTexts;
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::RowSink;
 use crate::read::layout::{ColumnPositions, records, syntax};
 use crate::read::names::{used_columns, usual_separators};
-use crate::read::records::{RecordScanner, RecordSyntax};
+use crate::read::records::RecordSyntax;
 
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
 pub(crate) struct RowParser {
     syntax: Syntax,
     comment: Vec<u8>,
-    missing: Vec<Vec<u8>>,
+    pub(super) missing: MissingTexts,
     max_line_bytes: usize,
     hold_out: Option<HoldOut>,
     pub(super) targets: Vec<LabelTexts>,
@@ -40,6 +41,8 @@ pub(crate) struct RowParser {
     records: Option<RecordSyntax>,
     /// Where a line is a JSON object, its values.
     object: Option<JsonFields>,
+    /// Whether a malformed row has a line of its own among the scores.
+    keeps_bad: bool,
 }
 
 /// The cells of a categorical feature.
@@ -80,19 +83,19 @@ struct RowInBlock {
     index: u64,
     /// The byte of the text at which it starts.
     offset: u64,
+    /// Lines that it takes.
+    lines: u64,
 }
 
 impl RowParser {
     /// Parses the rows of `part`. Only a held-out *share* divides a file. Separate test and validation files are read whole
     /// ([`DataPart::All`]).
     pub(crate) fn new(job: &Job, part: DataPart) -> Self {
-        let (comment, missing) = match &job.data.format {
-            Format::Criteo | Format::Parquet(_) | Format::Arrow(_) => (Vec::new(), Vec::new()),
-            Format::Jsonl(format) => (Vec::new(), bytes(&format.missing)),
-            Format::Delimited(format) => {
-                (format.comment.clone().unwrap_or_default().into_bytes(), bytes(&format.missing))
-            }
+        let comment = match &job.data.format {
+            Format::Delimited(format) => format.comment.clone().unwrap_or_default().into_bytes(),
+            _ => Vec::new(),
         };
+        let missing = MissingTexts::new(&job.data.format);
         let categories = job.features.categories();
         Self {
             syntax: syntax(&job.data.format),
@@ -109,6 +112,7 @@ impl RowParser {
             fields: Fields::of(&job.data.format),
             records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
+            keeps_bad: job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad),
         }
     }
 
@@ -130,32 +134,11 @@ impl RowParser {
         let mut start = 0;
         let ends = memchr::memchr_iter(b'\n', block).chain((!block.ends_with(b"\n")).then_some(block.len()));
         for (index, end) in ends.enumerate() {
-            let place = RowInBlock { index: index as u64, offset: offset + start as u64 };
+            let place = RowInBlock { index: index as u64, offset: offset + start as u64, lines: 1 };
             self.take_row(place, &block[start..end], is_clean, positions, sink, &mut outcome);
             start = end + 1;
         }
         outcome
-    }
-
-    /// Parses whole records, which may go over several lines.
-    fn parse_records<S: RowSink>(
-        &mut self,
-        records: RecordSyntax,
-        (block, offset): (&[u8], u64),
-        is_clean: bool,
-        positions: &ColumnPositions,
-        sink: &mut S,
-        outcome: &mut ParseOutcome,
-    ) {
-        let (mut scanner, mut start, mut line) = (RecordScanner::new(records), 0, 0);
-        while start < block.len() {
-            let end = scanner.next_end(block, start).unwrap_or(block.len());
-            let record = &block[start..end];
-            let place = RowInBlock { index: line, offset: offset + start as u64 };
-            self.take_row(place, record.strip_suffix(b"\n").unwrap_or(record), is_clean, positions, sink, outcome);
-            line += memchr::memchr_iter(b'\n', record).count() as u64;
-            start = end;
-        }
     }
 
     /// Parses a row, unless it is none, or of another part.
@@ -177,7 +160,12 @@ impl RowParser {
             Ok(false) => outcome.other_part += 1,
             Err(fault) => {
                 sink.abandon();
-                outcome.bad.add(place.index, *fault);
+                if self.keeps_bad && place.lines > 1 {
+                    let reason = "no empty score can stand for it (`--bad-rows skip` leaves it out)";
+                    let (line, lines, fault) = (place.index, place.lines, (*fault).clone());
+                    outcome.bad.lost.get_or_insert(LostRecord { line, lines, fault, reason });
+                }
+                outcome.bad.add(place.index, place.lines, *fault);
             }
         }
     }
@@ -292,7 +280,7 @@ impl RowParser {
         let (Some(column), Some(field)) = (&self.weight, positions.weight) else { return Ok(None) };
         let text = self.fields.number(line, field);
         let bad = || FieldFault { column: field + 1, expected: expected_weight(column), found: shown(text) };
-        sample_weight(text).map(Some).ok_or_else(|| Box::new(bad()))
+        sample_weight(self.missing.present(text)).map(Some).ok_or_else(|| Box::new(bad()))
     }
 
     #[inline]
@@ -310,12 +298,10 @@ impl RowParser {
                 fault
             };
             if let Some(form) = &cell.form {
-                let text = if self.is_missing(text) { b"" } else { text };
-                let values = pieces(text, &form.separator, self.syntax.trim);
-                let vector = cell.vector(form.width, values, |text| self.is_missing(text), (number, &mut *sink));
-                number = vector.map_err(at_field)?;
+                let values = self.missing.values(text, &form.separator, self.syntax.trim);
+                number = cell.vector(form.width, values, &self.missing, (number, &mut *sink)).map_err(at_field)?;
             } else {
-                sink.numeric(number, cell.number(text, |text| self.is_missing(text)).map_err(at_field)?);
+                sink.numeric(number, cell.number(text, &self.missing).map_err(at_field)?);
                 number += 1;
             }
         }
@@ -343,17 +329,14 @@ impl RowParser {
                     sink.id(feature, cross.finish());
                 }
                 Cell::Many(separator) => {
-                    let text = self.fields.get(line, next());
-                    let text = if self.is_missing(text) { b"" } else { text };
-                    self.read_bag(feature, text, separator, sink);
+                    let values = self.missing.values(self.fields.get(line, next()), separator, self.syntax.trim);
+                    values.filter(|value| !value.is_empty()).for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
                 Cell::Weighted(separator, weights) => {
                     let (of_ids, of_weights) = (next(), next());
                     let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
-                    let [ids, values] = texts.map(|text| {
-                        pieces(if self.is_missing(text) { b"" } else { text }, separator, self.syntax.trim)
-                    });
+                    let [ids, values] = texts.map(|text| self.missing.values(text, separator, self.syntax.trim));
                     let pairs = weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight));
                     pairs.map_err(|mut fault| {
                         fault.column = of_weights + 1;
@@ -378,27 +361,15 @@ impl RowParser {
     /// The id of a part's text. The fault is at the first field.
     #[inline]
     pub(super) fn id_of(&self, part: &PartReader, text: &[u8]) -> Result<u64, Box<FieldFault>> {
-        let present = if self.is_missing(text) { b"" } else { text };
-        part.reading.id(present).ok_or_else(|| part.fault(text))
+        part.reading.id(self.missing.present(text)).ok_or_else(|| part.fault(text))
     }
 
     /// The whole cell, even if its column is multi-valued. A missing value is a group of its own.
     #[inline]
     fn read_group<S: RowSink>(&self, line: &[u8], positions: &ColumnPositions, sink: &mut S) {
         if let Some(field) = positions.group.filter(|_| self.groups) {
-            let text = self.fields.get(line, field);
-            sink.group(if self.is_missing(text) { b"" } else { text });
+            sink.group(self.missing.present(self.fields.get(line, field)));
         }
-    }
-
-    pub(super) fn read_bag<S: RowSink>(&self, feature: usize, text: &[u8], separator: &Finder<'static>, sink: &mut S) {
-        let pieces = pieces(text, separator, self.syntax.trim).filter(|piece| !piece.is_empty());
-        pieces.for_each(|piece| sink.value(feature, piece));
-    }
-
-    #[inline]
-    pub(super) fn is_missing(&self, text: &[u8]) -> bool {
-        text.is_empty() || self.missing.iter().any(|missing| missing == text)
     }
 
     /// Checks a line of a block that contains a NUL or an invalid character.
@@ -495,5 +466,6 @@ fn quote_fault(error: QuoteError, breaks: bool) -> Box<FieldFault> {
     Box::new(FieldFault { column: field + 1, expected: expected.into(), found: found.into() })
 }
 
+mod records;
 #[cfg(test)]
 mod tests;

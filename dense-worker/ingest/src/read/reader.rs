@@ -143,15 +143,6 @@ impl RowBlocks {
         };
         next.map_err(|error| self.source().explain(error))
     }
-
-    /// Lines of the block that was read last, with those of a record that was too long.
-    fn lines(&mut self, block: &[u8]) -> u64 {
-        let skipped = match self {
-            Self::Lines(_) => 0,
-            Self::Records(records) => records.take_skipped_lines(),
-        };
-        skipped + count_lines(block)
-    }
 }
 
 impl BlockReader {
@@ -265,7 +256,7 @@ impl OpenSplit {
         let bytes = position.saturating_sub(self.accounted);
         self.accounted += bytes;
         let place = self.place;
-        self.place.lines_before += self.text.lines(&lines.text);
+        self.place.lines_before += count_lines(&lines.text);
         let (layout, is_whole_file) = (Arc::clone(&self.layout), self.is_whole_file);
         Block { layout, content: Content::Lines(lines), bytes, place, completes, is_whole_file }
     }

@@ -24,14 +24,12 @@ pub(crate) struct RecordBlocks<R> {
     /// Records that start here or later belong to the next split.
     end: u64,
     is_exhausted: bool,
-    /// Line breaks of records that were too long, without those that were returned.
-    skipped_lines: u64,
 }
 
 impl<R: Read> RecordBlocks<R> {
     /// Divides the records that start before `end`. `source` is at byte `at`, the start of a record.
     pub(crate) fn new(source: R, syntax: RecordSyntax, at: u64, end: u64, limits: BlockLimits) -> Self {
-        Self { source, syntax, limits, carry: Vec::new(), at, end, is_exhausted: false, skipped_lines: 0 }
+        Self { source, syntax, limits, carry: Vec::new(), at, end, is_exhausted: false }
     }
 
     /// Offset of the next block.
@@ -44,18 +42,14 @@ impl<R: Read> RecordBlocks<R> {
         &self.source
     }
 
-    /// Line breaks that were skipped since the last call.
-    pub(crate) fn take_skipped_lines(&mut self) -> u64 {
-        std::mem::take(&mut self.skipped_lines)
-    }
-
     fn portion(&self) -> usize {
         let owned = self.end.saturating_sub(self.at).saturating_add(RECORD_END);
         usize::try_from(owned).unwrap_or(usize::MAX).min(self.limits.block_bytes)
     }
 
     /// Puts the next records into `block`; false at the end. Each record ends with `\n`, except the last one of a text without
-    /// a final line end. Of a record that is too long, so much is kept as shows it.
+    /// a final line end. Of a line that is too long, so much is kept as shows it. A record of several lines that is too long is an error:
+    /// a stray quote has probably made it of many rows.
     pub(crate) fn next_block(&mut self, block: &mut Vec<u8>) -> io::Result<bool> {
         block.clear();
         if self.at >= self.end {
@@ -97,25 +91,38 @@ impl<R: Read> RecordBlocks<R> {
 
     /// `block` is the start of one long record, at whose end `scanner` is. Skips the rest of it.
     fn shorten(&mut self, block: &mut Vec<u8>, mut scanner: RecordScanner) -> io::Result<()> {
+        let start = self.at;
         self.at += block.len() as u64;
-        let mut lines = count_lines(block);
+        let mut breaks = inner_breaks(block);
+        let mut is_behind_break = block.last() == Some(&b'\n');
         block.truncate(self.limits.max_line_bytes + 1);
         block.push(b'\n');
         let mut rest = Vec::new();
-        while !self.is_exhausted {
+        while !self.is_exhausted && breaks == 0 {
             rest.clear();
             let portion = self.limits.block_bytes;
             self.fill(&mut rest, portion)?;
             let end = scanner.next_end(&rest, 0);
-            let skipped = end.unwrap_or(rest.len());
-            self.at += skipped as u64;
-            lines += count_lines(&rest[..skipped]);
+            let skipped = &rest[..end.unwrap_or(rest.len())];
+            self.at += skipped.len() as u64;
+            breaks += u64::from(is_behind_break && !skipped.is_empty()) + inner_breaks(skipped);
+            is_behind_break = skipped.last() == Some(&b'\n');
             if end.is_some() {
-                self.carry.extend_from_slice(&rest[skipped..]);
+                self.carry.extend_from_slice(&rest[skipped.len()..]);
                 break;
             }
         }
-        self.skipped_lines += lines.saturating_sub(count_lines(block));
+        if breaks > 0 {
+            let limit = self.limits.max_line_bytes;
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!(
+                    "the record at byte {start} goes over several lines and is longer than {limit} bytes \
+                     (data.max_line_bytes), so it may be many rows; close its quote, double a quote inside a field, or \
+                     remove data.quoted_breaks"
+                ),
+            ));
+        }
         Ok(())
     }
 
@@ -128,8 +135,9 @@ impl<R: Read> RecordBlocks<R> {
     }
 }
 
-fn count_lines(text: &[u8]) -> u64 {
-    memchr::memchr_iter(b'\n', text).count() as u64
+/// Line breaks before the last byte.
+fn inner_breaks(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', &text[..text.len().saturating_sub(1)]).count() as u64
 }
 
 #[cfg(test)]
@@ -139,39 +147,40 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn blocks(text: &str, limits: BlockLimits) -> (Vec<String>, u64) {
+    fn blocks(text: &str, limits: BlockLimits) -> io::Result<Vec<String>> {
         let mut blocks = RecordBlocks::new(text.as_bytes(), fixture::quoted_records(), 0, u64::MAX, limits);
-        let (mut found, mut block, mut skipped) = (Vec::new(), Vec::new(), 0);
-        while blocks.next_block(&mut block).unwrap() {
+        let (mut found, mut block) = (Vec::new(), Vec::new());
+        while blocks.next_block(&mut block)? {
             found.push(String::from_utf8(block.clone()).unwrap());
-            skipped += blocks.take_skipped_lines();
         }
         assert_eq!(blocks.offset(), text.len() as u64);
-        (found, skipped)
+        Ok(found)
     }
 
     #[test]
     fn a_record_longer_than_a_block_stays_whole() {
         let limits = BlockLimits { block_bytes: 8, max_line_bytes: 1_000 };
-        let (found, _) = blocks("a,\"1\n2\n3\n4\n5\n6\n7\n\"\nb\n", limits);
+        let found = blocks("a,\"1\n2\n3\n4\n5\n6\n7\n\"\nb\n", limits).unwrap();
         assert_eq!(found.concat(), "a,\"1\n2\n3\n4\n5\n6\n7\n\"\nb\n");
         assert!(found[0].starts_with("a,\"1\n2\n3\n4\n5\n6\n7\n\"\n"), "{found:?}");
     }
 
     #[test]
-    fn a_quote_that_is_never_closed_takes_bounded_memory() {
-        let text = format!("a,\"{}", "x\n".repeat(50_000));
-        let limits = BlockLimits { block_bytes: 64, max_line_bytes: 100 };
-        let (found, skipped) = blocks(&text, limits);
-        assert_eq!((found.len(), found[0].len()), (1, 102));
-        assert_eq!(found[0].lines().count() as u64 + skipped, 50_000);
+    fn a_quote_that_is_never_closed_is_an_error_in_bounded_memory() {
+        let limits = || BlockLimits { block_bytes: 64, max_line_bytes: 100 };
+        let error = blocks(&format!("b\na,\"{}", "x\n".repeat(50_000)), limits()).unwrap_err().to_string();
+        assert!(error.contains("the record at byte 2 goes over several lines and is longer than 100 bytes"), "{error}");
+        for long in ["x".repeat(500), format!("\"{}\"", "x".repeat(500))] {
+            let found = blocks(&format!("a\n{long}\nb\n"), limits()).unwrap();
+            assert_eq!((found.len(), found[1].len(), found[2].as_str()), (3, 102, "b\n"));
+        }
     }
 
     proptest! {
         #[test]
         fn blocks_are_the_text_and_end_where_records_do(text in "([ab\n]{0,3}[,\n]|\"[a,\n]{0,9}\"[,\n]){0,20}", block_bytes in 1_usize..40) {
-            let (found, skipped) = blocks(&text, BlockLimits { block_bytes, max_line_bytes: 1_000 });
-            prop_assert_eq!((found.concat(), skipped), (text.clone(), 0));
+            let found = blocks(&text, BlockLimits { block_bytes, max_line_bytes: 1_000 }).unwrap();
+            prop_assert_eq!(found.concat(), text.clone());
             for block in found.iter().rev().skip(1) {
                 let mut scanner = RecordScanner::new(fixture::quoted_records());
                 let mut from = 0;

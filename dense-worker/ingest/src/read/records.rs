@@ -94,6 +94,11 @@ impl RecordScanner {
         self.place == Place::RecordStart(0)
     }
 
+    /// Whether the text so far ends inside quotes.
+    pub(crate) fn is_quoted(&self) -> bool {
+        self.place == Place::Quoted
+    }
+
     /// Goes over `text[from..]` up to the first end of a record, and returns the offset behind its line break. `None` if the
     /// record goes on behind the text: then the next text does.
     pub(crate) fn next_end(&mut self, text: &[u8], from: usize) -> Option<usize> {

@@ -2,6 +2,7 @@
 
 mod described;
 mod lists;
+mod missing;
 mod twins;
 
 use std::fs::{self, File};

@@ -54,6 +54,10 @@ fn numbers_with_a_decimal_comma_and_texts_with_any() {
     let (rows, _) = parse(&job, DataPart::All, b"0;-3,25;\"a,b\";c\n1;2.5;a,b;c\n0;\"1,5\";x;c\n");
     assert_eq!(rows.numeric, [-3.25, 2.5, 1.5]);
     assert_eq!(rows.categorical[0].ids, [b"a,b".as_slice(), b"a,b", b"x"].map(hash_value));
+    let mut missing = job.clone();
+    let Format::Delimited(format) = &mut missing.data.format else { unreachable!() };
+    format.missing = vec!["-3,25".into()];
+    assert_eq!(parse(&missing, DataPart::All, b"0;-3,25;x;c\n").0.numeric, [-1.0]);
     let point = fixture::delimited(|format| format.delimiter = b';');
     assert!(fault(&point, b"0;3,25;x;c\n").contains("found \"3,25\""));
 }
@@ -66,6 +70,8 @@ fn missing_texts_and_bags_of_a_csv() {
     assert_eq!(rows.categorical[0].ids, [b"".as_slice(), b"Basel", b"a,b"].map(hash_value));
     assert_eq!(rows.categorical[1].of(0), [b"a", b"b", b"a"].map(|text| hash_value(text)));
     assert!(rows.categorical[1].of(1).is_empty() && rows.categorical[1].of(2).is_empty());
+    let (rows, _) = parse(&job, DataPart::All, b"0,3,x,a|?|b\n");
+    assert_eq!(rows.categorical[1].of(0), [b"a", b"b"].map(|text| hash_value(text)));
 }
 
 #[test]

@@ -28,25 +28,62 @@ fn a_field_with_line_breaks_is_one_value_whose_row_has_its_first_line() {
         fixture::file("click,age,\"ci\nty\",tags\n1,2,\"a\nb\",x\n1,old,\"a\n\nb\",x\n0,3,c,\"\n\"\n2,1,a,x\n");
     let mut job = job();
     job.features.categorical[0] = zagros_job::Categorical::of_column("ci\nty", 0);
-    job.data.max_bad_rows = 2;
+    // The malformed record has three lines.
+    job.data.max_bad_rows = 4;
     let found = samples(&batches(&job, DataPart::All, whole(&path), 16).unwrap());
     assert_eq!(found.categorical[0].ids, [b"a\nb".as_slice(), b"c"].map(hash_value));
     assert_eq!(found.categorical[1].ids, [b"x".as_slice(), b"\n"].map(hash_value));
-    job.data.max_bad_rows = 1;
+    job.data.max_bad_rows = 3;
     let error = batches(&job, DataPart::All, tasks(&path, vec![30]), 16).unwrap_err();
     let IngestError::TooManyBadRows { first, .. } = error else { panic!("{error}") };
     assert_eq!(first.iter().map(|row| row.line).collect::<Vec<_>>(), [5, 10]);
 }
 
 #[test]
-fn a_quote_that_is_not_closed_is_one_malformed_row_to_the_end_of_the_file() {
-    let (_folder, path) = fixture::file("click,age,city,tags\n1,2,a,x\n1,3,\"b,x\n1,4,c,x\n");
-    let error = batches(&job(), DataPart::All, whole(&path), 16).unwrap_err().to_string();
-    assert!(error.contains("data.txt:3:3: expected a closing quote, found the end of the file"), "{error}");
+fn a_quote_that_is_not_closed_is_an_error_however_many_malformed_rows_are_allowed() {
+    let (_folder, path) = fixture::file("click,age,city,tags\n1,2,a,x\n1,3,\"b,x\n1,4,c,x\n1,5,d,x\n");
+    let mut tolerant = job();
+    (tolerant.data.max_bad_rows, tolerant.data.max_bad_share) = (u64::MAX, 1.0);
+    // Whichever part the record is in.
+    tolerant.data.test = zagros_job::TestPart::Fraction(0.5);
+    for (block_bytes, part) in [(16, DataPart::All), (1 << 20, DataPart::Train), (1 << 20, DataPart::Test)] {
+        let error = batches(&tolerant, part, whole(&path), block_bytes).unwrap_err().to_string();
+        assert!(error.contains("data.txt:3:3: expected a closing quote, found the end of the file"), "{error}");
+        assert!(error.contains("its 3 lines may be as many rows, so no number of malformed rows allows it"), "{error}");
+    }
+    // Of a record that is too long the end is not looked for.
+    tolerant.data.max_line_bytes = 20;
+    for block_bytes in [8, 1 << 20] {
+        let error = batches(&tolerant, DataPart::All, whole(&path), block_bytes).unwrap_err().to_string();
+        assert!(error.contains("data.max_line_bytes") && error.contains("many rows"), "{error}");
+    }
     let mut lines = fixture::delimited(|_| ());
     lines.data.max_bad_rows = 0;
     let error = batches(&lines, DataPart::All, whole(&path), 16).unwrap_err().to_string();
     assert!(error.contains("data.txt:3:3") && error.contains("set data.quoted_breaks = true"), "{error}");
+}
+
+/// Each of the lines may have been a row: a budget of one must not let thousands go.
+#[test]
+fn a_stray_quote_counts_each_line_up_to_the_next_quote() {
+    let line = |n: usize| match n {
+        10 => "1,7,\"b,x\n".to_owned(),
+        90 => "1,7,\"c,x\n".to_owned(),
+        _ => format!("1,{n},a,x\n"),
+    };
+    let (_folder, path) = fixture::file("click,age,city,tags\n".to_owned() + &(0..100).map(line).collect::<String>());
+    let mut job = job();
+    job.data.max_bad_rows = 80;
+    let error = batches(&job, DataPart::All, whole(&path), 1 << 20).unwrap_err().to_string();
+    assert!(error.starts_with("81 malformed rows"), "{error}");
+    job.data.max_bad_rows = 81;
+    assert_eq!(samples(&batches(&job, DataPart::All, whole(&path), 1 << 20).unwrap()).size, 19);
+    job.eval.predict = Some(zagros_job::PredictRows { keys: vec![], keep_bad: true });
+    let error = batches(&job, DataPart::All, whole(&path), 1 << 20).unwrap_err().to_string();
+    assert!(
+        error.contains("data.txt:12:3") && error.contains("its 81 lines") && error.contains("--bad-rows skip"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -99,10 +136,11 @@ proptest! {
         let (_folder, path) = fixture::file([&b"click,age,city,tags\n1,2,x,y\n"[..], &text].concat());
         let mut job = job();
         (job.data.max_bad_rows, job.data.max_line_bytes) = (1_000, max_line_bytes);
+        // A record that may be many rows is an error.
         let read = |tasks, block_bytes| {
             let mut stream = BatchStream::open_in_blocks(&job, options(DataPart::All), Dealt::new(tasks), block_bytes).unwrap();
-            let found: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
-            (samples(&found), stream.stats().bad_rows)
+            let found = stream.by_ref().collect::<Result<Vec<Batch>, _>>().ok()?;
+            Some((samples(&found), stream.stats().bad_rows))
         };
         prop_assert_eq!(read(tasks(&path, borders), block_bytes), read(whole(&path), BLOCK_BYTES));
     }
