@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Look at a data file and write a job file for it, with comments on what is unsure.
     Init(InitArgs),
-    /// Train in one process: embedded servers, no sockets.
+    /// Train in one process: embedded servers, no sockets. Takes a job file, or data (`zagros train logs/`), for which it writes one.
     Train(TrainArgs),
     /// Train as separate processes on this machine: coordinator, embedding servers, dense workers.
     Up(UpArgs),

@@ -2,6 +2,7 @@
 
 mod circles;
 mod compose;
+mod denials;
 mod dependencies;
 mod invariants;
 mod layers;

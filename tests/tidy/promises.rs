@@ -48,7 +48,7 @@ fn rows_with_tests(text: &str) -> Vec<&str> {
 }
 
 /// Names of functions that are tests: a `#[test]` or `#[tokio::test]` stands above them.
-fn tests_of_all_crates() -> BTreeSet<String> {
+pub(crate) fn tests_of_all_crates() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (_, text) in sources(".") {
         let mut is_test = false;

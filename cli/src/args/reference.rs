@@ -5,7 +5,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory, Subcommand};
+use zagros_shell::ServerCommand;
 
 use super::Arguments;
 
@@ -17,11 +18,20 @@ fn page() -> String {
     root.build();
     let mut page = format!(
         "<!-- Written by a test from the code: {UPDATE} -->\n# Command line\n\nThis page lists every command of `zagros`.\n\
-         `zagros-server` has the commands `coordinator`, `embedding-server`, `status`, `doctor`, `health` and `secret`: the same code,\n\
-         without libtorch. `zagros-operator --help` and `zagros-bench --help` describe the other two programs.\n"
+         `zagros-server` has the commands {}: the same code, without libtorch.\n\
+         `zagros-operator --help` and `zagros-bench --help` describe the other two programs.\n",
+        server_commands()
     );
     write_section(&mut page, &mut root, 2);
     page
+}
+
+/// The commands of `zagros-server`, as a list in a sentence.
+fn server_commands() -> String {
+    let server = ServerCommand::augment_subcommands(Command::new("zagros-server"));
+    let names: Vec<String> = server.get_subcommands().map(|command| format!("`{}`", command.get_name())).collect();
+    let (last, others) = names.split_last().expect("zagros-server has commands");
+    format!("{} and {last}", others.join(", "))
 }
 
 /// One command, then its subcommands.

@@ -22,7 +22,7 @@ pub struct Cluster {
     #[schemars(range(min = 1, max = 1024))]
     pub min_servers: Option<u32>,
     /// Dense workers. Each step is made on the mean loss over all workers' batches, so `train.batch_size` is that of one worker.
-    /// `zagros up` starts several workers; `zagros train` never does.
+    /// `zagros up` starts several workers, `zagros train` one.
     #[schemars(range(min = 1, max = 1024))]
     pub workers: u32,
     /// Dense workers that must be left for training to continue without a lost worker that nobody replaces within

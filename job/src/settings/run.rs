@@ -165,9 +165,9 @@ pub struct Checkpoint {
     #[schemars(range(max = 1000))]
     pub keep: usize,
     /// Deltas that may follow a checkpoint of all rows. A delta is a checkpoint that writes the rows that have changed since the
-    /// checkpoint before, and links the other files. All rows are written again after this many deltas, and earlier once the
-    /// deltas have half as many bytes as the rows. 0 writes all rows each time: then no damaged file is part of two checkpoints.
-    /// In an object store, and with rows that can leave a server's memory (`cluster.memory`), expire or wait for admission, all rows
+    /// checkpoint before, and links the other files, or names them in an object store. All rows are written again after this many
+    /// deltas, and earlier once the deltas have half as many bytes as the rows. 0 writes all rows each time: then no damaged file is
+    /// part of two checkpoints. With rows that can leave a server's memory (`cluster.memory`), expire or wait for admission, all rows
     /// are written each time.
     #[schemars(range(max = 100))]
     pub deltas: usize,

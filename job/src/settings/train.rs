@@ -149,7 +149,7 @@ pub enum WeightStore {
     Resident,
     /// The embedding servers have them, as tiles. A worker pulls the weights of a layer when it computes with them, and pushes the
     /// layer's gradient when it is made; the servers run the optimiser. A worker then has two layers at a time, so the network may be
-    /// of any size. Of modes `hybrid` and `sync`, in `f32` on processors, for networks of linear layers with ReLU.
+    /// of any size. Of modes `hybrid` and `sync`, in `f32` on processors, for every network but a TorchScript module.
     Streamed,
 }
 

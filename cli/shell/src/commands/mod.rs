@@ -26,7 +26,7 @@ pub enum ServerCommand {
     /// Say who waits for whom in a run, since when, for what, and what to do. Works on a run that hangs, and on the folder of one
     /// that is over.
     Doctor(DoctorArgs),
-    /// Change the number of embedding servers while the run trains.
+    /// Change the numbers of embedding servers and dense workers while the run trains.
     Scale(ScaleArgs),
     /// Ask a role whether it lives, for health checks of containers without a shell.
     Health(HealthArgs),
