@@ -9,6 +9,7 @@ pub mod energy;
 pub mod exit_codes;
 pub mod grpc;
 pub mod lifecycle;
+pub mod link;
 pub mod listener;
 pub mod memory;
 pub mod metrics;

@@ -77,8 +77,8 @@ impl BoundedListener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Without this, small messages would wait for more data. If it fails, the connection still works.
-                    let _ = stream.set_nodelay(true);
+                    // If it fails, the connection still works.
+                    let _ = crate::link::prepare(&stream);
                     return (OpenConnections::admit(&self.open, stream), peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
@@ -215,6 +215,11 @@ impl BoundedConnection {
         }
         self.activity.heard.store(self.port.now(), Ordering::Relaxed);
     }
+    #[cfg(test)]
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
 
     /// Returns why the connection must end now. Otherwise it registers to be woken when the connection must end.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {

@@ -8,8 +8,8 @@ use super::PeerRole;
 /// Why one end of a connection does not accept the other.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// The connection broke. Another try may succeed.
-    #[error("the connection broke during the proof of membership: {0}")]
+    /// The connection could not be made, or broke before the proof. Another try may succeed.
+    #[error("the connection could not be made, or broke at once: {0}")]
     Broken(#[source] io::Error),
     /// The ends have different secrets.
     #[error(

@@ -66,13 +66,12 @@ impl Credentials {
 /// If the address does not parse.
 pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
     let endpoint = grpc::endpoint(address)?;
-    Ok(match credentials {
-        Credentials::Open => endpoint.connect_lazy(),
+    let key = match credentials {
+        Credentials::Open => None,
         // The other end may not know a key above its own role.
-        Credentials::Secret(key) => {
-            endpoint.connect_with_connector_lazy(ProvenConnector::new(key.of(to).unwrap_or_else(|| key.clone())))
-        }
-    })
+        Credentials::Secret(key) => Some(key.of(to).unwrap_or_else(|| key.clone())),
+    };
+    Ok(endpoint.connect_with_connector_lazy(ProvenConnector::new(key)))
 }
 
 /// Serves the calls of `services` until `stop` is done, to peers that prove their role.
