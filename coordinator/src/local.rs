@@ -12,6 +12,7 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
+use zagros_plumbing::metrics::IntCounter;
 use zagros_protocol::control::barrier_response::State as BarrierState;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
@@ -84,6 +85,11 @@ impl LocalCoordinator {
     #[must_use]
     pub fn run(&self) -> RunId {
         self.run
+    }
+
+    /// Counts the connections that the port of this coordinator refuses.
+    pub(crate) fn refused_connections(&self) -> IntCounter {
+        self.metrics.refused_connections.clone()
     }
 
     /// Ends the leases that are due.

@@ -11,6 +11,7 @@ pub mod grpc;
 pub mod lifecycle;
 pub mod link;
 pub mod listener;
+pub mod log_pace;
 pub mod memory;
 pub mod metrics;
 pub mod process;
@@ -19,3 +20,4 @@ pub mod telemetry;
 
 pub use backoff::{Backoff, Deadline};
 pub use lifecycle::{Lifecycle, Shutdown, StopMeaning};
+pub use log_pace::LogPace;

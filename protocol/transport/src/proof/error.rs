@@ -32,6 +32,9 @@ pub enum ProofError {
         /// The role that was claimed.
         role: PeerRole,
     },
+    /// The client is refused, as the server sees it.
+    #[error("{0}")]
+    Refused(&'static str),
     /// Something else listens there.
     #[error("what listens there is no process of this release of Zagros: it does not know how to prove its membership")]
     NotZagros,
