@@ -9,6 +9,9 @@ use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
 use zagros_journal::{InputJournal, JournalError, JournalTime, Machine, RecoveredCore};
 use zagros_protocol::{Refusal, RefusalKind};
 
+/// Questions within this time after an input are answered as of that input, and write nothing.
+const ANSWER_AGE: Duration = Duration::from_millis(50);
+
 /// A journal, and which runs it is for.
 #[derive(Clone, Debug)]
 pub struct JournalUse {
@@ -133,11 +136,14 @@ impl JournaledCore {
         Ok(answer)
     }
 
-    /// Answers a question, which changes nothing but the time. Where the journal cannot be written, time stands still.
-    pub(crate) fn ask<R>(&mut self, question: impl FnOnce(&mut Core, Duration) -> R) -> R {
-        // The failure is in the log, and the refusals of calls name it.
-        let _ = self.call(|| CoreInput::Tick, Core::tick);
-        question(&mut self.core, self.last)
+    /// Answers a question, which changes nothing. The time moves before it, unless it has just moved; and where the journal
+    /// cannot be written, it stands still.
+    pub(crate) fn ask<R>(&mut self, question: impl FnOnce(&Core, Duration) -> R) -> R {
+        if self.now() - self.last >= ANSWER_AGE {
+            // The failure is in the log, and the refusals of calls name it.
+            let _ = self.call(|| CoreInput::Tick, Core::tick);
+        }
+        question(&self.core, self.last)
     }
 
     /// Why the journal takes no input now. Time stands still meanwhile: no lease expires, and the run cannot end.

@@ -12,6 +12,7 @@ use zagros_coordinator_client::ControlPlane;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunEvent, RunOutcome, SplitOrder};
 use zagros_job::{Job, Mode};
+use zagros_plumbing::metrics::IntCounter;
 use zagros_protocol::control::barrier_response::State as BarrierState;
 use zagros_protocol::control::{
     AssignRequest, AssignResponse, BarrierRequest, BarrierResponse, CompleteRequest, CompleteResponse, GroupRequest,
@@ -86,6 +87,11 @@ impl LocalCoordinator {
         self.run
     }
 
+    /// Counts the connections that the port of this coordinator refuses.
+    pub(crate) fn refused_connections(&self) -> IntCounter {
+        self.metrics.refused_connections.clone()
+    }
+
     /// Ends the leases that are due.
     pub fn tick(&self) {
         self.ask(|_, _| ());
@@ -138,13 +144,13 @@ impl LocalCoordinator {
     /// # Errors
     /// The missing members, in words.
     pub fn ready(&self) -> Result<(), String> {
-        let placement = self.ask(Core::placement);
+        let placement = self.ask(|core, _| core.view_placement());
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
     }
 
     /// The status of the run.
     pub(crate) fn glance(&self) -> StatusResponse {
-        self.ask(Core::status)
+        self.ask(Core::view)
     }
 
     /// The run is over, and its members know. The next coordinator with this journal begins another run.
@@ -158,7 +164,7 @@ impl LocalCoordinator {
     }
 
     /// Answers a question.
-    fn ask<R>(&self, question: impl FnOnce(&mut Core, Duration) -> R) -> R {
+    fn ask<R>(&self, question: impl FnOnce(&Core, Duration) -> R) -> R {
         self.with_core(|core| core.ask(question))
     }
 
@@ -222,7 +228,7 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn placement(&self, _: PlacementRequest) -> ControlAnswer<'_, PlacementResponse> {
-        std::future::ready(Ok(self.ask(Core::placement))).boxed()
+        std::future::ready(Ok(self.ask(|core, _| core.view_placement()))).boxed()
     }
 
     fn group(&self, request: GroupRequest) -> ControlAnswer<'_, GroupResponse> {
@@ -250,7 +256,7 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn position(&self, request: PositionRequest) -> ControlAnswer<'_, PositionResponse> {
-        std::future::ready(self.ask(|core, now| core.position(now, &request))).boxed()
+        std::future::ready(self.ask(|core, _| core.view_position(&request))).boxed()
     }
 
     fn transforms(&self, request: TransformsRequest) -> ControlAnswer<'_, TransformsResponse> {
@@ -348,6 +354,7 @@ mod tests {
     use zagros_protocol::control::{BarrierReason, BarrierVote, DataFile};
 
     use super::*;
+    use crate::JournalRuns;
 
     /// A coordinator for two servers under a lease of ten seconds.
     fn coordinator() -> (Arc<LocalCoordinator>, JoinRequest, Registry) {
@@ -427,6 +434,25 @@ mod tests {
         let (first, last) = (both.0.unwrap(), both.1.unwrap());
         assert!(matches!(first.state, Some(BarrierState::Result(_))) && first == last, "{first:?} {last:?}");
         assert_eq!(started.elapsed(), BARRIER_HOLD * 5 / 4);
+    }
+
+    /// A frozen server asks every few milliseconds.
+    #[tokio::test(start_paused = true)]
+    async fn questions_write_little_to_the_journal_and_change_nothing() {
+        let text = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
+        let job = Job::parse(text, Path::new("job.toml"), &Overrides::none()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let journal = JournalUse { folder: folder.path().join("journal"), runs: JournalRuns::Many };
+        let coordinator = LocalCoordinator::open(&job, &journal, &Registry::new()).unwrap();
+        for _ in 0..200 {
+            coordinator.placement(PlacementRequest {}).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let live = format!("{:?}", coordinator.state.lock().core.core());
+        drop(coordinator);
+        let recovered = zagros_journal::InputJournal::open(&journal.folder).unwrap().1.unwrap();
+        // One in 50 ms.
+        assert_eq!((recovered.inputs, format!("{:?}", recovered.core)), (19, live));
     }
 
     #[tokio::test]

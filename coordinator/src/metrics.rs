@@ -12,6 +12,7 @@ const STATES: [&str; 5] = ["alive", "left", "lost", "away", "given up"];
 #[derive(Clone, Debug)]
 pub(crate) struct CoordinatorMetrics {
     pub(crate) heartbeats: IntCounter,
+    pub(crate) refused_connections: IntCounter,
     expired_leases: IntCounter,
     recovered_servers: IntCounter,
     recoveries: IntCounter,
@@ -46,6 +47,10 @@ impl CoordinatorMetrics {
         );
         let metrics = Self {
             heartbeats: counter("zagros_coordinator_heartbeats_total", "Heartbeats received."),
+            refused_connections: counter(
+                "zagros_coordinator_refused_connections_total",
+                "Connections that were refused because their peer gave a false proof of membership.",
+            ),
             expired_leases: counter(
                 "zagros_coordinator_expired_leases_total",
                 "Members lost after a lease of silence.",

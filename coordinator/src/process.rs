@@ -140,9 +140,10 @@ fn serve_grpc(
     failed: mpsc::Sender<CoordinatorError>,
 ) {
     let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown().clone());
+    let refused = coordinator.refused_connections();
     life.spawn("grpc port", async move {
         let stop = async move { shutdown.requested().await };
-        let served = zagros_transport::serve(listener, &credentials, Routes::new(service), stop).await;
+        let served = zagros_transport::serve(listener, &credentials, refused, Routes::new(service), stop).await;
         report(served.map_err(CoordinatorError::from), &failed).await;
     });
 }

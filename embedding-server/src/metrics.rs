@@ -46,6 +46,8 @@ pub(crate) struct ServerMetrics {
     pub(crate) staleness: Histogram,
     /// Pushes that were answered as duplicates.
     pub(crate) duplicates: IntCounter,
+    /// Connections that the port of the data path refuses.
+    pub(crate) refused_connections: IntCounter,
 }
 
 /// The metrics of one kind of call.
@@ -104,6 +106,10 @@ impl ServerMetrics {
             bags_summed: bags.with_label_values(&["lookup"]),
             bags_spread: bags.with_label_values(&["push"]),
             staleness: staleness.with_label_values::<&str>(&[]),
+            refused_connections: of.counter(
+                "refused_connections_total",
+                "Connections that were refused because their peer gave a false proof of membership.",
+            ),
             duplicates: of
                 .counters("duplicates_total", "Pushes that were duplicates, because they had been applied before.", &[])
                 .with_label_values::<&str>(&[]),

@@ -14,6 +14,7 @@ use zagros_coordinator_client::{ControlPlane, MemberError, Membership};
 use zagros_doctor::OwnWaits;
 use zagros_job::Job;
 use zagros_plumbing::admin::PageAccess;
+use zagros_plumbing::metrics::IntCounter;
 use zagros_plumbing::{Lifecycle, Shutdown, StopMeaning, admin};
 use zagros_protocol::ServerIndex;
 use zagros_protocol::control::{LostLog, Outcome};
@@ -150,7 +151,8 @@ async fn serve_rows(
     let moves = migration_service(Arc::clone(&service), Arc::clone(&guard));
     let adapter = GrpcAdapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
     let routes = adapter.routes().add_service(moves);
-    serve_data(&life, (config.data_listener, config.credentials), routes, index, failed.clone());
+    let refused = service.metrics.refused_connections.clone();
+    serve_data(&life, (config.data_listener, config.credentials), (routes, refused), index, failed.clone());
     if let Some(listener) = config.admin_listener {
         serve_admin(&life, (listener, config.page), config.registry, &service, index, failed);
     }
@@ -185,13 +187,13 @@ fn check_rows(service: &EmbeddingService, rows: ServerRows) -> Result<(), Server
 fn serve_data(
     life: &Lifecycle,
     (listener, credentials): (TcpListener, Credentials),
-    routes: Routes,
+    (routes, refused): (Routes, IntCounter),
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
     let stop = life.shutdown().clone();
     let serving = async move {
-        zagros_transport::serve(listener, &credentials, routes, async move { stop.requested().await }).await
+        zagros_transport::serve(listener, &credentials, refused, routes, async move { stop.requested().await }).await
     };
     life.spawn("data port", report(serving, index, "data", failed));
 }

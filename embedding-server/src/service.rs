@@ -60,6 +60,8 @@ pub struct EmbeddingService {
     pub(crate) moves: ServerMoves,
     /// Whether a move in the middle of a step must change no bit: in mode `sync`.
     pub(crate) keeps_steps: bool,
+    /// Whether the job begins an epoch with new rows, so that a worker may have all rows removed.
+    pub(crate) resets_rows: bool,
     /// Request buffers that earlier requests have used.
     scratches: Mutex<Vec<RequestBuffers>>,
     /// The cold tier, for rows that do not fit into memory.
@@ -162,6 +164,7 @@ impl EmbeddingService {
             placement: ArcSwapOption::empty(),
             moves: ServerMoves::default(),
             keeps_steps: job.train.mode == Mode::Sync,
+            resets_rows: job.train.reset_embeddings,
             scratches: Mutex::default(),
             cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
             tier,

@@ -69,6 +69,13 @@ pub(crate) fn placed(servers: u32, index: u32) -> Arc<EmbeddingService> {
     service
 }
 
+/// The only server of a job, at generation 1.
+pub(crate) fn placed_with(job: &Job) -> Arc<EmbeddingService> {
+    let service = EmbeddingService::new(job, ServerIndex(0), &Registry::new()).unwrap();
+    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    service
+}
+
 /// Segments and ids of a request for rows of [`DIM`] values.
 pub(crate) fn rows(parts: &[(u32, &[u64])]) -> (Bytes, Bytes) {
     let segment = |part: &(u32, &[u64])| Segment { table: TableId(part.0), rows: part.1.len() as u32, dim: DIM };

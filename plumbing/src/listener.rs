@@ -22,6 +22,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, TcpConnectInfo};
 use tracing::warn;
 
+use crate::LogPace;
 use crate::process::file_limit;
 
 /// HTTP/2's greeting has 24 bytes. The shortest HTTP/1.1 request is longer than this.
@@ -30,6 +31,8 @@ const FIRST_BYTES: usize = 16;
 pub const FIRST_BYTES_WITHIN: Duration = Duration::from_secs(10);
 /// Pause between two tries while the system has no file descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Shortest time between two log lines about it.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
 /// Largest number of connections of a port, even if the system allows more.
 const MOST: usize = 4096;
 /// A port may use one part in this many of the process's file descriptors. A process has two ports, and other files.
@@ -39,6 +42,7 @@ const PORTS_SHARE: usize = 4;
 #[derive(Debug)]
 pub struct BoundedListener {
     listener: TcpListener,
+    log_pace: LogPace,
     open: Arc<OpenConnections>,
 }
 
@@ -61,7 +65,7 @@ impl BoundedListener {
     /// Allows at most `limit` connections.
     #[must_use]
     pub fn with_limit(listener: TcpListener, limit: usize) -> Self {
-        Self { listener, open: Arc::new(OpenConnections::new(limit)) }
+        Self { listener, log_pace: LogPace::new(LOG_PAUSE), open: Arc::new(OpenConnections::new(limit)) }
     }
 
     /// The local address of the listener.
@@ -77,13 +81,16 @@ impl BoundedListener {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    // Without this, small messages would wait for more data. If it fails, the connection still works.
-                    let _ = stream.set_nodelay(true);
+                    // If it fails, the connection still works.
+                    let _ = crate::link::prepare(&stream);
                     return (OpenConnections::admit(&self.open, stream), peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    warn!(%error, open = self.open.count(), "cannot accept a connection; closes the most silent one");
+                    if let Some(times) = self.log_pace.count() {
+                        let open = self.open.count();
+                        warn!(%error, open, times, "cannot accept a connection; closes the most silent one");
+                    }
                     self.open.close_most_silent();
                     sleep(PAUSE).await;
                 }
@@ -206,6 +213,11 @@ impl BoundedConnection {
     /// The peer has proven that it is a member of the run: strangers do not push its connection out.
     pub fn set_proven(&self) {
         self.activity.proven.store(true, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
     fn heard(&mut self, bytes: usize) {

@@ -16,7 +16,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 
 use crate::control_plane::answer;
-use crate::lease::LeaseProof;
+use crate::lease::{LeaseMoment, LeaseProof};
 use crate::waits::Waits;
 use crate::{ControlPlane, MemberError};
 
@@ -288,7 +288,7 @@ struct Heartbeats {
     reports: watch::Receiver<HeartbeatReport>,
     view: watch::Sender<MemberView>,
     /// When the last answered heartbeat was sent.
-    renewals: watch::Sender<Instant>,
+    renewals: watch::Sender<LeaseMoment>,
     newest_batch: Arc<AtomicU64>,
     may_leave: Arc<AtomicBool>,
 }
@@ -301,7 +301,7 @@ impl Heartbeats {
         let mut answered = Instant::now();
         loop {
             ticks.tick().await;
-            let sent = Instant::now();
+            let sent = LeaseMoment::now();
             match self.beat().await {
                 Ok(response) => {
                     answered = Instant::now();

@@ -41,7 +41,7 @@ impl InputsEnd {
     }
 
     /// The end after one more input.
-    pub(crate) fn after(self, input: &[u8]) -> Self {
+    pub(crate) fn append(self, input: &[u8]) -> Self {
         Self { next: self.next + 1, checksum: crc32c::crc32c_append(self.checksum, input) }
     }
 }

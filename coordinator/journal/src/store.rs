@@ -103,7 +103,7 @@ impl InputJournal {
     /// When it cannot be written: it must not take effect then.
     pub fn append(&mut self, time: JournalTime, input: &CoreInput) -> Result<(), JournalError> {
         let mut bytes = encode(time, input);
-        let end = self.end.after(&bytes);
+        let end = self.end.append(&bytes);
         bytes.extend(end.checksum.to_le_bytes());
         self.db.put(key(self.end.next), &bytes).map_err(|source| self.failed("written", source))?;
         // After the input: an input that the mark counts is surely there.
@@ -268,7 +268,7 @@ impl InputJournal {
 fn read_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, InputsEnd), String> {
     /// A tick says the time; the number of the first input and the checksum of those before it follow.
     const TICK: usize = 17;
-    let bytes = checked(bytes, crc32c::crc32c)?;
+    let bytes = verify_checksum(bytes, crc32c::crc32c)?;
     let (tick, rest) = bytes.split_at_checked(TICK).ok_or("it is too short")?;
     let (next, rest) = rest.split_first_chunk().ok_or("it is too short")?;
     let (checksum, state) = rest.split_first_chunk().ok_or("it is too short")?;
@@ -282,13 +282,13 @@ fn read_snapshot(bytes: &[u8]) -> Result<(Core, JournalTime, InputsEnd), String>
 
 /// An input that follows others, with the end after it.
 fn read_input(before: InputsEnd, record: &[u8]) -> Result<(InputsEnd, JournalTime, CoreInput), String> {
-    let content = checked(record, |content| before.after(content).checksum)?;
+    let content = verify_checksum(record, |content| before.append(content).checksum)?;
     let (came, input) = decode(content)?;
-    Ok((before.after(content), came, input))
+    Ok((before.append(content), came, input))
 }
 
 /// What is before a checksum, if that is right.
-fn checked(bytes: &[u8], checksum: impl FnOnce(&[u8]) -> u32) -> Result<&[u8], String> {
+fn verify_checksum(bytes: &[u8], checksum: impl FnOnce(&[u8]) -> u32) -> Result<&[u8], String> {
     let (content, found) = bytes.split_last_chunk().ok_or("it is too short")?;
     if u32::from_le_bytes(*found) == checksum(content) { Ok(content) } else { Err("its checksum is wrong".to_owned()) }
 }

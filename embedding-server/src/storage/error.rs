@@ -28,6 +28,10 @@ pub(crate) enum StorageError {
     #[error("a request that removes all rows names files to load; name none, or ask for a load that replaces the rows")]
     ClearWithFiles,
     #[error(
+        "a request removes all rows, and the job of this server never does (`train.reset_embeddings` is false); no row is removed"
+    )]
+    ClearUnwanted,
+    #[error(
         "{} is not the file that was saved: its SHA-256 is {found}, but the manifest says {expected}; the file is \
          damaged or belongs to another save; use another checkpoint or model",
         path.display()
@@ -95,6 +99,7 @@ impl From<StorageError> for Refusal {
                 StoreFault::Setting | StoreFault::Missing | StoreFault::Away => RefusalKind::Invalid,
             },
             StorageError::Write(_) => RefusalKind::Storage,
+            StorageError::ClearUnwanted => RefusalKind::Forbidden,
             StorageError::Read(SnapshotError::Read { source, .. }) if !is_damage(source.kind()) => RefusalKind::Storage,
             StorageError::Busy
             | StorageError::Capture(_)

@@ -62,6 +62,9 @@ fn clear(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadRespon
     if request.replace || !request.files.is_empty() {
         return Err(StorageError::ClearWithFiles.into());
     }
+    if !service.resets_rows {
+        return Err(StorageError::ClearUnwanted.into());
+    }
     wait_for_placement(service)?;
     let _turn = service.storage.take()?;
     let _no_move = service.moves.begin_load(service.index)?;

@@ -45,12 +45,13 @@ mod tests {
     use zagros_protocol::datapath::Access;
 
     use crate::LocalShard;
-    use crate::testing::{later, lookup_of, placed};
+    use crate::testing::{job_with, later, lookup_of, placed, placed_with};
+    use zagros_protocol::RefusalKind;
     use zagros_protocol::control::LoadRequest;
 
     #[tokio::test]
     async fn all_rows_are_removed_on_request_and_steps_go_on() {
-        let service = placed(1, 0);
+        let service = placed_with(&job_with(1, "[train]\nreset_embeddings = true"));
         let shard = LocalShard::new(std::sync::Arc::clone(&service));
         shard.lookup(lookup_of(&[(0, &[1, 2, 3])], Access::Train), later()).await.unwrap();
         shard.lookup(lookup_of(&[(1, &[1])], Access::Train), later()).await.unwrap();
@@ -68,6 +69,17 @@ mod tests {
         assert_eq!((cleared.rows, rows()), (0, vec![0, 0]));
         shard.lookup(lookup_of(&[(0, &[1])], Access::Train), later()).await.unwrap();
         assert_eq!(rows(), [1, 0]);
+    }
+
+    /// Whoever has the key of a worker could empty every table.
+    #[tokio::test]
+    async fn no_rows_are_removed_on_request_where_the_job_never_does() {
+        let service = placed(1, 0);
+        let shard = LocalShard::new(std::sync::Arc::clone(&service));
+        shard.lookup(lookup_of(&[(0, &[1, 2, 3])], Access::Train), later()).await.unwrap();
+        let refused = shard.load(LoadRequest { clear: true, ..LoadRequest::default() }).await.unwrap_err();
+        assert!(refused.kind == RefusalKind::Forbidden && refused.message.contains("reset_embeddings"), "{refused}");
+        assert_eq!(service.tables.iter().map(zagros_table::Table::rows).sum::<usize>(), 3);
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status};
+use zagros_plumbing::metrics::IntCounter;
 use zagros_protocol::RefusalKind;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
@@ -51,6 +52,7 @@ impl Storage for Counting {
 struct Port {
     address: SocketAddr,
     reached: Arc<AtomicU64>,
+    refused: IntCounter,
     _stop: oneshot::Sender<()>,
 }
 
@@ -61,11 +63,13 @@ impl Port {
         let service = Counting::default();
         let reached = Arc::clone(&service.0);
         let (stop, stopped) = oneshot::channel::<()>();
+        let counter = IntCounter::new("refused", "Refused connections.").unwrap();
+        let refused = counter.clone();
         tokio::spawn(async move {
             let stopped = async move { drop(stopped.await) };
-            serve(listener, &credentials, Routes::new(StorageServer::new(service)), stopped).await.unwrap();
+            serve(listener, &credentials, refused, Routes::new(StorageServer::new(service)), stopped).await.unwrap();
         });
-        Self { address, reached, _stop: stop }
+        Self { address, reached, refused: counter, _stop: stop }
     }
 
     async fn describe_as(&self, credentials: &Credentials) -> Result<(), Status> {
@@ -123,7 +127,8 @@ async fn a_port_without_a_secret_is_open_to_those_without_one_and_to_no_others()
 #[tokio::test]
 async fn a_broken_connection_may_be_retried() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = Port { address, reached: Arc::default(), _stop: oneshot::channel().0 };
+    let refused = IntCounter::new("refused", "Refused connections.").unwrap();
+    let nobody = Port { address, reached: Arc::default(), refused, _stop: oneshot::channel().0 };
     let refused = refusal_of(nobody.describe_as(&Credentials::Secret(RoleKey::random())).await.unwrap_err());
     assert!(refused.kind.is_retryable(), "{refused:?}");
 }
@@ -152,6 +157,13 @@ async fn strangers_cost_nobody_a_place() {
     let mut answer = Vec::new();
     tokio::time::timeout(TIMEOUT, strangers[2].read_to_end(&mut answer)).await.expect("no end").unwrap();
     assert_eq!(answer, b"zagros/1\x02");
+    let counted = async {
+        while port.refused.get() < 40 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, counted).await.expect("a refused connection is not counted");
+    assert_eq!(port.refused.get(), 40, "those that only say nothing, or no greeting, claim nothing");
 }
 
 /// A save names a folder, and a load may name many files.

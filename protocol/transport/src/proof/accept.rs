@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,7 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
 use tracing::{debug, warn};
+use zagros_plumbing::LogPace;
 use zagros_plumbing::listener::{BoundedConnection, BoundedListener, FIRST_BYTES_WITHIN};
+use zagros_plumbing::metrics::IntCounter;
 
 use super::handshake::{self, GREETING};
 use super::{Credentials, Peer, ProofError};
@@ -24,10 +27,12 @@ use super::{Credentials, Peer, ProofError};
 pub(super) fn incoming(
     listener: TcpListener,
     credentials: &Credentials,
+    refused: IntCounter,
 ) -> impl Stream<Item = io::Result<CheckedConnection>> {
     let accepting = Accepting {
         listener: BoundedListener::new(listener),
         credentials: Arc::new(credentials.clone()),
+        refusals: Arc::new(Refusals { counter: refused, pace: LogPace::new(REFUSALS_PAUSE) }),
         checks: JoinSet::new(),
     };
     futures::stream::unfold(accepting, async |mut accepting| {
@@ -36,9 +41,28 @@ pub(super) fn incoming(
     })
 }
 
+/// Shortest time between two log lines about refused connections.
+const REFUSALS_PAUSE: Duration = Duration::from_secs(10);
+
+/// Connections without a valid proof. Each is counted; a stranger who makes thousands fills no disk with log lines.
+struct Refusals {
+    counter: IntCounter,
+    pace: LogPace,
+}
+
+impl Refusals {
+    fn note(&self, peer: SocketAddr, error: &ProofError) {
+        self.counter.inc();
+        if let Some(connections) = self.pace.count() {
+            warn!(%peer, %error, connections, "refused connections without a valid proof of membership");
+        }
+    }
+}
+
 struct Accepting {
     listener: BoundedListener,
     credentials: Arc<Credentials>,
+    refusals: Arc<Refusals>,
     checks: JoinSet<Option<CheckedConnection>>,
 }
 
@@ -47,7 +71,7 @@ impl Accepting {
         loop {
             tokio::select! {
                 (connection, peer) = self.listener.accept() => {
-                    let credentials = Arc::clone(&self.credentials);
+                    let (credentials, refusals) = (Arc::clone(&self.credentials), Arc::clone(&self.refusals));
                     self.checks.spawn(async move {
                         let checked = timeout(FIRST_BYTES_WITHIN, check(connection, &credentials)).await;
                         match checked {
@@ -57,7 +81,7 @@ impl Accepting {
                                 None
                             }
                             Ok(Err(error)) => {
-                                warn!(%peer, %error, "refused a connection without a valid proof of membership");
+                                refusals.note(peer, &error);
                                 None
                             }
                             Err(_) => {

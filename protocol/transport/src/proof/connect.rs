@@ -8,18 +8,19 @@ use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
+use zagros_plumbing::link;
 
 use super::handshake::prove;
 use super::{ProofError, RoleKey};
 
-/// Opens a connection and proves that this process knows a key.
+/// Opens a connection, and proves that this process knows a key if it has one.
 #[derive(Clone, Debug)]
 pub(super) struct ProvenConnector {
-    key: RoleKey,
+    key: Option<RoleKey>,
 }
 
 impl ProvenConnector {
-    pub(super) fn new(key: RoleKey) -> Self {
+    pub(super) fn new(key: Option<RoleKey>) -> Self {
         Self { key }
     }
 }
@@ -37,7 +38,9 @@ impl Service<Uri> for ProvenConnector {
         let key = self.key.clone();
         Box::pin(async move {
             let mut stream = connect(&address).await.map_err(ProofError::Broken)?;
-            prove(&mut stream, &key).await?;
+            if let Some(key) = &key {
+                prove(&mut stream, key).await?;
+            }
             Ok(TokioIo::new(stream))
         })
     }
@@ -47,7 +50,7 @@ async fn connect(address: &Uri) -> io::Result<TcpStream> {
     let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "the address has no host and port");
     let authority = address.authority().ok_or_else(no_address)?;
     let stream = TcpStream::connect(authority.as_str()).await?;
-    // Without this, small messages would wait for more data. If it fails, the connection still works.
-    let _ = stream.set_nodelay(true);
+    // If it fails, the connection still works.
+    let _ = link::prepare(&stream);
     Ok(stream)
 }

@@ -8,8 +8,8 @@ use super::PeerRole;
 /// Why one end of a connection does not accept the other.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// The connection broke. Another try may succeed.
-    #[error("the connection broke during the proof of membership: {0}")]
+    /// The connection could not be made, or broke before the proof. Another try may succeed.
+    #[error("the connection could not be made, or broke at once: {0}")]
     Broken(#[source] io::Error),
     /// The ends have different secrets.
     #[error(
@@ -32,6 +32,9 @@ pub enum ProofError {
         /// The role that was claimed.
         role: PeerRole,
     },
+    /// The client is refused, as the server sees it.
+    #[error("{0}")]
+    Refused(&'static str),
     /// Something else listens there.
     #[error("what listens there is no process of this release of Zagros: it does not know how to prove its membership")]
     NotZagros,

@@ -132,9 +132,9 @@ where
     let (mut role, mut client) = ([0; 1], [0; NONCE]);
     stream.read_exact(&mut role).await.map_err(broken)?;
     stream.read_exact(&mut client).await.map_err(broken)?;
-    let Some(key) = key else { return Err(refuse(stream, Verdict::NoSecret).await) };
+    let Some(key) = key else { return Err(refuse(stream, Verdict::NoSecret, NO_SECRET_HERE).await) };
     let claimed = PeerRole::of_byte(role[0]).and_then(|role| key.of(role));
-    let Some(key) = claimed else { return Err(refuse(stream, Verdict::RoleAbove).await) };
+    let Some(key) = claimed else { return Err(refuse(stream, Verdict::RoleAbove, ROLE_ABOVE).await) };
     let transcript = Transcript { role: key.role(), client, server: rand::random() };
     let mac = transcript.mac(&key, Side::Server);
     let answer = [&GREETING[..], &[Verdict::Proof.byte()], &transcript.server, &mac].concat();
@@ -142,18 +142,23 @@ where
     let mut mac = [0; MAC];
     stream.read_exact(&mut mac).await.map_err(broken)?;
     if !transcript.is_mac(&key, Side::Client, &mac) {
-        return Err(ProofError::OtherSecret);
+        return Err(ProofError::Refused(FALSE_PROOF));
     }
     Ok(key.role())
 }
 
-async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: Verdict) -> ProofError {
+const NO_SECRET_HERE: &str = "the peer proves a run secret, and this process has none";
+const ROLE_ABOVE: &str = "the peer claims a role that this process's key cannot check";
+const FALSE_PROOF: &str = "the peer does not know this run's secret: it belongs to another run, has an old secret, or is a \
+                           stranger";
+
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, verdict: Verdict, why: &'static str) -> ProofError {
     let answer = [&GREETING[..], &[verdict.byte()]].concat();
     if let Err(error) = stream.write_all(&answer).await {
         return broken(error);
     }
     let _ = stream.shutdown().await;
-    ProofError::OtherSecret
+    ProofError::Refused(why)
 }
 
 fn broken(error: io::Error) -> ProofError {
@@ -229,7 +234,7 @@ mod tests {
         let server = answer[GREETING.len() + 1..][..NONCE].try_into().unwrap();
         let transcript = Transcript { role: PeerRole::EmbeddingServer, client, server };
         near.write_all(&transcript.mac(&key(PeerRole::DenseWorker), Side::Client)).await.unwrap();
-        assert!(matches!(serving.await.unwrap(), Err(ProofError::OtherSecret)));
+        assert!(matches!(serving.await.unwrap(), Err(ProofError::Refused(FALSE_PROOF))));
     }
 
     /// All that a client has ever sent, sent once more; and the server's own MAC, sent back.

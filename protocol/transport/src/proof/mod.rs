@@ -25,6 +25,7 @@ use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::transport::Channel;
 use zagros_plumbing::grpc::{self, InvalidAddress};
+use zagros_plumbing::metrics::IntCounter;
 
 pub use calls::{CALLS, least_role, most_bytes};
 pub use error::ProofError;
@@ -66,26 +67,26 @@ impl Credentials {
 /// If the address does not parse.
 pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
     let endpoint = grpc::endpoint(address)?;
-    Ok(match credentials {
-        Credentials::Open => endpoint.connect_lazy(),
+    let key = match credentials {
+        Credentials::Open => None,
         // The other end may not know a key above its own role.
-        Credentials::Secret(key) => {
-            endpoint.connect_with_connector_lazy(ProvenConnector::new(key.of(to).unwrap_or_else(|| key.clone())))
-        }
-    })
+        Credentials::Secret(key) => Some(key.of(to).unwrap_or_else(|| key.clone())),
+    };
+    Ok(endpoint.connect_with_connector_lazy(ProvenConnector::new(key)))
 }
 
-/// Serves the calls of `services` until `stop` is done, to peers that prove their role.
+/// Serves the calls of `services` until `stop` is done, to peers that prove their role. Counts connections whose proof is refused.
 ///
 /// # Errors
 /// If the port fails.
 pub async fn serve(
     listener: TcpListener,
     credentials: &Credentials,
+    refused: IntCounter,
     services: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    let incoming = accept::incoming(listener, credentials);
+    let incoming = accept::incoming(listener, credentials, refused);
     let mut server = grpc::server().layer(gate::GateLayer);
     server.add_routes(services).serve_with_incoming_shutdown(incoming, stop).await
 }
