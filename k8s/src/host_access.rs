@@ -1,7 +1,7 @@
 //! What would give a HybridJob its nodes: folders of their disks, and containers with all rights.
 //!
 //! Who may create HybridJobs need not be allowed to create pods. The operator creates them, so it refuses what only an
-//! administrator of the nodes should have, unless it was told to admit it (docs/security.md).
+//! administrator of the nodes should have, unless it runs with `--allow-host-access` (docs/security.md).
 
 use k8s_openapi::api::core::v1::SecurityContext;
 

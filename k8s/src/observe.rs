@@ -13,7 +13,6 @@ use kube::{Resource, ResourceExt};
 use crate::cache::JobObjects;
 use crate::crd::Progress;
 use crate::names::{ATTEMPT_LABEL, COORDINATOR_SUFFIX, ROLE_LABEL, Role};
-use crate::removal::RemovalScope;
 use crate::rollout::{ServerFacts, ServerPod, ServerSet};
 use ends::{done, end_report, exit, is_verdict, started};
 
@@ -226,13 +225,6 @@ impl ObservedObjects {
     #[must_use]
     pub fn is_of_older_operator(&self, attempt: i32) -> bool {
         self.owned.iter().any(|one| one.kind == OwnedKind::CoordinatorJob && one.attempt == Some(attempt))
-    }
-
-    /// Whether somebody else deletes pods of workers: their Job is there and would make others in their place.
-    #[must_use]
-    pub fn has_leaving_workers(&self) -> bool {
-        let is_leaving = |pod: &PodState| pod.role == Role::Worker && pod.until.is_some();
-        self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
     }
 
     /// The worker that ended last with another code than 0. Workers that were replaced before `back` do not count.

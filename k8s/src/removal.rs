@@ -13,7 +13,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::crd::CleanPodPolicy;
 use crate::names::Role;
-use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, RemainingPod};
+use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, PodState, RemainingPod};
 
 /// How long a pod may outlive its deadline before its node counts as lost.
 pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
@@ -118,6 +118,13 @@ impl ObservedObjects {
         self.owned
             .iter()
             .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.has(one.attempt))
+    }
+
+    /// Whether somebody else deletes pods of workers: their Job is there and would make others in their place.
+    #[must_use]
+    pub fn has_leaving_workers(&self) -> bool {
+        let is_leaving = |pod: &PodState| pod.role == Role::Worker && pod.until.is_some();
+        self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
     }
 
     /// A worker that has not ended, and that the removal waits for.

@@ -10,7 +10,7 @@ use crate::rollout::ServerFacts;
 use crate::validate::{JobText, validate};
 
 /// The objects of the first attempt as YAML documents. `config` is the text of the job file, if the HybridJob names a
-/// ConfigMap. `allows_host_access`: as the operator does that was told to.
+/// ConfigMap. `allows_host_access`: as an operator with `--allow-host-access` does.
 ///
 /// # Errors
 /// All problems, one a line.
