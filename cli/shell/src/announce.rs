@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use zagros_plumbing::durable;
 
 /// Content of `roles/<role>.json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// `coordinator`, `embedding-server-0`, `dense-worker-0`, …
     pub role: String,

@@ -52,12 +52,29 @@ pub(crate) fn of_run(run: &Path) -> Result<FoundCoordinator, Failure> {
         return Err(Failure::with_help(Exit::Usage, what, help));
     };
     if !coordinator.is_live() {
-        let what = format!("no run is live in {shown}: its coordinator (process {}) has ended", coordinator.pid);
-        let help =
-            format!("how it went is in {shown}/report.html and summary.json; `zagros logs {shown}` has its last lines");
+        let (what, help) = describe_end(run, coordinator.pid);
         return Err(Failure::with_help(Exit::Cluster, what, help));
     }
     Ok(FoundCoordinator { address: coordinator.address, credentials: credentials::of_run(run)? })
+}
+
+/// What is known of a run whose coordinator has ended, and what to do.
+fn describe_end(run: &Path, pid: u32) -> (String, String) {
+    let shown = run.display();
+    let others = std::fs::read_dir(run.join("roles")).into_iter().flatten().flatten();
+    if others.filter_map(|file| Announcement::read(&file.path())).any(|role| role.is_live()) {
+        let what =
+            format!("the coordinator of {shown} (process {pid}) has ended, and other processes of the run have not");
+        return (what, "`zagros up` starts it again, or ends the run; ask again in a few seconds".to_owned());
+    }
+    let what = format!("no run is live in {shown}: its coordinator (process {pid}) has ended");
+    let written: Vec<&str> =
+        ["report.html", "summary.json"].into_iter().filter(|file| run.join(file).is_file()).collect();
+    let went = match &written[..] {
+        [] => "the run left no report and no summary".to_owned(),
+        written => format!("how it went is in {}", written.join(" and ")),
+    };
+    (what, format!("{went}; `zagros logs {shown}` has its last lines"))
 }
 
 /// The coordinator of a run that `zagros up` trains on this machine now. `None` of every other folder.
@@ -139,7 +156,17 @@ mod tests {
         // No process has this id.
         announce(&runs.path().join("over"), u32::MAX, "127.0.0.1:1");
         let over = refusal("over");
-        assert!(over.contains("no run is live") && over.contains("zagros logs"), "{over}");
+        assert!(
+            over.contains("no run is live") && over.contains("left no report and no summary; `zagros logs"),
+            "{over}"
+        );
+        std::fs::write(runs.path().join("over/summary.json"), "{}").unwrap();
+        assert!(refusal("over").contains("how it went is in summary.json; `zagros logs"));
+        // A worker lives: this test's own process.
+        let worker = Announcement { role: "dense-worker-0".into(), pid: std::process::id(), ..Announcement::default() };
+        worker.write(&runs.path().join("over/roles/dense-worker-0.json")).unwrap();
+        let away = refusal("over");
+        assert!(away.contains("other processes of the run have not") && away.contains("ask again"), "{away}");
         assert_eq!(newest_below(runs.path()), None);
     }
 
