@@ -76,7 +76,7 @@ pub struct Summary {
     /// The same measures of each epoch.
     #[serde(default, alias = "passes")]
     pub epochs: Vec<Evaluation>,
-    /// Rows of all tables.
+    /// Rows of all tables. With rows on disk those of the saved model; if no model was saved, those in memory.
     pub rows: u64,
     /// Memory of these rows on all servers: weights, optimiser state, index.
     pub table_bytes: u64,

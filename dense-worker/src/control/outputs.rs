@@ -14,6 +14,14 @@ use crate::error::WorkerError;
 use crate::event::Event;
 use crate::summary::{Outcome, Summary};
 
+/// The saved model of the run.
+#[derive(Debug)]
+pub(super) struct ModelHere {
+    /// Where it is, as the summary tells it.
+    shown: String,
+    rows: u64,
+}
+
 impl Trainer {
     /// Saves what the run leaves; only the first worker has a folder to write to. With `together` all workers wait until it has saved:
     /// if it is lost before, they form a group with its replacement, which saves (invariant RK-6). A summary that is complete is
@@ -61,8 +69,8 @@ impl Trainer {
         blocking("summary", move || folder.write_summary(&summary)).await?
     }
 
-    /// Answers where the model is, as the summary tells it.
-    async fn save_model(&self, outcome: Outcome) -> Result<Option<String>, WorkerError> {
+    /// Answers what the summary tells of the model.
+    async fn save_model(&self, outcome: Outcome) -> Result<Option<ModelHere>, WorkerError> {
         let job = &self.run.job;
         let Some(run) = self.run.folder.as_ref().filter(|_| job.output.save_model) else { return Ok(None) };
         let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
@@ -70,9 +78,9 @@ impl Trainer {
         let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrators };
         self.forget_requested().await?;
         let (folder, shown) = place(job, run)?;
-        save(&folder, trained, &self.run.dense, &*self.run.client).await?;
+        let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
         self.run.observer.on(&Event::Saved { folder: folder.to_string() });
-        Ok(Some(shown))
+        Ok(Some(ModelHere { shown, rows: manifest.rows }))
     }
 
     /// The summary of the run. `saved` says where the model is, or that it could not be saved.
@@ -82,9 +90,12 @@ impl Trainer {
     pub(super) async fn summary(
         &self,
         outcome: Outcome,
-        saved: &Result<Option<String>, WorkerError>,
+        saved: &Result<Option<ModelHere>, WorkerError>,
     ) -> Result<Summary, WorkerError> {
-        let (rows, table_bytes) = self.describe().await?;
+        let (in_memory, table_bytes) = self.describe().await?;
+        let model = saved.as_ref().ok().and_then(Option::as_ref);
+        // Servers know the rows that they have in memory. What is on disk too is counted while it is saved.
+        let rows = model.filter(|_| self.run.job.reads_disk()).map_or(in_memory, |model| model.rows);
         let tracker = &self.tracker;
         let seconds = tracker.seconds();
         let (evaluation, validation) = self.measures();
@@ -105,7 +116,7 @@ impl Trainer {
             slices: self.measured_parts().map_or_else(Vec::new, |parts| parts.slices.clone()),
             targets: self.measured_parts().map_or_else(Vec::new, |parts| parts.targets.clone()),
             model_step: self.model_age().0,
-            model: saved.as_ref().ok().cloned().flatten(),
+            model: model.map(|model| model.shown.clone()),
             choice: self.scoring.model.message().map(str::to_owned),
             recent,
             epochs: self.scoring.of_epochs.clone(),
