@@ -23,6 +23,7 @@ mod row_folders;
 mod stop;
 mod supervise;
 mod wanted;
+mod worker_losses;
 
 pub use self::addresses::{RoleAddresses, reachable};
 pub use self::child::{ChildProcess, RoleName};

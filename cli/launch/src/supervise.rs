@@ -15,6 +15,7 @@ use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
 use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, limit};
 use crate::wanted::{self, WantedRoles};
+use crate::worker_losses::WorkerLosses;
 
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
@@ -33,6 +34,7 @@ pub struct Supervisor {
     in_place: BTreeMap<usize, InPlaceRestarts>,
     /// How often a child is started again in place.
     limit: InPlaceLimit,
+    worker_losses: WorkerLosses,
     /// What the run is to have, announced again and again. `None` if that never changes.
     wanted: Option<watch::Receiver<WantedRoles>>,
     /// How many dense workers the run is to have, once somebody has asked for a number.
@@ -59,6 +61,7 @@ impl Supervisor {
             due: Vec::new(),
             in_place: BTreeMap::new(),
             limit: InPlaceLimit::default(),
+            worker_losses: WorkerLosses::default(),
             wanted: None,
             workers_wanted: None,
         }
@@ -103,6 +106,24 @@ impl Supervisor {
         lost.map(|child| format!("{} {}", child.role.display(), child.end()))
     }
 
+    /// Whether every dense worker was lost at about the same time, in words.
+    pub fn lost_all_workers(&self) -> Option<String> {
+        let index = |child: &ChildProcess| match child.role {
+            RoleName::DenseWorker(index) => Some(index),
+            RoleName::Coordinator | RoleName::EmbeddingServer(_) => None,
+        };
+        let are_lost = self.worker_losses.has_all(self.children.iter().filter_map(index), self.timeout);
+        are_lost.then(|| "all dense workers were lost at once, and the dense network with them".to_owned())
+    }
+
+    fn note_loss(&mut self, index: usize) {
+        if let (true, RoleName::DenseWorker(worker)) =
+            (self.children[index].is_lost_worker(), self.children[index].role)
+        {
+            self.worker_losses.note(worker);
+        }
+    }
+
     /// Process ids of the running embedding servers.
     pub fn servers(&self) -> Vec<Pid> {
         let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
@@ -136,6 +157,7 @@ impl Supervisor {
                     return Ok(WatchEnd::StopRequested);
                 }
                 index = next_to_end(&mut self.children) => {
+                    self.note_loss(index);
                     let is_survived = is_success(self.children[index].ended)
                         || self.is_released(&self.children[index])
                         || self.restart_in_place(index, &restarts)

@@ -215,7 +215,7 @@ async fn train(
 ) -> Result<Exit, Failure> {
     let loss = WorkerLoss::of(job);
     let of_one = if loss == WorkerLoss::Replaced { restarts } else { 0 };
-    let mut of_all = if loss == WorkerLoss::SetsRunBack { restarts } else { 0 };
+    let mut of_all = if loss == WorkerLoss::EndsRun { 0 } else { restarts };
     loop {
         let mut lost = None;
         // A run that goes back has the numbers of its job again.
@@ -287,7 +287,12 @@ async fn supervise(
     if let Ok(WatchEnd::StopRequested) = watched {
         stop_in_order(plan, job, &mut supervisor).await;
     } else {
-        *lost = supervisor.lost_worker();
+        *lost = match WorkerLoss::of(job) {
+            WorkerLoss::SetsRunBack => supervisor.lost_worker(),
+            // One after the other they were replaced by workers that have the dense network.
+            WorkerLoss::Replaced => supervisor.lost_all_workers(),
+            WorkerLoss::EndsRun => None,
+        };
         match lost {
             Some(_) if watched.is_err() && left.of_all > 0 => supervisor.set_back().await,
             _ => supervisor.end_all().await,

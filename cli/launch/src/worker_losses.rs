@@ -1,0 +1,42 @@
+//! The dense workers that were lost lately. A run that loses all of them at once has lost its dense network, and replacements do not
+//! bring it back.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// When each worker was last lost, by its index.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerLosses(BTreeMap<u32, Instant>);
+
+impl WorkerLosses {
+    pub(crate) fn note(&mut self, worker: u32) {
+        self.0.insert(worker, Instant::now());
+    }
+
+    /// Whether each of these workers, of which there are some, was lost within this time.
+    pub(crate) fn has_all(&self, workers: impl IntoIterator<Item = u32>, within: Duration) -> bool {
+        let mut workers = workers.into_iter().peekable();
+        let is_recent = |worker| self.0.get(&worker).is_some_and(|lost| lost.elapsed() <= within);
+        workers.peek().is_some() && workers.all(is_recent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_workers_are_lost_if_each_was_lost_lately() {
+        let within = Duration::from_secs(30);
+        let mut losses = WorkerLosses::default();
+        losses.note(0);
+        assert!(losses.has_all([0], within) && !losses.has_all([0, 1], within) && !losses.has_all([], within));
+        tokio::time::advance(within).await;
+        losses.note(1);
+        assert!(losses.has_all([0, 1], within));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!losses.has_all([0, 1], within), "worker 0 was replaced in time, and its replacement trains");
+    }
+}
