@@ -47,7 +47,8 @@ impl StoreRendezvous {
         }
         let mut served = self.served.lock();
         if let Some(store) = &*served {
-            return Ok(Arc::clone(store));
+            // The connection of this rank to its own store may have broken. The store serves on, at the same address.
+            return if store.has("any").is_ok() { Ok(Arc::clone(store)) } else { Self::connect(place, left) };
         }
         let (host, port) = split(&self.address)?;
         let listener = self.listener.lock().take();
