@@ -7,6 +7,7 @@ use super::record::{Record, Scored, Step};
 use crate::measures;
 use zagros_chart::html::{NOTHING, document, escaped, facts, table};
 use zagros_chart::{Chart, ChartSeries};
+use zagros_store::hide_secrets;
 
 /// The whole page.
 pub(crate) fn page(record: &Record) -> String {
@@ -226,7 +227,10 @@ fn job(record: &Record) -> String {
     if record.job.is_empty() {
         return String::new();
     }
-    format!("<details class=\"card\"><summary>job.toml</summary><pre>{}</pre></details>", escaped(&record.job))
+    format!(
+        "<details class=\"card\"><summary>job.toml</summary><pre>{}</pre></details>",
+        escaped(&hide_secrets(&record.job))
+    )
 }
 
 fn files(record: &Record) -> String {
@@ -268,7 +272,7 @@ mod tests {
     fn evaluations_are_listed_and_that_of_the_model_is_marked() {
         let evaluations = vec![scored(10, "validation"), scored(20, "validation"), scored(20, "test")];
         let steps = (1..30).map(step).collect();
-        let job = "a = \"<b>\"\n".to_owned();
+        let job = "a = \"<b>\"\ntrain = \"https://me:word@host/a.csv?sig=secret\"\n".to_owned();
         let files = vec!["summary.json".to_owned()];
         let page = page(&Record { evaluations, steps, chosen: Some(10), job, files, ..Record::default() });
         assert_eq!(
@@ -277,6 +281,7 @@ mod tests {
         );
         assert_eq!(page.matches("class=\"best\"").count(), 1);
         assert!(page.contains(">the model</text>") && page.contains("GAUC</span>"));
+        assert!(page.contains("https://host/a.csv?…") && !page.contains("word") && !page.contains("sig="));
         assert!(page.contains("a = &quot;&lt;b&gt;&quot;") && page.contains("<a href=\"summary.json\">"));
     }
 }

@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{explain, no_answer};
 use crate::stores::{Environment, OpenStore, StoreKind};
-use crate::{StoreError, StoreProblem};
+use crate::{StoreError, StoreProblem, hide_secrets};
 
 /// How often a request is retried if a retry may help, within the timeout. Pauses last up to [`LONGEST_PAUSE`].
 const RETRIES: usize = 8;
@@ -58,8 +58,9 @@ impl ObjectBucket {
     /// # Errors
     /// If the environment contradicts itself, or the machine has no thread or no root certificates.
     pub(crate) fn open(root: &str, timeout: Duration, environment: &Environment) -> Result<Self, StoreError> {
+        let name = hide_secrets(root);
         // The query of a URL may hold a signature.
-        let name = root.split('?').next().unwrap_or(root);
+        let name = name.split('?').next().unwrap_or_default();
         let wrong = |(endpoint, reason): (String, String)| StoreError::Bucket {
             what: "open",
             place: name.to_owned(),

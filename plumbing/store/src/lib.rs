@@ -35,7 +35,7 @@ pub use file_name::FileName;
 pub use folder::{FileInput, Folder};
 pub use objects::{ObjectInput, Objects, StoredObject};
 pub use range::ObjectRange;
-pub use url::ObjectUrl;
+pub use url::{ObjectUrl, hide_secrets};
 
 #[cfg(test)]
 mod tests;

@@ -46,6 +46,28 @@ impl ObjectUrl {
     }
 }
 
+/// A text with URLs in it, without what may be secret of them: user and password, and the query of `http` and `https`, which may
+/// hold a signature. In other URLs a `?` stands for any letter.
+#[must_use]
+pub fn hide_secrets(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("://") {
+        let (before, url) = rest.split_at(start + 3);
+        let (url, after) = url.split_at(url.find(['"', '\'', ',', ' ', '\n', '>']).unwrap_or(url.len()));
+        let (host, path) = url.split_at(url.find(['/', '?', '#']).unwrap_or(url.len()));
+        shown.push_str(before);
+        shown.push_str(host.rsplit_once('@').map_or(host, |(_, host)| host));
+        let is_http = before.ends_with("http://") || before.ends_with("https://");
+        match path.find('?').filter(|_| is_http) {
+            Some(query) => shown.extend([&path[..query], "?…"]),
+            None => shown.push_str(path),
+        }
+        rest = after;
+    }
+    shown + rest
+}
+
 impl FolderLocation {
     /// Reads a path, `file:///path` or `s3://bucket/prefix`.
     ///
@@ -101,6 +123,21 @@ impl FolderLocation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_secret_of_a_url_is_not_shown() {
+        for (text, shown) in [
+            (
+                "train = [\"https://me:word@host/a.csv?sig=x&y=/z\", \"b.csv\"]",
+                "train = [\"https://host/a.csv?…\", \"b.csv\"]",
+            ),
+            ("https://host?token=1", "https://host?…"),
+            ("'s3://key:secret@bucket/day-??.csv' and s3://bucket/a@b", "'s3://bucket/day-??.csv' and s3://bucket/a@b"),
+            ("no URL: a@b?c", "no URL: a@b?c"),
+        ] {
+            assert_eq!(hide_secrets(text), shown);
+        }
+    }
 
     #[test]
     fn paths_and_urls_are_distinguished() {
