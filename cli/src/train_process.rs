@@ -144,6 +144,13 @@ impl EndKind {
     }
 }
 
+/// Whether a process was killed, by the system or a person: its own values need not be the cause.
+pub(crate) fn is_killed(status: ExitStatus) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    let signal = status.signal().or(status.code().filter(|code| *code > 128).map(|code| code - 128));
+    signal == Some(Signal::KILL.as_raw())
+}
+
 /// The error of a command whose process ended with [`EndKind::Hopeless`].
 pub(crate) fn hopeless(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
     let what = format!("{name} failed: {}", reason(folder, status));
@@ -172,6 +179,10 @@ mod tests {
         assert_eq!([0, 143, 130].map(of), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
         assert_eq!([5, 2, 137].map(of), [EndKind::Failed; 3]);
         assert_eq!([1, 3, 4, 6].map(of), [EndKind::Hopeless; 4]);
+        assert_eq!(
+            [137 << 8, 9, 139 << 8, 5 << 8].map(|raw| is_killed(ExitStatus::from_raw(raw))),
+            [true, true, false, false]
+        );
         assert_eq!(
             [9, 15].map(|signal| EndKind::of(ExitStatus::from_raw(signal))),
             [EndKind::Failed, EndKind::Interrupted]

@@ -10,6 +10,7 @@
 //! trial twice.
 
 mod journal;
+mod killed;
 mod page;
 mod report;
 mod setup;
@@ -27,12 +28,13 @@ use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
 use zagros_sweep::{Next, Sweep, SweepRecord, Task};
 
 use self::journal::SweepJournal;
+use self::killed::{KilledTrials, NextStart};
 use self::setup::SweepSetup;
 use self::trial::{TrialEnd, TrialProcess};
 use crate::args::SweepArgs;
 use crate::report::interrupted;
 use crate::resume::failed;
-use crate::train_process::{self, EndKind, ask_to_end, hopeless, wait_for_earlier};
+use crate::train_process::{self, EndKind, ask_to_end, hopeless, is_killed, wait_for_earlier};
 
 /// Far enough away for a sweep without a budget.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -55,7 +57,8 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     report::print_start(&setup, &sweep);
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
-    let mut search = SweepSearch { setup: &setup, journal, sweep, running: BTreeMap::new(), processes: JoinSet::new() };
+    let (running, processes, killed) = (BTreeMap::new(), JoinSet::new(), KilledTrials::default());
+    let mut search = SweepSearch { setup: &setup, journal, sweep, running, processes, killed };
     let end = search.run(&shutdown, Instant::now() + args.budget.unwrap_or(FOREVER)).await;
     // What is known so far is written, however the search ended.
     let written = report::write(&setup, &search.sweep);
@@ -91,6 +94,7 @@ struct SweepSearch<'a> {
     sweep: Sweep,
     running: BTreeMap<usize, Option<Pid>>,
     processes: JoinSet<TrialEnd>,
+    killed: KilledTrials,
 }
 
 impl SweepSearch<'_> {
@@ -137,6 +141,14 @@ impl SweepSearch<'_> {
     /// Starts as many trials as may run side by side.
     async fn start_trials(&mut self) -> Result<(), Failure> {
         while self.running.len() < self.setup.jobs {
+            match self.killed.next(self.running.keys().copied()) {
+                NextStart::Any => {}
+                NextStart::Wait => break,
+                NextStart::Alone(task) => {
+                    self.start(task).await?;
+                    continue;
+                }
+            }
             let running: BTreeSet<usize> = self.running.keys().copied().collect();
             match self.sweep.next(&running) {
                 Next::Note(record) => self.note(&record)?,
@@ -186,6 +198,10 @@ impl SweepSearch<'_> {
             },
             // It has saved a checkpoint, from which the same command goes on.
             EndKind::Interrupted => Ok(()),
+            EndKind::Failed if is_killed(*status) && self.killed.note(*task, self.running.len()) => {
+                note!("trial {} was killed, perhaps for want of memory; it is trained once more, alone", task.trial);
+                Ok(())
+            }
             EndKind::Failed => {
                 let reason = train_process::reason(&trial::folder(&self.setup.folder, task.trial), *status);
                 self.note(&SweepRecord::Failed { trial: task.trial, reason })
