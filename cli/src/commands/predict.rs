@@ -342,7 +342,7 @@ fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, to
     let rate = (all.rows() - before.rows()) as f64 / took.as_secs_f64().max(1e-9);
     if args.json && !is_stream {
         let report = json!({
-            "file": args.output, "rows": all.rows(), "malformed": all.malformed, "rows_before": before.rows(),
+            "file": args.output, "rows": all.rows(), "malformed": all.malformed, "not_finite": all.not_finite, "rows_before": before.rows(),
             "seconds": took.as_secs_f64(), "rows_per_second": rate,
         });
         return answer(&report.to_string());
@@ -351,8 +351,12 @@ fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, to
         0 => String::new(),
         rows => format!(", {} of them malformed and without a score", HumanCount(rows)),
     };
+    let not_finite = match all.not_finite {
+        0 => String::new(),
+        rows => format!(", {} with a score that is no finite number", HumanCount(rows)),
+    };
     err!(
-        "{}: {} rows{malformed}; {:.1} s, {} rows/s",
+        "{}: {} rows{malformed}{not_finite}; {:.1} s, {} rows/s",
         if is_stream { "standard output".to_owned() } else { args.output.display().to_string() },
         HumanCount(all.rows()),
         took.as_secs_f64(),

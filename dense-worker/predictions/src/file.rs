@@ -112,8 +112,7 @@ impl PredictionFile {
 
     fn write(&mut self, rows: &InputRows, scores: &[f64]) -> io::Result<()> {
         let added = write_rows(&mut self.part, &self.columns, self.format, rows, scores)?;
-        self.counts.samples += added.samples;
-        self.counts.malformed += added.malformed;
+        self.counts.add(added);
         if self.counts.rows() - self.durable.rows() >= self.every {
             self.save()?;
         }

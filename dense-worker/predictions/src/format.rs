@@ -97,8 +97,9 @@ impl PredictionColumns {
         for (column, name) in self.scores.iter().enumerate() {
             to.write_all(if column > 0 { b"," } else { b"" })?;
             serde_json::to_writer(&mut *to, name)?;
-            match scores {
-                Some(scores) => write!(to, ":{}", scores[column])?,
+            match scores.map(|scores| scores[column]).filter(|score| score.is_finite()) {
+                Some(score) => write!(to, ":{score}")?,
+                // JSON has no word for what is no number.
                 None => to.write_all(b":null")?,
             }
         }

@@ -14,9 +14,18 @@ pub struct PredictionCounts {
     pub samples: u64,
     /// Malformed rows, which have none.
     pub malformed: u64,
+    /// Rows with a score that is no finite number.
+    #[serde(default)]
+    pub not_finite: u64,
 }
 
 impl PredictionCounts {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.samples += more.samples;
+        self.malformed += more.malformed;
+        self.not_finite += more.not_finite;
+    }
+
     /// All rows.
     #[must_use]
     pub fn rows(&self) -> u64 {

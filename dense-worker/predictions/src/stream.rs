@@ -34,8 +34,7 @@ impl<W: Write> PredictionStream<W> {
     /// When the stream does not take them.
     pub fn add(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
         let added = write_rows(&mut self.to, &self.columns, self.format, rows, scores).map_err(ended)?;
-        self.counts.samples += added.samples;
-        self.counts.malformed += added.malformed;
+        self.counts.add(added);
         Ok(())
     }
 
@@ -74,6 +73,7 @@ pub(crate) fn write_rows(
         };
         counts.samples += u64::from(score.is_some());
         counts.malformed += u64::from(score.is_none());
+        counts.not_finite += u64::from(score.is_some_and(|score| score.iter().any(|score| !score.is_finite())));
         match format {
             PredictionFormat::Csv => columns.write_csv(row, score, to)?,
             PredictionFormat::Jsonl => columns.write_json(row, score, to)?,

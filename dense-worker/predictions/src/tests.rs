@@ -39,7 +39,7 @@ fn write(path: &Path, format: PredictionFormat) -> Vec<u8> {
     let mut file = open(path, format, 1000);
     file.add(&first().0, &first().1).unwrap();
     file.add(&second().0, &second().1).unwrap();
-    assert_eq!(file.finish().unwrap(), PredictionCounts { samples: 3, malformed: 2 });
+    assert_eq!(file.finish().unwrap(), PredictionCounts { samples: 3, malformed: 2, not_finite: 0 });
     fs::read(path).unwrap()
 }
 
@@ -47,6 +47,19 @@ fn names(folder: &Path) -> Vec<PathBuf> {
     let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into()).collect();
     names.sort();
     names
+}
+
+/// JSON has no NaN.
+#[test]
+fn a_score_that_is_no_number_is_null_in_json_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = open(&folder.path().join("s.jsonl"), PredictionFormat::Jsonl, 1000);
+    file.add(&first().0, &[f64::NAN, f64::INFINITY]).unwrap();
+    file.add(&second().0, &second().1).unwrap();
+    assert_eq!(file.finish().unwrap(), PredictionCounts { samples: 3, malformed: 2, not_finite: 2 });
+    let text = fs::read_to_string(folder.path().join("s.jsonl")).unwrap();
+    let scores = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["score"].as_f64());
+    assert_eq!(scores.collect::<Vec<_>>(), [None, None, None, None, Some(0.125)]);
 }
 
 #[test]
@@ -99,7 +112,7 @@ fn interrupted_predictions_go_on_to_the_same_bytes() {
         drop(file);
         assert!(!path.exists() && part_name(&path).exists());
         let mut file = open(&path, format, 1000);
-        assert_eq!(file.counts(), PredictionCounts { samples: 2, malformed: 1 });
+        assert_eq!(file.counts(), PredictionCounts { samples: 2, malformed: 1, not_finite: 0 });
         file.add(&second().0, &second().1).unwrap();
         file.finish().unwrap();
         assert_eq!(fs::read(&path).unwrap(), undisturbed, "{name}");
