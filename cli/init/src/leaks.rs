@@ -56,8 +56,8 @@ pub(crate) fn leaks(columns: &[Column], texts: &[TableColumn], label: &Label) ->
                 let found = || {
                     let function = whole(is_function(&of_column, &of_label));
                     function
-                        .or_else(|| told_by_size(&of_column, &truths))
-                        .or_else(|| told_by_presence(&of_column, &truths))
+                        .or_else(|| threshold_share(&of_column, &truths))
+                        .or_else(|| presence_share(&of_column, &truths))
                 };
                 has_both(&truths).then(found).flatten()
             }
@@ -84,7 +84,7 @@ fn is_function<'a>(of_column: &[&'a str], of_label: &[&'a str]) -> bool {
 }
 
 /// The share of the rows that have a number, if all numbers of positive rows are on one side of those of negative rows.
-fn told_by_size(of_column: &[&str], truths: &[bool]) -> Option<f64> {
+fn threshold_share(of_column: &[&str], truths: &[bool]) -> Option<f64> {
     let mut ends = [(f64::INFINITY, f64::NEG_INFINITY); 2];
     let present = of_column.iter().zip_eq(truths).filter(|(text, _)| !is_missing(text));
     let (texts, of_present): (Vec<&str>, Vec<bool>) = present.map(|(text, truth)| (*text, *truth)).unzip();
@@ -101,7 +101,7 @@ fn told_by_size(of_column: &[&str], truths: &[bool]) -> Option<f64> {
 
 /// The share of the rows whose label is known by whether the column has a value, if it is: all rows where those of one label have a
 /// value and the others have none; else the rows with a value, where these have one label and are too many for chance.
-fn told_by_presence(of_column: &[&str], truths: &[bool]) -> Option<f64> {
+fn presence_share(of_column: &[&str], truths: &[bool]) -> Option<f64> {
     // Rows without and with a value, of the negative and of the positive label.
     let mut rows = [[0.0_f64; 2]; 2];
     for (text, truth) in of_column.iter().zip_eq(truths) {
