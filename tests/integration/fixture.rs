@@ -151,7 +151,8 @@ fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
         let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
         let arguments = ["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows];
         RunningCommand::start(Program::Zagros, folder.path(), arguments, &[]).finish().expect(0);
-        let entries = std::fs::read_dir(folder.path()).expect("the folder is read").map(|entry| entry.expect("readable"));
+        let entries =
+            std::fs::read_dir(folder.path()).expect("the folder is read").map(|entry| entry.expect("readable"));
         let files = entries.map(|entry| {
             let name = entry.file_name().into_string().expect("UTF-8");
             (name, std::fs::read(entry.path()).expect("a generated file is read"))
