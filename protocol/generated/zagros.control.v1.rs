@@ -1295,7 +1295,7 @@ pub struct LoadRequest {
     /// another number format than the table's are rounded to its nearest numbers. Otherwise another format is refused.
     #[prost(bool, tag = "7")]
     pub other_run: bool,
-    /// Steps count from 0 again: the age of rows in steps is lost. Otherwise they count on from the save.
+    /// Steps count from 0 again: no row is past its time to live in steps. Otherwise they count on from the save.
     #[prost(bool, tag = "8")]
     pub restart_steps: bool,
     /// Names no file, and removes every row of the server: an epoch begins with new rows.

@@ -38,7 +38,7 @@ pub enum LogRecord {
     /// Ids, and what was added to their counts.
     CountsAdded(Vec<u64>, Vec<u32>),
     /// The cells that were added to a stripe's sketch.
-    SketchAdded(Vec<u32>),
+    SketchAdded(u32, Vec<u32>),
     /// A gradient that waits for its row.
     Pending(LoggedGradient),
     /// A push is whole.
@@ -100,7 +100,7 @@ fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
             let counts = words_of(rest);
             (counts.len() == ids.len()).then_some(LogRecord::CountsAdded(ids, counts))?
         }
-        RecordKind::SketchAdded => LogRecord::SketchAdded(words_of(payload)),
+        RecordKind::SketchAdded => LogRecord::SketchAdded(head.width, words_of(payload)),
         RecordKind::Pending => LogRecord::Pending(gradient_of(payload)?),
         RecordKind::Commit => {
             let (origin, count) = origin_of(payload)?;
@@ -281,9 +281,10 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::CountsAdded, [place[0], place[1], 0], DraftStart::count(ids.len()), parts)
     }
 
-    pub(crate) fn sketch_added(place: [u32; 2], cells: &'a [u32]) -> Self {
+    /// Where rows have their width, the record has the first word of the sketch.
+    pub(crate) fn sketch_added(place: [u32; 2], from: u32, cells: &'a [u32]) -> Self {
         let parts = [cast_slice(cells), &[], &[]];
-        Self::new(RecordKind::SketchAdded, [place[0], place[1], 0], DraftStart::empty(), parts)
+        Self::new(RecordKind::SketchAdded, [place[0], place[1], from], DraftStart::empty(), parts)
     }
 
     pub(crate) fn pending(place: [u32; 2], origin: &PushOrigin, step: PushStep, id: u64, gradient: &'a [f32]) -> Self {
@@ -391,7 +392,7 @@ mod tests {
             read(RecordDraft::counts_added([0, 1], &[6, 7], &[1, 2])),
             LogRecord::CountsAdded(vec![6, 7], vec![1, 2])
         );
-        assert_eq!(read(RecordDraft::sketch_added([0, 1], &[3, 2, 1])), LogRecord::SketchAdded(vec![3, 2, 1]));
+        assert_eq!(read(RecordDraft::sketch_added([0, 1], 7, &[3, 2, 1])), LogRecord::SketchAdded(7, vec![3, 2, 1]));
         assert_eq!(read(RecordDraft::mark(RecordKind::Cleared)), LogRecord::Cleared);
         assert_eq!(read(RecordDraft::mark(RecordKind::LoadStarted)), LogRecord::LoadStarted);
         assert_eq!(read(RecordDraft::mark(RecordKind::LoadComplete)), LogRecord::LoadComplete);

@@ -337,7 +337,7 @@ impl UpdateLog for LogWriter {
             ChangeKind::Seen(_) if self.is_overfull() => return,
             ChangeKind::Seen(ids) => RecordDraft::ids(RecordKind::Seen, place, ids),
             ChangeKind::CountsAdded(ids, counts) => RecordDraft::counts_added(place, ids, counts),
-            ChangeKind::SketchAdded(cells) => RecordDraft::sketch_added(place, cells),
+            ChangeKind::SketchAdded { from, cells } => RecordDraft::sketch_added(place, from, cells),
             ChangeKind::Pending { id, step, gradient } => {
                 let Some(origin) = change.origin else { return };
                 RecordDraft::pending(place, origin, step, id, gradient)

@@ -232,7 +232,7 @@ impl Replay<'_> {
                 let FrequencyCounts { ids, counts, cells } = counts;
                 table.add_counts_again(&ids, &counts);
                 if !cells.is_empty() {
-                    table.add_sketch_again(head.stripe as usize, &cells)?;
+                    table.add_sketch_again(head.stripe as usize, 0, &cells)?;
                 }
                 positions.lock().insert((head.table, head.stripe), lsn);
             }

@@ -16,7 +16,7 @@ use super::ServerLabel;
 type CountOf = fn(&TableCounts) -> u64;
 
 /// Names of the counted events.
-const EVENTS: [(&str, CountOf); 13] = [
+const EVENTS: [(&str, CountOf); 14] = [
     ("hit", |counts| counts.hits),
     ("miss", |counts| counts.misses),
     ("created", |counts| counts.created),
@@ -30,6 +30,7 @@ const EVENTS: [(&str, CountOf); 13] = [
     ("hinted", |counts| counts.hinted),
     ("ready", |counts| counts.ready),
     ("late", |counts| counts.late),
+    ("late_gradient", |counts| counts.late_gradients),
 ];
 
 /// Collects the metrics of all tables of a server.

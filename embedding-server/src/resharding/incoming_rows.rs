@@ -8,7 +8,7 @@ use zagros_log::{WindowGroup, WindowImage};
 use zagros_protocol::control::{MoveRowsResponse, MovedWindow, MovedWindows};
 use zagros_protocol::packed::ids_of;
 use zagros_protocol::{PUSH_WINDOW, Refusal, RefusalKind};
-use zagros_table::{RequestBuffers, RowBatch, StepRowBatch, Table, TableTime};
+use zagros_table::{RequestBuffers, RowBatch, StepClock, StepRowBatch, Table, TableTime};
 
 use super::PlannedMove;
 use crate::EmbeddingService;
@@ -84,8 +84,8 @@ impl CheckedChunk {
 /// Puts copied rows and counts in. The same again changes nothing.
 ///
 /// # Errors
-/// `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the source's clock is ahead of all that this server knows, or
-/// there is no room.
+/// `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the source's clock is ahead of all that this server knows,
+/// there is no room, or the log takes nothing.
 pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
     let refuse = |error| service.refuse(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
@@ -97,7 +97,7 @@ pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRow
     }
     table.raise_sketch(sent.sketch_stripe as usize, sent.sketch_from as usize, &sketch).map_err(refuse)?;
     service.tables.tick(sent.steps, 0);
-    table.rebase_access(&mut rows, TableTime { steps: sent.steps, seconds: sent.seconds });
+    table.rebase_access(&mut rows, TableTime { steps: sent.steps, seconds: sent.seconds }, StepClock::GoesOn);
     let cold = |source| service.refuse(&zagros_table::TableError::Cold { table: sent.table, source });
     table.remove_ids(&removed).map_err(cold)?;
     table.forget_counts(&rows.ids);
@@ -105,7 +105,9 @@ pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRow
         table.insert(&rows, &mut RequestBuffers::new()).map_err(refuse)?;
     }
     table.put_step_rows(&step_rows.slices()).map_err(refuse)?;
-    table.take_counts(&counted, &counts).map_err(refuse)
+    table.take_counts(&counted, &counts).map_err(refuse)?;
+    // Chunk by chunk, so that the log holds no more than one of them in memory.
+    service.log.as_ref().map_or(Ok(()), |log| log.flush())
 }
 
 /// Puts the windows of the buckets in, and waits until windows and rows are as durable as pushes are.

@@ -4,6 +4,7 @@
 mod cluster;
 mod forged;
 mod forgotten;
+mod logged;
 mod lookups;
 mod pushes;
 mod steps;

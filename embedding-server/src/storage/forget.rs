@@ -1,7 +1,7 @@
 //! Removes rows by their ids while the run trains.
 //!
 //! ```text
-//! take the turn of saves ─► wait for requests to end ─► remove, which the log learns ─► flush the log ─► answer
+//! take the turn of saves ─► find rows ─► wait for requests to end ─► remove, which the log learns ─► flush the log ─► answer
 //! ```
 //!
 //! A snapshot is of one instant, so it is taken wholly before or wholly after. A move of buckets learns of the removal as of any
@@ -35,18 +35,24 @@ pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Res
     // Files that are being written are those of an instant before.
     let _turn = service.storage.take()?;
     service.log.as_ref().map_or(Ok(()), |log| log.health()).map_err(unavailable)?;
-    let removed = service.tables.while_quiet(QUIET, || {
+    let table = service.tables.table(number).map_err(|error| service.refuse(&error))?;
+    let cold = |error| Refusal::from(StorageError::Cold(error));
+    let owned = || -> Result<Vec<u64>, Refusal> {
         let placement = service.placement()?;
         placement.check_request(request.generation)?;
-        let owned: Vec<u64> = ids.into_iter().filter(|id| placement.owns(number, *id)).collect();
-        let table = service.tables.table(number).map_err(|error| service.refuse(&error))?;
+        Ok(ids.iter().copied().filter(|id| placement.owns(number, *id)).collect())
+    };
+    // Read while training goes on. A row that is made from here on is removed too, and not named in the answer.
+    let known = table.known_ids(&owned()?).map_err(cold)?;
+    let removed = service.tables.while_quiet(QUIET, || {
+        let owned = owned()?;
         service.checkpoints.forget();
-        table.forget_ids(&owned).map_err(|error| Refusal::from(StorageError::Cold(error)))
+        table.remove_ids(&owned).map_err(cold)
     });
-    let removed = removed.ok_or(StorageError::RequestsGoOn { waited: QUIET })??;
+    removed.ok_or(StorageError::RequestsGoOn { waited: QUIET })??;
     service.log.as_ref().map_or(Ok(()), |log| log.flush())?;
-    info!(server = service.index.0, table = request.table, rows = removed.len(), "rows were removed by their ids");
-    Ok(ForgetResponse { removed: encode_ids(&removed).into() })
+    info!(server = service.index.0, table = request.table, rows = known.len(), "rows were removed by their ids");
+    Ok(ForgetResponse { removed: encode_ids(&known).into() })
 }
 
 fn table(service: &EmbeddingService, name: &str) -> Result<u32, StorageError> {

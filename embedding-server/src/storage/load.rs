@@ -13,7 +13,7 @@ use zagros_snapshot::{
     SnapshotHeader, SnapshotTime, TableHeader, group_links,
 };
 use zagros_store::{Folder, hexadecimal};
-use zagros_table::{ClearError, RowBatch, TableError, TableTime};
+use zagros_table::{ClearError, RowBatch, StepClock, TableError, TableTime};
 use zagros_zip::ZipEq;
 
 use super::StorageError;
@@ -127,15 +127,6 @@ fn chains_of(request: &LoadRequest, sources: &[SavedTables<'_>]) -> Result<Vec<V
     Ok(group_links(&links)?)
 }
 
-/// What becomes of the count of steps by a load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StepClock {
-    /// Steps count on from those of the save.
-    GoesOn,
-    /// Steps count from those of this run. A row is as old as this run at most.
-    Restarts,
-}
-
 fn put_all(
     service: &EmbeddingService,
     sources: &[SavedTables<'_>],
@@ -156,7 +147,8 @@ fn put_all(
             let place = ChainPlace { is_oldest: number == 0, is_newest: number + 1 == chain.len() };
             // Access metadata in all files of a chain is by the clock of one process, which went on.
             let saved_at = chain.last().map_or_else(TableTime::default, |newest| sources[*newest].saved_at);
-            rows += sources[*file].take(&mut later, place, saved_at)?;
+            let saved = SaveClock { time: TableTime { steps, ..saved_at }, steps: clock };
+            rows += sources[*file].take(&mut later, place, saved)?;
         }
     }
     Ok(rows)
@@ -172,6 +164,13 @@ fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<OwnedBuckets>, R
             placement => return placement,
         }
     }
+}
+
+/// The clock of a save, and how steps count from now on.
+#[derive(Clone, Copy)]
+struct SaveClock {
+    time: TableTime,
+    steps: StepClock,
 }
 
 /// A file in the folder, or in a folder beside it. A name with another path is refused.
@@ -281,13 +280,13 @@ impl<'a> SavedTables<'a> {
     }
 
     /// Inserts the rows of this server that no later file of the chain has. Returns how many there are.
-    fn take(&self, later: &mut LaterRows, place: ChainPlace, saved_at: TableTime) -> Result<u64, StorageError> {
+    fn take(&self, later: &mut LaterRows, place: ChainPlace, saved: SaveClock) -> Result<u64, StorageError> {
         let mut reader = self.saved.open()?;
         let mut rows = 0;
         while let Some(block) = reader.next(|head| self.concerns(head))? {
             let width = self.target(block.table).map_or(0, |target| target.saved_width);
             if let Some(block) = later.current(block, width, place) {
-                rows += self.put(block, saved_at)?;
+                rows += self.put(block, saved)?;
             }
         }
         Ok(rows)
@@ -315,10 +314,10 @@ impl<'a> SavedTables<'a> {
         self.tables.get(number)?.as_ref()
     }
 
-    fn put(&self, block: SnapshotBlock, saved_at: TableTime) -> Result<u64, StorageError> {
+    fn put(&self, block: SnapshotBlock, saved: SaveClock) -> Result<u64, StorageError> {
         let Some(target) = self.target(block.table) else { return Ok(0) };
         match block.content {
-            BlockContent::Rows(rows) => self.put_rows(target, rows, saved_at),
+            BlockContent::Rows(rows) => self.put_rows(target, rows, saved),
             // The time was recorded when the file was verified. A row that is gone is not put in at all.
             BlockContent::Clock(_) | BlockContent::Removed(_) => Ok(0),
             BlockContent::Counts { ids, counts } => self.put_counts(target, &ids, &counts),
@@ -342,9 +341,9 @@ impl<'a> SavedTables<'a> {
         Ok(0)
     }
 
-    fn put_rows(&self, target: &TableTarget<'_>, rows: RowBatch, saved_at: TableTime) -> Result<u64, StorageError> {
+    fn put_rows(&self, target: &TableTarget<'_>, rows: RowBatch, saved: SaveClock) -> Result<u64, StorageError> {
         let mut rows = target.owned(self.placement, rows)?;
-        target.table.rebase_access(&mut rows, saved_at);
+        target.table.rebase_access(&mut rows, saved.time, saved.steps);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
         inserted.map_err(|error| self.refused(target, error))?;
         // Block by block, so that the log holds no more than one of them in memory.

@@ -17,7 +17,7 @@ use zagros_job::{AdmissionPolicy, EvictionOrder, FrequencyCounter, Job, WeightTy
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 use zagros_protocol::datapath::Access;
 use zagros_protocol::{BucketMap, Generation, Refusal, RefusalKind, RowKey, ServerIndex, TableId, bucket_of};
-use zagros_table::RowBatch;
+use zagros_table::{EvictionTarget, RowBatch};
 
 use crate::testing::{BUCKETS, DIM, job, job_with, lookup_of, placed, push_of, read, service};
 use crate::{EmbeddingService, storage, testing};

@@ -16,6 +16,8 @@ use crate::ServerError;
 
 /// Pause if there is nothing to do. It is short, because a busy server fills the last twentieth of its memory quickly.
 const IDLE: Duration = Duration::from_millis(10);
+/// Pause if there is nothing to do and memory has no limit: rows only grow old, and each look takes the locks of all stripes.
+const IDLE_UNLIMITED: Duration = Duration::from_millis(200);
 /// Pause after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// The longest wait for the thread's present work when the server ends.
@@ -46,15 +48,16 @@ impl TableMaintenance {
         if job.cluster.memory.is_none() && !configs.iter().any(leave) {
             return Ok(None);
         }
-        let started = Self::start(server, Arc::clone(tables), seconds_before);
+        let idle = if job.cluster.memory.is_some() { IDLE } else { IDLE_UNLIMITED };
+        let started = Self::start(server, Arc::clone(tables), seconds_before, idle);
         started.map(Some).map_err(|source| ServerError::Maintenance { index: server.0, source })
     }
 
-    fn start(server: ServerIndex, tables: Arc<TableSet>, seconds_before: u64) -> std::io::Result<Self> {
+    fn start(server: ServerIndex, tables: Arc<TableSet>, seconds_before: u64, idle: Duration) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let (end, ended) = channel();
         let run = move || {
-            maintain(&tables, seconds_before, &stopped);
+            maintain(&tables, seconds_before, idle, &stopped);
             // The thread releases the tables before it reports its end.
             drop(tables);
             drop(end);
@@ -73,7 +76,7 @@ impl Drop for TableMaintenance {
     }
 }
 
-fn maintain(tables: &TableSet, seconds_before: u64, stopped: &Receiver<()>) {
+fn maintain(tables: &TableSet, seconds_before: u64, idle: Duration, stopped: &Receiver<()>) {
     // A monotonic clock. If the wall clock were set forward while the server runs, every row would age by the
     // difference.
     let started = Instant::now();
@@ -81,7 +84,7 @@ fn maintain(tables: &TableSet, seconds_before: u64, stopped: &Receiver<()>) {
         tables.tick(0, seconds_before + started.elapsed().as_secs());
         // `WatchedStore` logs a failure.
         let pause = match tables.maintain() {
-            Ok(tended) if tended.is_idle() => IDLE,
+            Ok(tended) if tended.is_idle() => idle,
             Ok(_) => Duration::ZERO,
             Err(_) => AFTER_FAILURE,
         };
@@ -101,7 +104,7 @@ mod tests {
     #[test]
     fn rows_age_by_the_seconds_that_the_server_runs_and_not_by_the_time_of_day() {
         let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
-        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0).unwrap();
+        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0, IDLE).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while tables.snapshot().unwrap().moment().seconds == 0 {
             assert!(Instant::now() < deadline, "its clock stands still");
@@ -115,7 +118,7 @@ mod tests {
     #[test]
     fn the_thread_releases_the_tables_when_it_ends() {
         let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
-        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0).unwrap();
+        let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0, IDLE).unwrap();
         assert_eq!(Arc::strong_count(&tables), 2);
         drop(maintenance);
         assert_eq!(Arc::strong_count(&tables), 1);

@@ -32,6 +32,8 @@ pub struct TableCounts {
     pub ready: u64,
     /// Rows that a lookup for training had to read from the cold tier itself.
     pub late: u64,
+    /// Gradients of rows that came after two later steps had begun, and were updates of their own.
+    pub late_gradients: u64,
     /// How often a thread found the lock of a stripe taken.
     pub contended: u64,
     /// Nanoseconds that threads waited for those locks. 0 without a clock.
@@ -53,6 +55,7 @@ impl AddAssign for TableCounts {
         self.hinted += other.hinted;
         self.ready += other.ready;
         self.late += other.late;
+        self.late_gradients += other.late_gradients;
         self.contended += other.contended;
         self.waited_nanos += other.waited_nanos;
     }
@@ -89,6 +92,7 @@ mod tests {
             hinted: 13,
             ready: 14,
             late: 15,
+            late_gradients: 16,
         };
         let mut twice = one;
         twice += one;
@@ -96,7 +100,7 @@ mod tests {
         assert_eq!((twice.hits, twice.waited_nanos), (2, 24));
         assert_eq!((twice.misses, twice.created, twice.admitted, twice.refused), (4, 6, 8, 10));
         assert_eq!((twice.evicted, twice.dropped, twice.expired), (12, 14, 16));
-        assert_eq!((twice.hinted, twice.ready, twice.late), (26, 28, 30));
+        assert_eq!((twice.hinted, twice.ready, twice.late, twice.late_gradients), (26, 28, 30, 32));
         assert_eq!((twice.cold_reads, twice.promoted, twice.contended), (18, 20, 22));
     }
 }

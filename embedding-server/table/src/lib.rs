@@ -68,7 +68,7 @@ pub use snapshot::table_snapshot::{TableSnapshot, TableSnapshotError};
 pub use table::Table;
 pub use table_set::{RequestPart, TableSet};
 pub use tier::clear::ClearError;
-pub use tier::clock::TableTime;
+pub use tier::clock::{StepClock, TableTime};
 pub use tier::cold_store::{ColdError, ColdRead, ColdRows, ColdScan, ColdSize, ColdStore, ColdView};
 pub use tier::eviction_policy::{EvictionOrder, EvictionPolicy, EvictionTarget, Ttl};
 pub use tier::maintenance::MaintenanceReport;

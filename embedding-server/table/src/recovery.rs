@@ -142,14 +142,18 @@ impl Table {
         }
     }
 
-    /// Adds cells that were added to the sketch of a stripe.
+    /// Adds cells that were added to the sketch of a stripe, from word `from` on.
     ///
     /// # Errors
-    /// If there is no such stripe, or its sketch has another size. Then nothing is added.
-    pub fn add_sketch_again(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
+    /// If there is no such stripe, or the cells are not within its sketch. Then nothing is added.
+    pub fn add_sketch_again(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
-        let added = self.lock(stripe).filter.merge(cells);
-        added.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found: cells.len() })
+        let added = self.lock(stripe).filter.merge(from, cells);
+        added.map_err(|expected| TableError::Length {
+            what: "words of a sketch",
+            expected,
+            found: from.saturating_add(cells.len()),
+        })
     }
 
     /// Adds to the counts of ids, whether they have a row now or not.

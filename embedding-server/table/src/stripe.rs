@@ -44,7 +44,7 @@ pub(crate) struct Stripe {
     pub(crate) sweep: StripeSweep,
     /// Gradients whose row could not be read.
     pub(crate) pending: Vec<PendingGradient>,
-    /// Rows that several workers may push gradients of the present step for.
+    /// Rows that several workers may push gradients of the two newest steps for.
     pub(crate) step_rows: StepRows,
     /// Copies for a snapshot that has not finished reading the stripe.
     capture: Option<StripeCapture>,
@@ -180,7 +180,7 @@ impl Stripe {
     pub(crate) fn update(&mut self, place: SlotAddress, key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) {
         let slot = self.slab.at_mut(place);
         if update.is_part() {
-            self.step_rows.apply(slot, key, update, gradient);
+            self.counts.late_gradients += u64::from(self.step_rows.apply(slot, key, update, gradient));
         } else {
             self.step_rows.clear();
             update.apply(slot, key, gradient);

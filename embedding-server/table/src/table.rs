@@ -13,8 +13,8 @@ use crate::tier::eviction_buffer::EvictionBuffer;
 use crate::tier::shared_memory::SharedMemory;
 use crate::tier::sweep::ColdSweep;
 use crate::{
-    AdmissionPolicy, ColdStore, EvictionPolicy, RowBatch, TableConfig, TableCounts, TableError, TableResources,
-    TableTime, WeightType,
+    AdmissionPolicy, ColdStore, EvictionPolicy, RowBatch, StepClock, TableConfig, TableCounts, TableError,
+    TableResources, TableTime, WeightType,
 };
 
 const NO_COLD_TIER: &str = "evicted rows go to the cold tier, but there is no cold tier; \
@@ -150,9 +150,9 @@ impl Table {
 
     /// Converts the access metadata of rows that another process saved, so that the rows keep their age. `saved` is the
     /// time of the save in that process ([`crate::TableSnapshot::moment`]).
-    pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime) {
+    pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime, steps: StepClock) {
         let now = self.shared.clock.now();
-        rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now));
+        rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now, steps));
     }
 
     /// Appends all rows of one stripe that are in memory, in ascending order of ids.

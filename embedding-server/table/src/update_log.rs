@@ -61,8 +61,13 @@ pub enum ChangeKind<'a> {
     Seen(&'a [u64]),
     /// These were added to the frequency counts of these ids.
     CountsAdded(&'a [u64], &'a [u32]),
-    /// These cells were added to the stripe's sketch.
-    SketchAdded(&'a [u32]),
+    /// Cells were added to the stripe's sketch.
+    SketchAdded {
+        /// The first word of the sketch that they were added to.
+        from: u32,
+        /// The cells, two a word.
+        cells: &'a [u32],
+    },
     /// This gradient waits for its row.
     Pending {
         /// The row.

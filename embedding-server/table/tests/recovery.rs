@@ -22,7 +22,7 @@ enum Logged {
     Removed(u32, Vec<u64>),
     Seen(u32, Vec<u64>),
     CountsAdded(u32, Vec<u64>, Vec<u32>),
-    SketchAdded(u32, u32, Vec<u32>),
+    SketchAdded([u32; 3], Vec<u32>),
     Pending(u32, u64, PushStep, Vec<f32>),
     StepRows(u32, StepRowBatch),
     Cleared,
@@ -56,7 +56,9 @@ impl UpdateLog for MemoryLog {
             ChangeKind::Removed(ids) => Logged::Removed(table, ids.to_vec()),
             ChangeKind::Seen(ids) => Logged::Seen(table, ids.to_vec()),
             ChangeKind::CountsAdded(ids, counts) => Logged::CountsAdded(table, ids.to_vec(), counts.to_vec()),
-            ChangeKind::SketchAdded(cells) => Logged::SketchAdded(table, change.stripe, cells.to_vec()),
+            ChangeKind::SketchAdded { from, cells } => {
+                Logged::SketchAdded([table, change.stripe, from], cells.to_vec())
+            }
             ChangeKind::Pending { id, step, gradient } => Logged::Pending(table, id, step, gradient.to_vec()),
         };
         self.changes.lock().unwrap().push(logged);
@@ -96,8 +98,8 @@ fn replay(log: &MemoryLog, tables: &TableSet) {
             }
             Logged::Seen(number, ids) => table(*number).observe_again(ids),
             Logged::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
-            Logged::SketchAdded(number, stripe, cells) => {
-                table(*number).add_sketch_again(*stripe as usize, cells).unwrap();
+            Logged::SketchAdded([number, stripe, from], cells) => {
+                table(*number).add_sketch_again(*stripe as usize, *from as usize, cells).unwrap();
             }
             Logged::Pending(number, id, step, gradient) => table(*number).defer_again(*id, gradient, *step),
             Logged::Cleared => tables.clear().unwrap(),
@@ -316,6 +318,53 @@ fn a_cold_tier_that_is_newer_than_the_log_does_no_harm() {
     let recovered = tables(&config, Kind::Cold, &cold);
     replay(&log, &recovered);
     assert_recovered(&config, expected, &recovered);
+}
+
+/// A sketch moves part by part, and the log has each part once.
+#[test]
+fn a_sketch_that_moves_in_parts_is_logged_once() {
+    let counter = FrequencyCounter::CountMin { error: 0.001, failure: 0.01 };
+    let admission = AdmissionPolicy::Count { threshold: 9, counter };
+    let config = TableConfig { dim: DIM, admission, stripes: 1, ..TableConfig::default() };
+    let made = || TableSet::new(3, &[config], TableResources::default()).unwrap();
+    let (source, target, recovered, log) = (made(), made(), made(), Arc::<MemoryLog>::default());
+    source.table(0).unwrap().observe_again(&(0..3000).collect::<Vec<_>>());
+    target.set_log(Arc::clone(&log) as _);
+    let (mut from, mut is_last) = (0, false);
+    while !is_last {
+        let mut cells = Vec::new();
+        is_last = source.table(0).unwrap().read_sketch(0, from, 500, &mut cells);
+        target.table(0).unwrap().raise_sketch(0, from, &cells).unwrap();
+        from += cells.len();
+    }
+    let words = |change: &Logged| if let Logged::SketchAdded(_, cells) = change { cells.len() } else { 0 };
+    assert_eq!(log.changes.lock().unwrap().iter().map(words).sum::<usize>(), from);
+    replay(&log, &recovered);
+    assert_eq!(content(&recovered), content(&target));
+    assert_eq!(content(&recovered), content(&source));
+}
+
+/// A gradient of a step waits for its row and is applied. Then the process ends, and another worker pushes for the step.
+#[test]
+fn a_step_goes_on_with_a_gradient_that_waited() {
+    let config = config(Kind::Cold, optimizers()[2], WeightType::F32);
+    let (log, live) = trained(Kind::Cold, &config, 5, 1, &cold_store(&config));
+    let step = PushStep { share: 0.25, ..(live.now().steps + 1).into() };
+    let table = live.table(0).unwrap();
+    let ids = table.ids_in_memory(0)[..3].to_vec();
+    let push = |tables: &TableSet, seq: u64| {
+        let (parts, gradients) = ([RequestPart { table: 0, dim: DIM as u32, ids: &ids }], [0.5; 3 * DIM]);
+        let origin = PushOrigin { writer: 7, incarnation: 1, seq };
+        tables.enter().push_from(origin, &parts, &gradients, step, &mut RequestBuffers::new()).unwrap();
+    };
+    push(&live, 1);
+    table.defer_again(ids[0], &[2.0; DIM], step);
+    live.apply_pending_gradients().unwrap();
+    let recovered = tables(&config, Kind::Cold, &cold_store(&config));
+    replay(&log, &recovered);
+    recovered.tick(live.now().steps, 0);
+    [&live, &recovered].into_iter().for_each(|tables| push(tables, 2));
+    assert_equal_content(&config, &live, &recovered);
 }
 
 /// A gradient whose row could not be read waits, and is in the log.

@@ -22,7 +22,9 @@
 //!
 //! **What is not bounded.** Segments with a damaged record stay. While compaction fails, writers do not wait for it: rows are
 //! written until the disk is full, and the server's log and [`LogCounts`](super::counters::LogCounts) say so. If rows are removed without a
-//! write the bound shrinks at once, and the files by and by.
+//! write the bound shrinks at once, and the files by and by. A snapshot and the sweep for expired rows read a view: a segment that is deleted meanwhile keeps its
+//! space until the view has gone, so the files may need two to three times the bound during a save. Leaves of the index that only a view holds are not in the
+//! budget of memory: up to as much again as the index.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -86,7 +86,9 @@ impl TailWorker {
             }
             LogRecord::Seen(ids) if !is_counted => table.observe_again(&ids),
             LogRecord::CountsAdded(ids, counts) if !is_counted => table.add_counts_again(&ids, &counts),
-            LogRecord::SketchAdded(cells) if !is_counted => table.add_sketch_again(head.stripe as usize, &cells)?,
+            LogRecord::SketchAdded(from, cells) if !is_counted => {
+                table.add_sketch_again(head.stripe as usize, from as usize, &cells)?;
+            }
             _ => {}
         }
         Ok(())

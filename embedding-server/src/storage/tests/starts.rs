@@ -30,3 +30,43 @@ fn tables_that_begin_anew_take_nothing_of_another_runs_files() {
         assert_eq!(content(&started), content(&saved));
     }
 }
+
+/// Memory is full of a model's rows when the run begins. Those that the run does not use leave, not those that it trains.
+#[test]
+fn rows_that_a_run_trains_outlive_rows_of_its_model_that_it_does_not_use() {
+    let (user, item) = (0, 1);
+    for order in [EvictionOrder::Lru, EvictionOrder::Lfu { half_life: 64 }] {
+        let mut job = job_with(1, "memory = \"256KiB\"");
+        job.tables.iter_mut().for_each(|table| {
+            (table.evict, table.victims) = (order, EvictionTarget::Drop);
+        });
+        let server = || {
+            let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
+            service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+            service
+        };
+        let saved = server();
+        saved.tables.tick(10_000, 0);
+        let ids: Vec<u64> = (0..20_000).collect();
+        for ids in ids.chunks(1000) {
+            testing::lookup(&saved, &lookup_of(&[(user, ids), (item, ids)], Access::Train)).unwrap();
+        }
+        saved.tables.tick(20_000, 0);
+        let folder = tempfile::tempdir().unwrap();
+        let files = save(std::slice::from_ref(&saved), folder.path());
+        let files = files.into_iter().map(|name| FileDigest { name, ..FileDigest::default() }).collect();
+        let folder = folder.path().display().to_string();
+        let request = LoadRequest { folder, files, restart_steps: true, other_run: true, ..LoadRequest::default() };
+        let service = server();
+        storage::load(&service, &LoadRequest { replace: true, ..request }).unwrap();
+        // 20 new rows a step, which are fewer than memory holds.
+        for step in 1..=20 {
+            let own: Vec<u64> = (0..20).map(|row| 1_000_000 + 20 * step + row).collect();
+            testing::lookup(&service, &lookup_of(&[(item, &own)], Access::Train)).unwrap();
+            testing::push(&service, &push_of(&[(item, &own)], step, 0.5)).unwrap();
+        }
+        let rows = content(std::slice::from_ref(&service));
+        let kept = (1_000_020..1_000_420).filter(|id| rows.contains_key(&(item, *id))).count();
+        assert_eq!(kept, 400, "{order:?}: rows that the run trained were dropped");
+    }
+}

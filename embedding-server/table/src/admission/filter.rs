@@ -107,16 +107,16 @@ impl AdmissionFilter {
     /// ignores the call.
     ///
     /// # Errors
-    /// Returns the expected number of words if `cells` has another length.
-    pub(super) fn merge(&mut self, cells: &[u32]) -> Result<(), usize> {
+    /// Returns the number of words of the sketch if `cells` are not within it.
+    pub(super) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
         match self {
-            Self::Sketch { sketch, .. } => sketch.merge(cells),
+            Self::Sketch { sketch, .. } => sketch.merge(from, cells),
             Self::Always | Self::Exact { .. } | Self::Share { .. } => Ok(()),
         }
     }
 
     /// Raises the cells of a sketch, from word `from` on, to at least these. No count becomes too low, and none is higher than the higher
-    /// one of both sketches says. Returns what was added to all cells. A filter without a sketch ignores the call.
+    /// one of both sketches says. Returns what was added to these cells. A filter without a sketch ignores the call.
     ///
     /// # Errors
     /// Returns the number of words of the sketch if these are not within it.
@@ -273,7 +273,7 @@ mod tests {
             let FrequencyCounts { ids, counts, cells } = saved(&first);
             ids.iter().zip_eq(&counts).for_each(|(id, count)| second.restore(*id, *count));
             if sketch {
-                prop_assert_eq!(second.merge(&cells), Ok(()));
+                prop_assert_eq!(second.merge(0, &cells), Ok(()));
             }
             for id in after {
                 prop_assert_eq!(first.observe(key_of(id)), second.observe(key_of(id)));
@@ -315,7 +315,7 @@ mod tests {
             assert!(admitted[2], "{id}");
         }
         assert_eq!(sketch.describe().unwrap(), "sketch 680 x 5");
-        assert_eq!((sketch.bytes(), sketch.merge(&[1, 2])), (2 * 680 * 5, Err(680 * 5 / 2)));
+        assert_eq!((sketch.bytes(), sketch.merge(680 * 5 / 2 - 1, &[1, 2])), (2 * 680 * 5, Err(680 * 5 / 2)));
     }
 
     #[test]

@@ -79,20 +79,16 @@ impl CountMinSketch {
         (0..self.depth).map(|row| u32::from(cells[columns.at(row)])).min().unwrap_or(0)
     }
 
-    /// Raises the cells from word `from` on to at least those of another sketch of the same shape. Returns what was added, for all cells:
+    /// Raises the cells from word `from` on to at least those of another sketch of the same shape. Returns what was added to these cells:
     /// [`Self::merge`] does the same with it.
     ///
     /// # Errors
     /// Returns the number of words of the sketch if `words` are not within it.
     pub(super) fn raise(&mut self, from: usize, words: &[u32]) -> Result<Vec<u32>, usize> {
-        let is_within = from.checked_add(words.len()).is_some_and(|end| end <= self.words.len());
-        if !is_within {
-            return Err(self.words.len());
-        }
-        let mut added = vec![0_u32; self.words.len()];
+        let mut added = vec![0_u32; words.len()];
         let other: &[u16] = bytemuck::cast_slice(words);
-        let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words[from..from + words.len()]);
-        let differences: &mut [u16] = bytemuck::cast_slice_mut(&mut added[from..from + words.len()]);
+        let cells = self.cells_from(from, words.len())?;
+        let differences: &mut [u16] = bytemuck::cast_slice_mut(&mut added);
         for index in 0..cells.len() {
             differences[index] = other[index].saturating_sub(cells[index]);
             cells[index] += differences[index];
@@ -100,20 +96,23 @@ impl CountMinSketch {
         Ok(added)
     }
 
-    /// Adds the counts of another sketch of the same shape.
+    /// Adds the counts of another sketch of the same shape to the cells from word `from` on.
     ///
     /// # Errors
-    /// Returns the expected number of words if `words` has another length.
-    pub(super) fn merge(&mut self, words: &[u32]) -> Result<(), usize> {
-        if words.len() != self.words.len() {
-            return Err(self.words.len());
-        }
+    /// Returns the number of words of the sketch if `words` are not within it.
+    pub(super) fn merge(&mut self, from: usize, words: &[u32]) -> Result<(), usize> {
         let other: &[u16] = bytemuck::cast_slice(words);
-        let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
+        let cells = self.cells_from(from, words.len())?;
         for index in 0..cells.len() {
             cells[index] = cells[index].saturating_add(other[index]);
         }
         Ok(())
+    }
+
+    fn cells_from(&mut self, from: usize, words: usize) -> Result<&mut [u16], usize> {
+        let all = self.words.len();
+        let range = from..from.checked_add(words).ok_or(all)?;
+        Ok(bytemuck::cast_slice_mut(self.words.get_mut(range).ok_or(all)?))
     }
 
     /// Forgets all counts.
@@ -198,7 +197,7 @@ mod tests {
             let (left, right) = (counted(&mut first, &left), counted(&mut second, &right));
             let most = left.keys().chain(right.keys()).map(|id| (*id, count(&first, *id) + count(&second, *id)));
             let most: HashMap<u64, u32> = most.collect();
-            first.merge(second.words()).unwrap();
+            first.merge(0, second.words()).unwrap();
             for id in 0..50 {
                 let [left, right] = [&left, &right].map(|counts| counts.get(&id).copied().unwrap_or(0));
                 prop_assert!(count(&first, id) >= left + right);
@@ -223,11 +222,11 @@ mod tests {
             let (low, high) = words.split_at(cut.min(words.len()));
             let higher: Vec<u32> = (0..50).map(|id| count(&first, id).max(count(&second, id))).collect();
             for (from, words) in [(0, low), (low.len(), high)] {
-                copy.merge(&first.raise(from, words).unwrap()).unwrap();
+                copy.merge(from, &first.raise(from, words).unwrap()).unwrap();
             }
             prop_assert_eq!(first.words(), copy.words());
             prop_assert!(first.raise(0, words).unwrap().iter().all(|added| *added == 0));
-            sum.merge(words).unwrap();
+            sum.merge(0, words).unwrap();
             for id in 0..50 {
                 prop_assert!(count(&first, id) >= higher[id as usize] && count(&first, id) <= count(&sum, id));
             }
@@ -274,7 +273,7 @@ mod tests {
         let stripe = CountMinSketch::new(0.01, 0.01, 64);
         assert_eq!(CountMinSketch::bytes(0.01, 0.01, 64), 64 * 4 * stripe.words().len() as u64);
         let mut sketch = CountMinSketch::new(0.5, 0.5, 1);
-        assert_eq!((sketch.words().len(), sketch.merge(&[0; 7])), (3, Err(3)));
+        assert_eq!((sketch.words().len(), sketch.merge(0, &[0; 7])), (3, Err(3)));
     }
 
     #[test]
@@ -283,7 +282,7 @@ mod tests {
         let last = (0..70_000).map(|_| sketch.add(3)).last();
         assert_eq!(last, Some(65_535));
         let words = sketch.words().to_vec();
-        sketch.merge(&words).unwrap();
+        sketch.merge(0, &words).unwrap();
         assert_eq!(sketch.add(3), 65_535);
     }
 }

@@ -57,9 +57,9 @@ impl StripeFilter {
     }
 
     /// As [`AdmissionFilter::merge`].
-    pub(crate) fn merge(&mut self, cells: &[u32]) -> Result<(), usize> {
+    pub(crate) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
         self.keep();
-        self.inner.merge(cells)
+        self.inner.merge(from, cells)
     }
 
     /// As [`AdmissionFilter::raise`].

@@ -64,7 +64,7 @@ impl Table {
         let found = from.saturating_add(cells.len());
         let added = added.map_err(|expected| TableError::Length { what: "words of a sketch", expected, found })?;
         if added.iter().any(|added| *added > 0) {
-            self.log_change(&stripe, ChangeKind::SketchAdded(&added));
+            self.log_change(&stripe, ChangeKind::SketchAdded { from: from as u32, cells: &added });
         }
         Ok(())
     }

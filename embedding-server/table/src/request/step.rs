@@ -5,7 +5,7 @@
 /// In a step of several workers, each worker pushes the gradients of its own samples, weighted by its share of all
 /// samples. A share below 1 says that other pushes of the step may have gradients of the same rows. A row is then
 /// updated with the sum of its gradients of the step, and its penalties count once. The penalties of a push that comes
-/// after the next step has begun count by its share.
+/// after two later steps have begun count by its share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PushStep {
     /// Step number. It is equal on every server that gets a part of the push, because schedules and rounding depend on

@@ -21,12 +21,22 @@ impl<'a> RowUpdate<'a> {
     /// The update of a push at `step`. It reuses `buffer`.
     #[inline(always)]
     pub(crate) fn new(layout: RowLayout, step: PushStep, buffer: &'a mut Vec<f32>) -> Self {
-        let rate = layout.schedule.rate(step.number);
         if layout.element != WeightType::F32 {
             buffer.resize(layout.dim, 0.0);
         }
+        Self::within(layout, step, buffer)
+    }
+
+    #[inline(always)]
+    fn within(layout: RowLayout, step: PushStep, weights: &'a mut [f32]) -> Self {
+        let rate = layout.schedule.rate(step.number);
         let noise = StepNoise::new(layout.seed, layout.table, step.number);
-        Self { layout, step, optimizer: layout.optimizer.at(rate).for_tiles(step), rate, noise, weights: buffer }
+        Self { layout, step, optimizer: layout.optimizer.at(rate).for_tiles(step), rate, noise, weights }
+    }
+
+    /// The same update at another step.
+    pub(crate) fn at_step(&mut self, number: u64) -> RowUpdate<'_> {
+        RowUpdate::within(self.layout, PushStep { number, ..self.step }, self.weights)
     }
 
     /// The number of the step.

@@ -10,16 +10,19 @@
 
 use std::sync::Arc;
 
-use crate::{EvictionOrder, EvictionPolicy, TableTime, Ttl};
+use crate::{EvictionOrder, EvictionPolicy, StepClock, TableTime, Ttl};
 
 /// Bits of a frequency, and bits of its fraction.
 const FREQUENCY_BITS: u32 = 12;
 const FRACTION_BITS: u32 = 8;
 /// Bits of the time next to a frequency.
 const TIME_BITS: u32 = u32::BITS - FREQUENCY_BITS;
-/// Units of time in a half-life, and units in a time to live.
+/// Units of time in a half-life, and the fewest and the most units in a time to live.
 const UNITS_PER_HALF_LIFE: u32 = 32;
 const UNITS_PER_TTL: u32 = 16;
+const MOST_UNITS_PER_TTL: u32 = 1 << (TIME_BITS - 3);
+/// The shortest unit without a time to live. An age above half the range reads as 0, which takes 8 million ticks or more.
+const SHORTEST_UNIT: u32 = 16;
 /// If two frequencies differ by this much or more, the smaller one adds nothing.
 const LONGEST_SUM: usize = 10 << FRACTION_BITS;
 /// The rank of a row past its time to live.
@@ -48,11 +51,12 @@ impl AccessCodec {
         let order = match retention.order {
             EvictionOrder::Lru => AccessKind::Lru,
             EvictionOrder::Lfu { half_life } => {
-                let longest = match retention.ttl {
-                    Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) => ttl / UNITS_PER_TTL,
-                    None => u32::MAX,
+                // A row past its time to live must be seen to be old until a sweep has removed it.
+                let [shortest, longest] = match retention.ttl {
+                    Some(Ttl::Steps(ttl) | Ttl::Seconds(ttl)) => [ttl / MOST_UNITS_PER_TTL, ttl / UNITS_PER_TTL],
+                    None => [SHORTEST_UNIT, u32::MAX],
                 };
-                let unit = (half_life / UNITS_PER_HALF_LIFE).min(longest).max(1);
+                let unit = (half_life / UNITS_PER_HALF_LIFE).clamp(shortest, longest).max(1);
                 AccessKind::Lfu { half_life, unit, sums: (0..LONGEST_SUM).map(sum_of).collect() }
             }
         };
@@ -102,11 +106,26 @@ impl AccessCodec {
     }
 
     /// Access metadata of the same age in this process. It was written at the time `then` of another process, and it is
-    /// read at the time `now` of this one. Steps are equal in both processes. Seconds are those of one process.
-    pub(crate) fn rebased(&self, access: u32, then: TableTime, now: TableTime) -> u32 {
-        match self.ttl {
-            Some(Ttl::Seconds(_)) => access.wrapping_add((now.seconds as u32).wrapping_sub(then.seconds as u32)),
-            Some(Ttl::Steps(_)) | None => access,
+    /// read at the time `now` of this one. Seconds are those of one process. Steps are equal in both, unless they restart:
+    /// then a row with a time to live in steps is no older than the run.
+    pub(crate) fn rebased(&self, access: u32, then: TableTime, now: TableTime, steps: StepClock) -> u32 {
+        let longest = match (self.ttl, steps) {
+            (Some(Ttl::Seconds(_)), _) | (None, StepClock::Restarts) => u64::MAX,
+            (Some(Ttl::Steps(_)), StepClock::Restarts) => now.steps,
+            (Some(Ttl::Steps(_)) | None, StepClock::GoesOn) => return access,
+        };
+        let (then, now) = (self.tick(then), self.tick(now));
+        match &self.order {
+            AccessKind::Lru => (now as u32).wrapping_sub(lru_age(access, then).min(longest) as u32),
+            AccessKind::Lfu { unit, .. } => {
+                let unit = u64::from(*unit);
+                // The unit of the last use may have lasted until `then`. No row seems older than it is.
+                let age = (lfu_age(access, then, unit as u32) * unit + then % unit).saturating_sub(unit - 1);
+                let time = (now as i64).wrapping_sub(age.min(longest) as i64).div_euclid(unit as i64);
+                // Uses that the limit makes younger have decayed before.
+                let decayed = if age > longest { self.frequency(access, then) } else { frequency_part(access) };
+                lfu(time as u64, decayed)
+            }
         }
     }
 
@@ -143,8 +162,7 @@ impl AccessCodec {
             AccessKind::Lru => 0,
             AccessKind::Lfu { half_life, unit, .. } => {
                 let age = lfu_age(access, tick, *unit) * u64::from(*unit);
-                let then = i64::from(access & ((1 << FREQUENCY_BITS) - 1));
-                then - ((age << FRACTION_BITS) / u64::from(*half_life)) as i64
+                frequency_part(access) - ((age << FRACTION_BITS) / u64::from(*half_life)) as i64
             }
         }
     }
@@ -158,6 +176,11 @@ fn sum_of(difference: usize) -> u16 {
 fn lfu(time: u64, frequency: i64) -> u32 {
     let most = (1 << FREQUENCY_BITS) - 1;
     (time as u32) << FREQUENCY_BITS | frequency.clamp(0, most) as u32
+}
+
+/// The frequency at the time of the last use.
+fn frequency_part(access: u32) -> i64 {
+    i64::from(access & ((1 << FREQUENCY_BITS) - 1))
 }
 
 /// Ticks since the last use. A use in the future counts as a use now.
@@ -205,15 +228,87 @@ mod tests {
         let [then, now] = [(700, 1_700_000_000), (3, 12)].map(|(steps, seconds)| TableTime { steps, seconds });
         let by_seconds = codec(EvictionOrder::Lru, Some(Ttl::Seconds(60)));
         let aged = |age: u64, later: u64| {
-            let access = by_seconds.rebased(by_seconds.first(then.seconds - age), then, now);
+            let first = by_seconds.first(then.seconds - age);
+            let access = by_seconds.rebased(first, then, now, StepClock::GoesOn);
+            assert_eq!(access, by_seconds.rebased(first, then, now, StepClock::Restarts));
             by_seconds.expired(access, now.seconds + later)
         };
         assert_eq!([aged(59, 0), aged(59, 1), aged(60, 0), aged(0, 59), aged(0, 60)], [false, true, true, false, true]);
+        let (ttl, unit) = (16_000, 1000);
+        let lfu = lfu_with(1 << 20, Some(Ttl::Seconds(ttl)));
+        for age in [0, 1, 999, 1000, 5500, 15_999] {
+            let access = lfu.rebased(lfu.first(then.seconds - age), then, now, StepClock::GoesOn);
+            let left = u64::from(ttl) - age;
+            assert!(!lfu.expired(access, now.seconds + left - 1), "{age}");
+            assert!(lfu.expired(access, now.seconds + left + 3 * unit), "{age}");
+        }
         let by_steps = codec(EvictionOrder::Lru, Some(Ttl::Steps(60)));
-        assert_eq!(by_steps.rebased(by_steps.first(650), then, now), by_steps.first(650));
+        assert_eq!(by_steps.rebased(by_steps.first(650), then, now, StepClock::GoesOn), by_steps.first(650));
+    }
+
+    /// LFU with a half-life shorter than its units, and with a time to live of many half-lives.
+    #[test]
+    fn lfu_of_a_short_half_life_sees_that_a_row_is_old() {
+        for half_life in [1, 10, 63, 64, 10_000] {
+            let codec = lfu_with(half_life, None);
+            let old = codec.first(0);
+            for now in [1 << 19, 1 << 20, 3 << 20] {
+                assert!(codec.rank(old, now) < codec.rank(codec.first(now), now), "{half_life}: {now}");
+            }
+            for ttl in [1_u64 << 20, (1 << 24) + 1, u64::from(u32::MAX)] {
+                let codec = lfu_with(half_life, Some(Ttl::Steps(ttl as u32)));
+                let access = codec.first(0);
+                assert!(!codec.expired(access, ttl - 1), "{half_life}: {ttl}");
+                let late = [ttl + ttl / 8, 2 * ttl, 3 * ttl];
+                assert!(late.into_iter().all(|now| codec.expired(access, now)), "{half_life}: {ttl}");
+            }
+        }
     }
 
     proptest! {
+        /// A model of `saved` steps has a row that was last used at step `used`. A run that starts from it is at step `now`, and has
+        /// used another row of the model at step `later`.
+        #[test]
+        fn rows_of_a_model_rank_below_rows_that_the_run_uses(
+            saved in 1_u64..1 << 24, used in 0_u64..1 << 24, later in 1_u64..1 << 20, now in 0_u64..1 << 20,
+            ttl in prop::option::of(1_u32..1 << 22), half_life in 1_u32..1 << 16, uses in 1_usize..20,
+        ) {
+            let (used, now) = (used.min(saved), now.max(later));
+            let [then, start] = [saved, 0].map(|steps| TableTime { steps, seconds: 5 });
+            for order in [EvictionOrder::Lru, EvictionOrder::Lfu { half_life }] {
+                let codec = codec(order, ttl.map(Ttl::Steps));
+                let loaded = codec.rebased(after(&codec, &vec![used; uses]), then, start, StepClock::Restarts);
+                let again = codec.used(loaded, later);
+                prop_assert!(codec.rank(loaded, now) <= codec.rank(again, now), "{:?}", order);
+                if order == EvictionOrder::Lru {
+                    prop_assert!(codec.rank(loaded, now) <= codec.rank(codec.first(later), now));
+                }
+                if let Some(ttl) = ttl.map(u64::from) {
+                    // No row is older than the run, and each expires in it.
+                    prop_assert!(!codec.expired(loaded, ttl - 1), "{:?}", order);
+                    prop_assert!(codec.expired(loaded, ttl + (ttl / 8).max(2)), "{:?}", order);
+                }
+            }
+        }
+
+        /// Of two rows of a model, the one that would have left first leaves first.
+        #[test]
+        fn rows_of_a_model_keep_their_order(
+            a in 0_u64..1 << 20, b in 0_u64..1 << 20, half_life in 1_u32..1 << 16, now in 0_u64..1 << 20,
+        ) {
+            let saved = 1 << 20;
+            let [then, start] = [saved, 0].map(|steps| TableTime { steps, seconds: 5 });
+            for order in [EvictionOrder::Lru, EvictionOrder::Lfu { half_life }] {
+                let codec = codec(order, None);
+                let rank = |used: u64, at: u64| {
+                    let access = codec.first(used);
+                    [codec.rank(access, saved), codec.rank(codec.rebased(access, then, start, StepClock::Restarts), at)]
+                };
+                let ([then_a, now_a], [then_b, now_b]) = (rank(a, now), rank(b, now));
+                prop_assert_eq!(then_a.cmp(&then_b), now_a.cmp(&now_b), "{:?}", order);
+            }
+        }
+
         #[test]
         fn lru_ranks_by_last_use_across_the_turn_of_the_clock(start: u64, a in 0_u64..1 << 31, b in 0_u64..1 << 31) {
             let codec = codec(EvictionOrder::Lru, None);

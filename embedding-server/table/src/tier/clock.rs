@@ -14,6 +14,15 @@ pub struct TableTime {
     pub seconds: u64,
 }
 
+/// What becomes of the count of steps when saved rows are put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepClock {
+    /// Steps count on from those of the save.
+    GoesOn,
+    /// Steps count from those of this run. A row's time to live in steps counts from the start of the run at the earliest.
+    Restarts,
+}
+
 /// A time that only moves forwards.
 #[derive(Debug, Default)]
 pub(crate) struct TableClock {

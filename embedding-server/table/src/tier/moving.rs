@@ -154,35 +154,46 @@ impl Table {
     /// # Errors
     /// If the cold tier fails. Then rows may be left there.
     pub fn remove_ids(&self, ids: &[u64]) -> Result<(), ColdError> {
-        let mut ids = ids.to_vec();
-        ids.sort_unstable_by_key(|id| self.stripe_of(key_of(*id)));
-        for of_stripe in ids.chunk_by(|a, b| self.stripe_of(key_of(*a)) == self.stripe_of(key_of(*b))) {
-            let stripe = self.stripe_of(key_of(of_stripe[0]));
+        self.for_each_stripe(ids, |stripe, ids| {
             let _no_eviction = self.eviction_lock(stripe).lock();
-            let keys: Vec<u64> = of_stripe.iter().map(|id| key_of(*id)).collect();
+            let keys: Vec<u64> = ids.iter().map(|id| key_of(*id)).collect();
             self.forget(&mut self.lock(stripe), &keys);
-            self.remove_cold_copies(stripe, of_stripe)?;
-        }
-        Ok(())
+            self.remove_cold_copies(stripe, ids)
+        })
     }
 
-    /// As [`Self::remove_ids`]. Answers in ascending order the ids that had a row or an exact count. No request may use these rows
-    /// meanwhile.
+    /// Those of the ids that have a row or an exact count, in ascending order. A table that changes meanwhile may answer what was there
+    /// at any time of the call.
     ///
     /// # Errors
-    /// As [`Self::remove_ids`]. The same call then finishes.
-    pub fn forget_ids(&self, ids: &[u64]) -> Result<Vec<u64>, ColdError> {
+    /// If the cold tier cannot be read.
+    pub fn known_ids(&self, ids: &[u64]) -> Result<Vec<u64>, ColdError> {
         let mut known = RowBatch::default();
-        for id in ids {
-            let (key, stripe) = (key_of(*id), self.stripe_of(key_of(*id)));
-            self.read_rows_anywhere(stripe, &[*id], &mut known)?;
-            known.ids.extend((self.lock(stripe).filter.exact_count(key) > 0).then_some(*id));
-            known.slots.clear();
-        }
-        self.remove_ids(ids)?;
+        self.for_each_stripe(ids, |stripe, ids| {
+            for some in ids.chunks(AT_ONCE) {
+                self.read_rows_anywhere(stripe, some, &mut known)?;
+                known.slots.clear();
+                let counted = self.lock(stripe);
+                known.ids.extend(some.iter().filter(|id| counted.filter.exact_count(key_of(**id)) > 0));
+            }
+            Ok(())
+        })?;
         known.ids.sort_unstable();
         known.ids.dedup();
         Ok(known.ids)
+    }
+
+    /// Calls `work` with each stripe and those of the ids that are in it.
+    fn for_each_stripe(
+        &self,
+        ids: &[u64],
+        mut work: impl FnMut(usize, &[u64]) -> Result<(), ColdError>,
+    ) -> Result<(), ColdError> {
+        let stripe_of = |id: u64| self.stripe_of(key_of(id));
+        let mut ids = ids.to_vec();
+        ids.sort_unstable_by_key(|id| (stripe_of(*id), *id));
+        ids.dedup();
+        ids.chunk_by(|a, b| stripe_of(*a) == stripe_of(*b)).try_for_each(|ids| work(stripe_of(ids[0]), ids))
     }
 
     /// As [`Self::remove_ids`], by a log that is read again. Counts are not touched ([`Self::forget_counts_again`]).

@@ -66,6 +66,10 @@ impl Table {
             let mut update = RowUpdate::new(*self.layout(), pending.step, &mut buffer);
             stripe.update(stripe.address(slot), key, &mut update, &pending.gradient);
         }
+        // Else the next push of the step, after a restart, would go on without these gradients.
+        if applied.iter().any(|pending| self.logs_steps(pending.step)) {
+            stripe.note_step_row(key);
+        }
         self.pending_count().fetch_sub(applied.len(), Ordering::Relaxed);
         if self.is_logged() && !applied.is_empty() {
             stripe.note_row(key, slot);

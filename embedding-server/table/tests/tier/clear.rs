@@ -2,7 +2,7 @@
 
 use zagros_table::{
     AdmissionPolicy, ColdStore, EvictionPolicy, FrequencyCounter, LookupMode, RequestBuffers, RequestPart, RowBatch,
-    TableConfig, TableResources, TableSet, TableTime, Ttl,
+    StepClock, TableConfig, TableResources, TableSet, TableTime, Ttl,
 };
 
 use crate::support::{hot, ledger_config, push, read, tiny, train};
@@ -60,7 +60,7 @@ fn restore(tables: &TableSet, rows: &RowBatch, moment: TableTime) {
     tables.clear().unwrap();
     tables.tick(moment.steps, 0);
     let (table, mut rows) = (tables.table(0).unwrap(), rows.clone());
-    table.rebase_access(&mut rows, moment);
+    table.rebase_access(&mut rows, moment, StepClock::GoesOn);
     table.insert(&rows, &mut RequestBuffers::new()).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Rows are copied while they are trained, evicted and paged in; and rows are removed from both tiers.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -158,4 +158,22 @@ fn removed_rows_are_gone_from_both_tiers_and_others_stay() {
     }
     store.inner.fail_with(Some("broken".to_owned()));
     assert!(table.remove_rows(0, |_| true).is_err() && table.remove_ids(&[1]).is_err());
+}
+
+/// To find the rows of many ids takes one read of the cold tier for each stripe.
+#[test]
+fn the_rows_of_many_ids_are_found_by_one_read_a_stripe() {
+    let (tables, store) = tiny(&[ledger_config(DIM, 4)]);
+    let ids: Vec<u64> = (0..IDS).collect();
+    ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
+    let (table, reads) = (tables.table(0).unwrap(), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..IDS {
+        let reads = Arc::clone(&reads);
+        store.after_read(move || _ = reads.fetch_add(1, Ordering::Relaxed));
+    }
+    let asked: Vec<u64> = (0..2 * IDS).rev().chain([3, 3]).collect();
+    assert_eq!(table.known_ids(&asked).unwrap(), ids);
+    assert_eq!(reads.load(Ordering::Relaxed), 4);
+    table.remove_ids(&asked).unwrap();
+    assert_eq!(table.known_ids(&asked).unwrap(), [] as [u64; 0]);
 }

@@ -72,16 +72,68 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Workers are up to one step apart, as with a staleness of 1: pushes of two steps come in any order.
+    #[test]
+    fn pushes_of_two_steps_may_come_in_any_order(
+        steps in prop::collection::vec([values(), values(), values()], 1..6), order in prop::collection::vec(0_usize..3, 20),
+    ) {
+        for element in [WeightType::F32, WeightType::Int8] {
+            for optimizer in optimizers() {
+                let (alone, together) = (table(optimizer, element), table(optimizer, element));
+                for (number, parts) in steps.iter().enumerate() {
+                    push(&alone, &parts.concat(), number as u64, 1.0);
+                }
+                let mut next = [0; 3];
+                let again = order.iter().copied().cycle().take(300).chain((0..3).cycle().take(30));
+                for worker in again {
+                    let number = next[worker];
+                    let slowest = next.into_iter().min().unwrap_or_default();
+                    if number < steps.len() && number <= slowest + 1 {
+                        push(&together, &steps[number][worker], number as u64, [0.5, 0.25, 0.25][worker]);
+                        next[worker] += 1;
+                    }
+                }
+                prop_assert_eq!(next, [steps.len(); 3]);
+                prop_assert_eq!(rows(&alone), rows(&together), "{:?} {:?}", optimizer, element);
+                prop_assert_eq!(together.counts().late_gradients, 0);
+            }
+        }
+    }
+
+    /// A push that comes two steps late is counted, and the later steps stay open: what comes is what the same push before both makes.
+    #[test]
+    fn a_late_push_leaves_the_later_steps_open(value in -8_i8..8) {
+        let other = (8..).find(|id| crate::stripe_of_id(*id, 2) == crate::stripe_of_id(7, 2)).unwrap();
+        for optimizer in optimizers() {
+            let (found, expected) = (table(optimizer, WeightType::F32), table(optimizer, WeightType::F32));
+            let late = |table: &Table| push(table, &[(7, f32::from(value) / 8.0)], 1, 0.5);
+            let open = |table: &Table| [2, 3].into_iter().for_each(|number| push(table, &[(7, 0.5)], number, 0.25));
+            [2, 3].into_iter().for_each(|number| push(&expected, &[(other, 0.5)], number, 0.25));
+            late(&expected);
+            open(&expected);
+            open(&found);
+            push(&found, &[(other, 0.5)], 2, 0.25);
+            push(&found, &[(other, 0.5)], 3, 0.25);
+            late(&found);
+            [&found, &expected].into_iter().for_each(open);
+            prop_assert_eq!(rows(&found), rows(&expected), "{:?}", optimizer);
+            prop_assert_eq!((found.counts().late_gradients, expected.counts().late_gradients), (1, 1));
+        }
+    }
+}
+
 #[test]
 fn a_late_push_is_an_update_of_its_own_and_loses_no_other() {
     let optimizer = Optimizer::Sgd { lr: 1.0, l2: 0.0 };
     let plain = TableConfig { dim: DIM, optimizer, stripes: 1, ..TableConfig::default() };
     let (found, expected) = (Table::new(5, 2, &plain).unwrap(), Table::new(5, 2, &plain).unwrap());
-    // The pushes of two workers at steps 3 and 4, in an order that a group does not promise.
-    for (number, value) in [(3, 0.5), (4, 0.25), (3, 2.0), (4, 4.0), (3, 8.0)] {
+    // The pushes of two workers at steps 3 to 5, in an order that a group does not promise.
+    for (number, value) in [(3, 0.5), (4, 0.25), (5, 1.0), (3, 2.0), (4, 4.0), (5, 0.125), (3, 8.0)] {
         push(&found, &[(7, value)], number, 0.5);
     }
-    push(&expected, &[(7, 14.75)], 0, 1.0);
+    assert_eq!(found.counts().late_gradients, 2);
+    push(&expected, &[(7, 15.875)], 0, 1.0);
     assert_eq!(rows(&found), rows(&expected));
 }
 
@@ -105,4 +157,11 @@ fn what_changes_a_row_between_two_pushes_of_a_step_stays() {
     push(&table, &[(7, 2.0)], 2, 1.0);
     push(&table, &[(7, 1.0)], 1, 0.5);
     assert_eq!(read(), 14.0);
+    // One of the step before, and then another push of all samples.
+    push(&table, &[(7, 1.0)], 3, 0.5);
+    push(&table, &[(7, 1.0)], 4, 1.0);
+    push(&table, &[(7, 1.0)], 2, 0.5);
+    push(&table, &[(7, 1.0)], 5, 1.0);
+    push(&table, &[(7, 1.0)], 2, 0.5);
+    assert_eq!(read(), 19.0);
 }

@@ -1,0 +1,64 @@
+//! A target with a log: what is moved does not pile up before a disk.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use zagros_log::{LogDisk, SystemDisk};
+use zagros_protocol::control::MoveRowsResponse;
+
+use super::*;
+use crate::durability::LogSizes;
+
+/// A disk that refuses writes on request.
+#[derive(Debug, Default)]
+struct RefusingDisk(AtomicBool);
+
+impl LogDisk for RefusingDisk {
+    fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File> {
+        SystemDisk.allocate(path, bytes)
+    }
+
+    fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()> {
+        if self.0.load(Ordering::Relaxed) {
+            Err(io::Error::other("no room"))
+        } else {
+            SystemDisk.write_at(file, bytes, place)
+        }
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        SystemDisk.sync(file)
+    }
+}
+
+/// No push comes to a new server, so nothing else than the chunks themselves waits for the disk.
+#[test]
+fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
+    let (folder, disk) = (tempfile::tempdir().unwrap(), Arc::<RefusingDisk>::default());
+    let mut job = job_with(2, "durability = \"process\"");
+    job.output.folder = folder.path().join("runs");
+    let calls = (Arc::clone(&disk) as Arc<dyn LogDisk>, LogSizes::default());
+    let service = EmbeddingService::durable_on(&job, ServerIndex(1), &Registry::new(), calls).unwrap();
+    let target = LocalMove::announced(Arc::clone(&service), &placement(1, Some(7))).unwrap();
+    let width = service.tables.table(ITEM).unwrap().stride();
+    let chunk = MoveRowsResponse {
+        table: ITEM,
+        ids: zagros_protocol::packed::encode_ids(&[id_of(0)]).into(),
+        slots: vec![0; 4 * width].into(),
+        ..MoveRowsResponse::default()
+    };
+    target.put(&chunk).unwrap();
+    disk.0.store(true, Ordering::Relaxed);
+    let refused = target.put(&chunk).unwrap_err();
+    assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("no room"), "{refused}");
+    disk.0.store(false, Ordering::Relaxed);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while let Err(refusal) = target.put(&chunk) {
+        assert!(refusal.kind.is_retryable() && Instant::now() < deadline, "{refusal}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(service.held().rows, 1);
+}
