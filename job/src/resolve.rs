@@ -16,6 +16,7 @@ mod parts;
 mod rows;
 mod sequences;
 mod size;
+mod statistics;
 mod stdin;
 mod tables;
 mod targets;
@@ -82,6 +83,7 @@ impl Resolver<'_> {
         self.outputs_fit(&network, &features.targets);
         self.steps_fit(&file.train, &tables, &file.tables);
         self.target_encodings_fit(&file.data, &features);
+        self.statistics_fit(&features, &file.cluster);
         self.stdin_fits(&file.data, file.train.epochs, file.cluster.workers, &features);
         let (stops_early, epoch_steps) = (file.train.early_stop.is_some(), file.train.epoch_steps);
         let mut job = Job {

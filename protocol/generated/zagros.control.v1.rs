@@ -692,9 +692,12 @@ pub struct Transform {
     /// Of a numeric feature that is scaled to 0…1: least and greatest value. Of a bucketised one: the edges, ascending.
     #[prost(double, repeated, tag = "3")]
     pub numbers: ::prost::alloc::vec::Vec<f64>,
-    /// The ids of a vocabulary.
+    /// The ids of a vocabulary, or of the categories of an encoding.
     #[prost(fixed64, repeated, tag = "4")]
     pub ids: ::prost::alloc::vec::Vec<u64>,
+    /// Of an encoding: the numbers of rare categories, then those of each id.
+    #[prost(float, repeated, tag = "5")]
+    pub values: ::prost::alloc::vec::Vec<f32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TransformsResponse {

@@ -76,7 +76,7 @@ pub struct PushRequest {
     /// process group send the same number, whenever they joined.
     #[prost(uint64, tag = "12")]
     pub step: u64,
-    /// The push's share of the step's samples, by which the gradients were weighted. It is 1 in mode async and in a run of
+    /// The push's share of the step's samples, by which penalties are weighted. It is 1 in mode async and in a run of
     /// one worker. Otherwise it is the samples of the worker's batch divided by the samples of all workers' batches of the
     /// step. Below 1, other pushes of the step may have gradients of the same rows: the server updates a row with the sum of
     /// its gradients of the step. Absent for 1.

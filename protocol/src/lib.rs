@@ -30,7 +30,7 @@ pub use writers::{counts_batches, member_of_writer, tile_writer};
 
 /// Version of the messages and of every pinned constant in this crate. Both ends of a connection need the same version.
 /// The coordinator checks it when a process joins.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// How many pushes of each writer a server remembers, by sequence number. It answers a retry of a remembered push as a
 /// duplicate, and refuses an older number. A writer sends no number this far above its oldest unacknowledged push. The

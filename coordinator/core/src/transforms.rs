@@ -43,6 +43,7 @@ fn check(measured: &[Transform]) -> Result<(), Refusal> {
             && of.deviation.is_finite()
             && of.deviation >= 0.0
             && of.numbers.iter().all(|n| n.is_finite())
+            && of.values.iter().all(|n| n.is_finite())
     };
     if measured.len() > MOST_STATISTICS || !measured.iter().all(is_number) {
         return Err(Refusal::invalid("a number of the transforms is not finite, or there are too many transforms"));

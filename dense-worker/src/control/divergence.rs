@@ -10,6 +10,9 @@
 //! | 2 ln 2 = 1.4 | a warning, once |
 //! | 10 ln 2 = 6.9 | training has diverged: it ends |
 //!
+//! At its end, a run is judged by the model that it leaves. A loss that rose out of all bounds and fell again may have taken what the
+//! network knew: then the model does no better than the share of clicks alone, which a finite loss does not show. That is said.
+//!
 //! With several targets or several classes the loss of knowing nothing is another than ln 2; a regression has none, so only a
 //! loss that is not finite counts.
 //!
@@ -24,6 +27,8 @@ const FEWEST: usize = 10;
 const HIGH: f64 = 2.0;
 /// From so many times it on, nothing is left to train.
 const SENSELESS: f64 = 10.0;
+/// The normalised entropy of a model that knows nothing but the share of clicks is 1, or less by rounding.
+const NOTHING_KNOWN: f64 = 0.9999;
 
 /// What the loss says of training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,6 +60,8 @@ pub(crate) struct Divergence {
     /// The loss of a network that knows nothing.
     pub(super) ignorance: f64,
     steps: usize,
+    /// Of all steps.
+    pub(super) highest: f64,
     recent: VecDeque<Sense>,
     /// The warning was given.
     pub(super) warned: bool,
@@ -63,12 +70,13 @@ pub(crate) struct Divergence {
 impl Divergence {
     /// No steps. A network that knows nothing has the loss `ignorance`.
     pub(crate) fn above(ignorance: f64) -> Self {
-        Self { ignorance, steps: 0, recent: VecDeque::new(), warned: false }
+        Self { ignorance, steps: 0, highest: 0.0, recent: VecDeque::new(), warned: false }
     }
 
     /// Takes the loss of a step into account; answers what most of the last steps say.
     pub(crate) fn note(&mut self, loss: f64) -> Sense {
         self.steps += 1;
+        self.highest = self.highest.max(loss);
         self.recent.push_back(Sense::of(loss, self.ignorance));
         if self.recent.len() > WINDOW {
             self.recent.pop_front();
@@ -79,6 +87,13 @@ impl Divergence {
     /// What most of the last steps of a run that is over say, however few they are.
     pub(super) fn at_end(&self) -> Sense {
         if self.recent.len() < FEWEST { Sense::Fine } else { self.of_most() }
+    }
+
+    /// Whether a run that is over has learned nothing, by the normalised entropy of its model. A short one may just not have learned yet,
+    /// unless the loss of a step was senseless.
+    pub(super) fn has_learned_nothing(&self, entropy: Option<f64>) -> bool {
+        let is_old = self.steps >= 2 * WINDOW || Sense::of(self.highest, self.ignorance) == Sense::None;
+        is_old && entropy.is_some_and(|entropy| entropy >= NOTHING_KNOWN)
     }
 
     fn of_most(&self) -> Sense {
@@ -137,6 +152,21 @@ mod tests {
         let spikes = (0..2000).map(|step| if step % 10 == 0 { 1e6 } else { 0.5 });
         assert_eq!(follow(spikes), (Sense::Fine, None));
         assert_eq!(follow([LN_2 * 1.5; 1000]), (Sense::Fine, None));
+    }
+
+    /// A loss of 10^17 in the first steps left a network that gives the same answer to everything.
+    #[test]
+    fn a_model_that_knows_nothing_is_noticed_at_the_end() {
+        let ended = |steps: usize, highest: f64, entropy| {
+            let mut divergence = Divergence::above(LN_2);
+            for step in 0..steps {
+                assert_eq!(divergence.note(if step < 20 { highest } else { 0.55 }), Sense::Fine);
+            }
+            assert_eq!(divergence.at_end(), Sense::Fine);
+            divergence.has_learned_nothing(entropy)
+        };
+        assert!(ended(708, 2.5e17, Some(1.0)) && ended(60, 2.5e17, Some(0.99999)) && ended(300, 0.7, Some(1.0)));
+        assert!(!ended(708, 2.5e17, Some(0.9)) && !ended(60, 0.7, Some(1.0)) && !ended(708, 2.5e17, None));
     }
 
     #[test]

@@ -104,6 +104,7 @@ impl ScoringParts {
     /// When the model cannot be read or does not fit the job.
     pub(super) async fn load(self, job: Arc<Job>, model: &Folder) -> Result<(Scorer, SavedModel), WorkerError> {
         let saved = SavedModel::open(model).await?;
+        saved.check_network(&job).await?;
         let dense = DenseThread::start(&job, Metrics::new(&Registry::new())).await?;
         // Nothing is ever pushed by this client.
         let reader = ClientConfig { writer: 0, incarnation: 0, wire: wire(&job), timeout: job.cluster.timeout };

@@ -12,7 +12,7 @@ use crate::datapath::dense::{Dense, Stepped};
 use crate::datapath::next_lookup::{StepSide, rows_change_by_pushes_alone};
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
-use crate::datapath::process_group::{AgreedTurns, RankTurn, TurnAhead};
+use crate::datapath::process_group::{AgreedTurns, RankShare, RankTurn, TurnAhead};
 use crate::datapath::push::Gradients;
 use crate::error::WorkerError;
 use crate::metrics::Stage;
@@ -51,7 +51,7 @@ impl Trainer {
     /// Without a batch of its own a rank steps with those that have one.
     async fn step_without(&mut self, epoch: u32, rank: GroupRank, agreed: &AgreedTurns) -> Result<(), WorkerError> {
         let step = self.tracker.steps + 1;
-        let work = move |dense: &mut Dense| dense.group_step(None, 0.0, step, &TurnAhead::default());
+        let work = move |dense: &mut Dense| dense.group_step(None, RankShare::default(), step, &TurnAhead::default());
         match self.run.dense.call(work).await? {
             Err(skipped @ WorkerError::Skipped { .. }) => self.count_skipped_group_step(skipped, agreed),
             stepped => {
@@ -104,7 +104,7 @@ impl Trainer {
         self.stream.permit = Some(Arc::clone(&permit));
         let step = self.row_step(seq);
         let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy().count()));
-        let gradients = Gradients { seq, step, unique, values, share, ends, permit, reach };
+        let gradients = Gradients { seq, step, unique, values, share: share.samples, ends, permit, reach };
         self.push(epoch, rank, agreed, Some(gradients)).await?;
         self.report_group_step(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())

@@ -38,12 +38,28 @@ impl Trainer {
         };
         let nothing = ignorance([self.run.job.features.main()]);
         match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| Sense::of(loss, nothing)) {
-            Sense::Fine => Ok(()),
+            Sense::Fine => {
+                let measured = evaluation.unwrap_or_else(|| self.tracker.recent());
+                self.warn_of_ignorance(measured.normalised_entropy);
+                Ok(())
+            }
             Sense::None => Err(self.diverged(what, loss)),
             Sense::Doubtful => {
                 self.warn_of_loss(what, loss);
                 Ok(())
             }
+        }
+    }
+
+    fn warn_of_ignorance(&self, entropy: Option<f64>) {
+        let divergence = &self.loss.divergence;
+        if divergence.has_learned_nothing(entropy) {
+            let (entropy, highest) = (entropy.unwrap_or_default(), divergence.highest);
+            warn!(
+                step = self.tracker.steps,
+                "the model is no better than the share of positives alone (normalised entropy {entropy:.3}), and the loss of a step was \
+                 up to {highest:.3e}: lower the learning rates, or look at the numeric columns with `zagros data inspect JOB`"
+            );
         }
     }
 

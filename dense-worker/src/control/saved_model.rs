@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tracing::warn;
 use zagros_embedding_client::Shard;
-use zagros_job::{Job, Target};
+use zagros_job::{Job, Target, WeightStore};
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
 use zagros_store::{Folder, StoreError};
 
@@ -30,6 +30,12 @@ pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
 pub(crate) const MODEL: &str = "model";
 /// The resolved job, by which the model can be used where its run folder is not.
 pub const JOB: &str = "job.toml";
+
+/// How the names of files end while they are written to a disk.
+const UNFINISHED: &str = ".tmp";
+/// Bytes that a network may need beyond twice those that are saved of it, before it is built. Taking its weights then tells which tensor
+/// does not fit.
+const TOLERATED: u64 = 64 << 20;
 
 /// What training knows when it saves.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +152,8 @@ pub(crate) async fn conclude(
     Ok(manifest)
 }
 
-/// Makes the folder and takes away an older manifest, so that at no time one describes other files.
+/// Makes the folder and takes away an older manifest, so that at no time one describes other files, and files that a process which was
+/// killed did not finish.
 ///
 /// # Errors
 /// When it cannot be made.
@@ -155,6 +162,10 @@ pub(crate) async fn prepare(folder: Folder) -> Result<Folder, WorkerError> {
         // Servers have their own working directories.
         let folder = folder.make()?;
         folder.delete_file(MANIFEST)?;
+        if folder.path().is_some() {
+            let unfinished = folder.files()?.into_iter().filter(|name| name.ends_with(UNFINISHED));
+            unfinished.into_iter().try_for_each(|name| folder.delete_file(&name))?;
+        }
         Ok(folder)
     };
     blocking("model files", make).await?
@@ -242,6 +253,34 @@ impl SavedModel {
         read.map(Some).map_err(wrong)
     }
 
+    /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
+    /// be anybody's.
+    ///
+    /// # Errors
+    /// When the network is far larger than the files, or a file is missing.
+    pub(crate) async fn check_network(&self, job: &Job) -> Result<(), WorkerError> {
+        let Some(weights) = job.dense_parameters() else { return Ok(()) };
+        let tiles = Some(&self.manifest.row_files).filter(|_| job.train.weights == WeightStore::Streamed);
+        let mut saved = 0_u64;
+        for name in tiles.into_iter().flatten().chain([&self.manifest.dense]) {
+            let (folder, file) = (self.folder.clone(), name.clone());
+            let bytes = blocking("model files", move || file_bytes(&folder, &file)).await?;
+            saved += match bytes {
+                Ok(bytes) => bytes,
+                // Reading it says what is wrong with it.
+                Err(_) => self.read_file(name).await?.len() as u64,
+            };
+        }
+        let needed = weights.saturating_mul(size_of::<f32>() as u64);
+        if needed <= saved.saturating_mul(2).saturating_add(TOLERATED) {
+            return Ok(());
+        }
+        let reason = format!(
+            "the network of the job has {needed} bytes of weights, and {saved} are saved; use the job that the model was trained with"
+        );
+        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
+    }
+
     /// Gives weights and rows to whom they belong. Each server compares the files that it takes rows from with what was
     /// saved, before it takes any.
     ///
@@ -278,6 +317,12 @@ impl SavedModel {
         let refused = |refusal| WorkerError::Storage { server: server.name().to_owned(), what: "load rows", refusal };
         loaded.map(|loaded| loaded.rows).map_err(refused)
     }
+}
+
+/// The size of a file of a model, which may lie in a folder beside.
+fn file_bytes(folder: &Folder, name: &str) -> std::io::Result<u64> {
+    let (folder, file) = folder.locate(name).unwrap_or_else(|| (folder.clone(), name));
+    folder.input(file).map(|(_, bytes)| bytes)
 }
 
 pub(super) fn fingerprint(job: &Job) -> String {
@@ -357,6 +402,43 @@ mod tests {
         assert!(!folder.path().join(MANIFEST).exists());
         let error = SavedModel::open(&disk(&folder)).await.unwrap_err().to_string();
         assert!(error.contains("no model here"), "{error}");
+    }
+
+    /// A process that was killed while it wrote leaves its temporary file.
+    #[tokio::test]
+    async fn what_a_killed_save_left_goes_with_the_next_save() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join("rows-0.bin.0123456789abcdef.tmp");
+        fs::write(&left, "half of the rows").unwrap();
+        let (job, dense) = dense(1).await;
+        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        assert!(!left.exists());
+        assert!(SavedModel::open(&disk(&folder)).await.is_ok());
+    }
+
+    /// The job of a model may be anybody's: here it has 4 TB of weights, beside a file of some bytes.
+    #[tokio::test]
+    async fn a_network_that_is_far_larger_than_its_file_is_refused_before_it_is_built() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut job, dense) = dense(1).await;
+        save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
+        let saved = SavedModel::open(&disk(&folder)).await.unwrap();
+        saved.check_network(&job).await.unwrap();
+        let widths = || vec![1_000_000, 1_000_000];
+        let networks = [
+            Model::Ffnn { hidden: widths(), dropout: 0.0 },
+            Model::Dlrm { bottom: vec![2], top: widths(), dropout: 0.0 },
+            Model::DeepFm { hidden: widths(), dropout: 0.0 },
+            Model::WideDeep { hidden: widths(), dropout: 0.0 },
+        ];
+        for weights in [WeightStore::Resident, WeightStore::Streamed] {
+            job.train.weights = weights;
+            for model in networks.clone() {
+                job.model = model;
+                let error = saved.check_network(&job).await.unwrap_err().to_string();
+                assert!(error.contains("bytes of weights") && error.contains("use the job"), "{error}");
+            }
+        }
     }
 
     #[tokio::test]

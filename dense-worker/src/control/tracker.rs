@@ -206,8 +206,9 @@ impl Tracker {
     pub(crate) fn resume(&mut self) {
         self.running_since.get_or_insert_with(Instant::now);
         self.cost.start();
-        self.speed.add(Instant::now(), self.samples);
-        self.own_speed.add(Instant::now(), self.own);
+        let now = Instant::now();
+        self.speed.add(now, self.samples);
+        self.own_speed.add(now, self.own);
     }
 
     /// Something else is done: the clock stops.
@@ -229,9 +230,10 @@ impl Tracker {
         let recent = self.recent.report();
         self.staleness_max = self.staleness_max.max(step.staleness);
         self.staleness_sum += u64::from(step.staleness);
-        self.speed.add(Instant::now(), self.samples);
         self.own += step.main.samples(step.labels) as u64;
-        self.own_speed.add(Instant::now(), self.own);
+        let now = Instant::now();
+        self.speed.add(now, self.samples);
+        self.own_speed.add(now, self.own);
         self.cost.update();
         StepReport {
             step: self.steps,

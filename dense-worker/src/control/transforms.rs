@@ -189,15 +189,14 @@ fn transforms(job: &Job, statistics: &[Statistic]) -> Vec<Transform> {
         Measured::Edges(numbers) => Transform { numbers, ..Transform::default() },
         Measured::Ids(ids) => Transform { ids, ..Transform::default() },
         Measured::Encoding(EncodingTable { mean, deviation, rare, ids, values }) => {
-            let numbers = rare.iter().chain(&values).map(|value| f64::from(*value)).collect();
-            Transform { mean, deviation, numbers, ids }
+            Transform { mean, deviation, ids, values: [rare, values].concat(), ..Transform::default() }
         }
     };
     statistics.iter().filter_map(|statistic| job.features.measured(*statistic)).map(message).collect()
 }
 
 fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
-    let Transform { mean, deviation, numbers, ids } = message;
+    let Transform { mean, deviation, numbers, ids, values } = message;
     match statistic {
         Statistic::Standardise(_) if *deviation > 0.0 => Some(Measured::Moments { mean: *mean, deviation: *deviation }),
         // One after another, as many of each.
@@ -215,7 +214,6 @@ fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
         Statistic::Vocabulary(_) => Some(Measured::Ids(ids.clone())),
         // First the numbers of rare categories, then those of each id.
         Statistic::Encoding(_) => {
-            let values: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
             let (rare, values) = values.split_at(values.len() / (ids.len() + 1));
             let (mean, deviation, ids) = (*mean, *deviation, ids.clone());
             Some(Measured::Encoding(EncodingTable {
@@ -243,6 +241,8 @@ fn apply(job: &mut Job, statistics: &[Statistic], messages: &[Transform]) -> Res
     Ok(())
 }
 
+#[cfg(test)]
+mod over_grpc;
 #[cfg(test)]
 mod tests {
     use zagros_fakes::FakeControlPlane;

@@ -52,8 +52,7 @@ pub(crate) struct Stepped {
     pub(crate) logits: Vec<f32>,
     /// For each row and sum that was looked up: the sum of its gradients over the batch.
     pub(crate) gradients: BatchRows,
-    /// The weight of this worker's samples in the step. It is 1 if the worker steps alone. The gradients are multiplied
-    /// with it.
+    /// The share of this worker's samples in the step. It is 1 if the worker steps alone.
     pub(crate) share: f32,
 }
 

@@ -1,8 +1,9 @@
 //! The dense thread's calls to the process group: it agrees on a step and sums its gradients.
 //!
 //! All workers make the same calls in the same order. The gradient of a step is that of the mean loss over the samples of
-//! all workers. Each worker weighs its gradients by its share of the samples, or of their weights, so n workers with b
-//! samples each make the step of one worker with n × b samples (invariant RK-1).
+//! all workers. Each worker weighs its gradients by its share of the samples, or of their weights, and a penalty on feature
+//! vectors by its share of the samples, so n workers with b samples each make the step of one worker with n × b samples
+//! (invariant RK-1).
 
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use zagros_zip::number_from;
 
 use super::dense::{Dense, Stepped};
 use super::prepared::{Prepared, inconsistent};
-use super::process_group::{AgreedTurns, ProcessGroup, RankTurn, TURN, TurnAhead};
+use super::process_group::{AgreedTurns, ProcessGroup, RankShare, RankTurn, TURN, TurnAhead};
 use crate::error::WorkerError;
 use crate::metrics::Stage;
 use crate::model::{ModelError, StepOutput};
@@ -36,8 +37,8 @@ impl Dense {
         Ok(AgreedTurns::of(&all))
     }
 
-    /// One training step of all workers. `batch` is this worker's part, as for [`Self::step`], or `None`. `share` is its
-    /// share of the samples. The loss is that of all samples. Logits and row gradients are those of this worker's. If all
+    /// One training step of all workers. `batch` is this worker's part, as for [`Self::step`], or `None`. `share` is what that is
+    /// of the step. The loss is that of all samples. Logits and row gradients are those of this worker's. If all
     /// workers know the turn after this step in time, they also agree on the next step.
     ///
     /// # Errors
@@ -46,7 +47,7 @@ impl Dense {
     pub(crate) fn group_step(
         &mut self,
         batch: Option<(&Prepared, BatchRows)>,
-        share: f32,
+        share: RankShare,
         step: u64,
         ahead: &TurnAhead,
     ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
@@ -60,15 +61,15 @@ impl Dense {
         &mut self,
         process_group: &mut ProcessGroup,
         batch: Option<(&Prepared, BatchRows)>,
-        share: f32,
+        share: RankShare,
         step: u64,
         ahead: &TurnAhead,
     ) -> Result<(Stepped, Option<AgreedTurns>), WorkerError> {
         let timer = self.metrics.step_seconds.start_timer();
         let failed = |source| WorkerError::Step { step, source };
         let (prepared, rows) = batch.unzip();
-        process_group.buckets.begin(self.model.weights(), share);
-        self.model.weigh(share);
+        process_group.buckets.begin(self.model.weights(), share.weight);
+        self.model.weigh(share.weight);
         let mut local = match self.local(process_group, prepared, rows.as_ref()) {
             // All workers learn of it.
             Err(error @ (ModelError::NotFinite { .. } | ModelError::LayerNotFinite { .. })) => Err(error),
@@ -76,12 +77,14 @@ impl Dense {
             local => Ok(local.map_err(failed)?),
         };
         let started = Instant::now();
-        process_group.send_rest(&self.model, &local, share, ahead.get().copied()).map_err(failed)?;
+        process_group.send_rest(&self.model, &local, share.weight, ahead.get().copied()).map_err(failed)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
         // The gradients of rows are gathered while those of the network are summed.
-        let mut stepped = Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share };
+        let mut stepped =
+            Stepped { loss: 0.0, logits: Vec::new(), gradients: rows.unwrap_or_default(), share: share.samples };
         if let (Some(prepared), Ok(Some(output))) = (prepared, &mut local) {
-            output.gradients.iter_mut().for_each(|gradient| *gradient *= share);
+            output.gradients.iter_mut().for_each(|gradient| *gradient *= share.weight);
+            self.model.penalise(prepared.samples(&self.input), share.samples, &mut output.gradients);
             self.scatter(prepared, &output.gradients, &mut stepped.gradients);
             stepped.logits = std::mem::take(&mut output.logits);
         }

@@ -44,6 +44,15 @@ pub(crate) struct RankTurn {
     pub(crate) vote: StepVote,
 }
 
+/// What a rank's batch is of a step, 0..1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct RankShare {
+    /// The weight of its samples, by which gradients count; 0 if those of all ranks have no weight.
+    pub(crate) weight: f32,
+    /// Its samples, by which the penalty on feature vectors counts.
+    pub(crate) samples: f32,
+}
+
 /// A rank's turn for the step after this one, if it is known before the last sum of this step is sent. If all ranks know
 /// theirs, they agree on that step with the sum of this one, and no rank waits for another twice per step.
 pub(crate) type TurnAhead = Arc<OnceLock<RankTurn>>;
@@ -113,10 +122,13 @@ impl AgreedTurns {
         self.0.iter().enumerate().filter(|(_, turn)| turn.samples > 0).map(|(rank, _)| rank)
     }
 
-    /// The weight of a rank's samples in the step, 0..1; 0 if those of all ranks have no weight.
-    pub(crate) fn share(&self, rank: usize) -> f32 {
-        let all: f64 = self.0.iter().map(|turn| f64::from(turn.weight)).sum();
-        if all > 0.0 { (f64::from(self.0[rank].weight) / all) as f32 } else { 0.0 }
+    /// What a rank's samples are in the step.
+    pub(crate) fn share(&self, rank: usize) -> RankShare {
+        let share = |part: fn(&RankTurn) -> f64| {
+            let all: f64 = self.0.iter().map(part).sum();
+            if all > 0.0 { (part(&self.0[rank]) / all) as f32 } else { 0.0 }
+        };
+        RankShare { weight: share(|turn| f64::from(turn.weight)), samples: share(|turn| f64::from(turn.samples)) }
     }
 }
 

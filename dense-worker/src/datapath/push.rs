@@ -18,7 +18,7 @@ pub(crate) struct Gradients {
     pub(crate) step: u64,
     pub(crate) unique: RoutedIds,
     pub(crate) values: BatchRows,
-    /// The weight of the batch's samples in the step. The values are multiplied with it.
+    /// The share of the batch's samples in the step, by which penalties count.
     pub(crate) share: f32,
     /// Splits whose last row is in the batch.
     pub(crate) ends: Vec<u64>,

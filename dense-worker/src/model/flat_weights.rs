@@ -29,7 +29,7 @@ impl DenseModel {
     /// # Errors
     /// As [`Self::step`].
     pub fn gradients_of(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
-        let output = self.backward_in_parts(samples, &mut |_, _| ())?;
+        let output = self.backward_whole(samples)?;
         let clipped = self.check_finite(&output).and_then(|()| self.updater.clip(self.gradients.values_mut()));
         clipped.map_err(|error| self.skipped(error))?;
         self.made()?;

@@ -235,7 +235,7 @@ impl DenseModel {
     /// # Errors
     /// As [`Self::step`].
     pub fn step_on(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
-        let output = self.backward_in_parts(samples, &mut |_, _| ()).map_err(|error| self.skipped(error))?;
+        let output = self.backward_whole(samples).map_err(|error| self.skipped(error))?;
         let made = self.check_finite(&output).and_then(|()| self.update());
         made.map_err(|error| self.skipped(error))?;
         Ok(output)
@@ -286,11 +286,26 @@ impl DenseModel {
     /// # Errors
     /// When lengths disagree or libtorch fails.
     pub fn backward(&mut self, numeric: &[f32], embeddings: &[f32], labels: &[f32]) -> Result<StepOutput, ModelError> {
-        self.backward_in_parts(Samples::plain(numeric, embeddings, labels), &mut |_, _| ())
+        self.backward_whole(Samples::plain(numeric, embeddings, labels))
     }
 
-    /// As [`Self::backward`], but calls `ready` as soon as gradients are final: with the first weight of the range, and its
-    /// gradients. A network with autograd makes no such call.
+    /// As [`Self::backward`], for samples that may have weights and are all those of the step.
+    fn backward_whole(&mut self, samples: Samples<'_>) -> Result<StepOutput, ModelError> {
+        let mut output = self.backward_in_parts(samples, &mut |_, _| ())?;
+        self.penalise(samples, 1.0, &mut output.gradients);
+        Ok(output)
+    }
+
+    /// Adds the penalty on feature vectors (`train.embedding_l2`) to the gradients of samples that are `share` of those of the step.
+    pub fn penalise(&self, samples: Samples<'_>, share: f32, gradients: &mut [f32]) {
+        if let Some(regularisation) = &self.regularisation {
+            let batch = samples.embeddings.len() / self.shape.width().max(1);
+            regularisation.penalise(samples.embeddings, share / batch.max(1) as f32, gradients);
+        }
+    }
+
+    /// As [`Self::backward`], without the penalty ([`Self::penalise`]), but calls `ready` as soon as gradients are final: with the
+    /// first weight of the range, and its gradients. A network with autograd makes no such call.
     ///
     /// # Errors
     /// As [`Self::backward`].
@@ -302,7 +317,7 @@ impl DenseModel {
         let (embeddings, labels) = regularisation.before(samples.embeddings, samples.labels, self.steps);
         let mut output = self.backward_of(Samples { embeddings, labels, ..samples }, batch, ready);
         if let Ok(output) = &mut output {
-            regularisation.after(samples.embeddings, batch, &mut output.gradients);
+            regularisation.after(&mut output.gradients);
         }
         self.regularisation = Some(regularisation);
         output

@@ -65,13 +65,16 @@ impl Regularisation {
         (&self.embeddings, &self.labels)
     }
 
-    /// From the gradients of what the network saw to those of the feature vectors.
-    pub(super) fn after(&self, embeddings: &[f32], samples: usize, gradients: &mut [f32]) {
+    /// From the gradients of what the network saw to those of the feature vectors, without the penalty.
+    pub(super) fn after(&self, gradients: &mut [f32]) {
         apply(gradients, &self.mask);
+    }
+
+    /// Adds the gradients of the penalty. Each sample is so much of a step, whatever its weight.
+    pub(super) fn penalise(&self, embeddings: &[f32], share: f32, gradients: &mut [f32]) {
         if self.l2.is_empty() {
             return;
         }
-        let share = 1.0 / samples.max(1) as f32;
         let of_sample = gradients.chunks_exact_mut(self.width).zip_eq(embeddings.chunks_exact(self.width));
         for (gradients, values) in of_sample {
             for ((gradient, value), l2) in gradients.iter_mut().zip_eq(values).zip_eq(&self.l2) {

@@ -113,12 +113,14 @@ async fn workers_exchange_parts_of_layers_and_learn_as_with_weights_of_their_own
 async fn a_checkpoint_of_tiles_goes_on_with_other_numbers_of_servers_and_workers() {
     let folder = tempfile::tempdir().unwrap();
     let job = |workers: u32, servers: &str, weights: &str| {
-        with_workers(folder.path(), workers, &[weights, servers, "checkpoint.every_steps=5"])
+        let cuts = ["checkpoint.every_steps=5", "checkpoint.every_seconds=0"];
+        with_workers(folder.path(), workers, &[&[weights, servers], &cuts[..]].concat())
     };
     for (workers, servers) in [(1, "cluster.servers=1"), (4, "cluster.servers=5")] {
         let mut ends = Vec::new();
         for weights in ["train.weights=resident", STREAMED] {
-            let first = run(job(2, "cluster.servers=3", weights), None, Break::Tidy(6)).await;
+            // Both go on after the same step: no worker makes step 10, after which the next checkpoint would be.
+            let first = run(job(2, "cluster.servers=3", weights), None, Break::Sudden(7)).await;
             ends.push(run(job(workers, servers, weights), Some(&first.run), Break::Never).await);
         }
         let [resident, streamed] = &ends[..] else { unreachable!("two runs") };

@@ -65,6 +65,9 @@ pub enum Measured {
 }
 
 impl Features {
+    /// The most bytes that all statistics have in the message that tells them to other workers, which is one of 32 MiB.
+    pub const STATISTICS_BYTES: u64 = (32 << 20) - 1024;
+
     /// What is still to be measured, in the order of the features.
     #[must_use]
     pub fn unmeasured(&self) -> Vec<Statistic> {

@@ -268,6 +268,7 @@ impl FuzzedRun {
                     deviation: float(*deviation),
                     numbers: vec![float(*deviation)],
                     ids: vec![u64::from(*mean)],
+                    values: vec![float(*mean) as f32],
                 };
                 let measured = claims.list.iter().map(transform).collect();
                 let request = TransformsRequest { member, incarnation, measured, bytes: claims.of(1) };

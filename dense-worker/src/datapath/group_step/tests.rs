@@ -110,6 +110,8 @@ fn weighted(job: &Job, numbers: &[usize]) -> (Prepared, BatchRows) {
 #[test]
 fn workers_share_a_step_by_the_weights_of_their_samples() {
     let mut job = job_of(1);
+    // Each sample of a step has the same part of the penalty.
+    job.train.embedding_l2 = 0.5;
     let number = TargetKind::Regression { loss: RegressionLoss::Mse };
     let number = Target { kind: number, missing: MissingLabel::Skip, weight: 0.5, ..Target::from("number") };
     job.features.targets = vec![Target::from("click"), number];
@@ -188,7 +190,7 @@ fn every_rank_gets_the_turns_of_all_ranks() {
         let agreed = agreed.unwrap();
         assert!(agreed.agreement().stop);
         assert_eq!((agreed.samples(), agreed.bytes(), agreed.busy().collect::<Vec<_>>()), (6, 30, vec![0, 2]));
-        assert_eq!([0, 1, 2].map(|rank| agreed.share(rank)), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
+        assert_eq!([0, 1, 2].map(|rank| agreed.share(rank).weight), [4.0 / 6.0, 0.0, 2.0 / 6.0]);
     }
 }
 
@@ -202,7 +204,8 @@ fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
                 let vote = StepVote { checkpoint: rank == 0, ..StepVote::default() };
                 ahead.set(RankTurn { samples: 3 + rank as u32, weight: 1.0, bytes: 0.0, vote }).unwrap();
             }
-            let (stepped, next) = dense.group_step(Some((&prepared, rows)), 0.5, 1, &ahead).unwrap();
+            let (stepped, next) =
+                dense.group_step(Some((&prepared, rows)), RankShare { weight: 0.5, samples: 0.5 }, 1, &ahead).unwrap();
             (stepped.loss, next)
         });
         both.into_iter().map(Result::unwrap).collect::<Vec<_>>()

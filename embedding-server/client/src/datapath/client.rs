@@ -46,8 +46,7 @@ pub struct PushedBatch {
     pub step: u64,
     /// How many earlier batches had unacknowledged gradients when this batch was looked up.
     pub staleness: u32,
-    /// The batch's share of its step's samples, 0 to 1. The gradients are weighted by it, and the server weights
-    /// penalties by it.
+    /// The batch's share of its step's samples, 0 to 1. The server weights penalties by it.
     pub share: f32,
     /// What becomes of the gradients of tiles of streamed weights. A commit has no gradients.
     pub tiles: TileUpdate,

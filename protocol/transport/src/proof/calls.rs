@@ -38,14 +38,14 @@ pub const CALLS: &[(&str, PeerRole)] = &[
 /// makes about a hundred bytes of each byte of a list of empty entries, so what a request may take in memory follows from this limit.
 const MOST_BYTES: usize = 256 << 10;
 
-/// Calls whose requests list the rows of a batch, or the files or splits of a run.
+/// Calls whose requests list the rows of a batch, the files or splits of a run, or the categories of a job's features.
 const LONG_REQUESTS: &[(&str, usize)] = &[
     ("/zagros.datapath.v1.Embedding/Lookup", MAX_MESSAGE_BYTES),
     ("/zagros.datapath.v1.Embedding/Push", MAX_MESSAGE_BYTES),
     ("/zagros.datapath.v1.Embedding/Hint", MAX_MESSAGE_BYTES),
     ("/zagros.control.v1.Coordinator/Join", MAX_CONTROL_BYTES),
     ("/zagros.control.v1.Coordinator/Complete", MAX_CONTROL_BYTES),
-    ("/zagros.control.v1.Coordinator/Transforms", 2 << 20),
+    ("/zagros.control.v1.Coordinator/Transforms", MAX_CONTROL_BYTES),
     ("/zagros.control.v1.Storage/Load", MAX_CONTROL_BYTES),
 ];
 
@@ -65,6 +65,12 @@ pub fn least_role(path: &str) -> Option<PeerRole> {
 mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
+
+    use prost::Message;
+    use zagros_protocol::control::{
+        BarrierRequest, BarrierVote, CompleteRequest, DataFile, FileDigest, ForgetRequest, HeartbeatRequest,
+        JoinRequest, LoadRequest, LongWait, Position, ServerWait, Split, Transform, TransformsRequest,
+    };
 
     use super::*;
 
@@ -113,6 +119,49 @@ mod tests {
             assert!(least_role(call).is_some() && *bytes > MOST_BYTES && *bytes <= MAX_MESSAGE_BYTES, "{call}");
         }
         assert_eq!(most_bytes("/zagros.control.v1.Coordinator/Heartbeat"), MOST_BYTES);
+    }
+
+    /// The largest requests that follow from a job: of 1024 servers, 524,288 splits, 100,000 files with names of 100 bytes, or statistics
+    /// of the features, of which a job has no more bytes than a message.
+    #[test]
+    fn the_largest_request_of_a_job_is_one_that_its_call_takes() {
+        let text = |bytes: usize| "x".repeat(bytes);
+        let split = Split { id: 1 << 20, file: 99_999, start: 1 << 40, end: 1 << 41 };
+        let file = DataFile { path: text(100), bytes: 1 << 40, splittable: true, fingerprint: u64::MAX };
+        let position = Position { plan: vec![split; 1 << 19], done: vec![1 << 20; 1 << 18], ..Position::default() };
+        let join = JoinRequest { files: vec![file; 100_000], position: Some(position), ..JoinRequest::default() };
+        let splits = vec![1 << 20; 1 << 19];
+        let complete = CompleteRequest { splits, bad_rows: vec![1 << 30; 1 << 19], ..CompleteRequest::default() };
+        let wait = ServerWait { server: 1023, lookups: u32::MAX, pushes: u32::MAX, oldest_ms: u64::MAX };
+        let long_wait =
+            LongWait { part: text(512), what: text(512), indices: vec![u32::MAX; 512], ..LongWait::default() };
+        let heartbeat = HeartbeatRequest {
+            waits: vec![wait; 1024],
+            long_waits: vec![long_wait; 16],
+            ..HeartbeatRequest::default()
+        };
+        let vote = Some(BarrierVote { counts: text(4096), ..BarrierVote::default() });
+        let barrier = BarrierRequest { vote, ..BarrierRequest::default() };
+        let digest = FileDigest { name: text(128), bytes: u64::MAX, sha256: vec![0; 32].into() };
+        let load = LoadRequest { files: vec![digest; 65_536], ..LoadRequest::default() };
+        let forget = ForgetRequest { table: text(128), ids: vec![0; 8 * 16_384].into(), generation: u64::MAX };
+        // An encoding and a vocabulary of as many categories as there may be.
+        let encoding = Transform { ids: vec![0; 1 << 18], values: vec![0.0; 17 << 18], ..Transform::default() };
+        let vocabulary = Transform { ids: vec![0; 1 << 18], ..Transform::default() };
+        let transforms = TransformsRequest { measured: vec![encoding, vocabulary], ..TransformsRequest::default() };
+        for (call, bytes) in [
+            ("Coordinator/Join", join.encoded_len()),
+            ("Coordinator/Complete", complete.encoded_len()),
+            ("Coordinator/Heartbeat", heartbeat.encoded_len()),
+            ("Coordinator/Barrier", barrier.encoded_len()),
+            ("Coordinator/Transforms", transforms.encoded_len()),
+            ("Storage/Load", load.encoded_len()),
+            ("Storage/Forget", forget.encoded_len()),
+        ] {
+            let most = most_bytes(&format!("/zagros.control.v1.{call}"));
+            println!("{call}: {bytes} of {most} bytes");
+            assert!(bytes <= most, "{call}: {bytes} of {most} bytes");
+        }
     }
 
     #[test]
