@@ -177,7 +177,8 @@ mod tests {
         rows.labels = vec![0.0; size];
         rows.categorical[0].ids = (start..start + size).map(|sample| sample as u64).collect();
         rows.bytes = bytes;
-        rows.completes = completes.into_iter().map(|split| SplitEnd { split, rows: 0, bad_rows: 0 }).collect();
+        rows.completes =
+            completes.into_iter().map(|split| SplitEnd { split, rows: 0, bad_rows: 0, content: 0 }).collect();
         rows
     }
 

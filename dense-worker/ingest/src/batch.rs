@@ -41,6 +41,8 @@ pub struct SplitEnd {
     pub rows: u64,
     /// Malformed rows of the split, which were skipped.
     pub bad_rows: u64,
+    /// Hash of its rows: another one if they are others when the split is read again.
+    pub content: u64,
 }
 
 /// The ids of one categorical feature in a batch.
@@ -184,7 +186,7 @@ impl Ids {
     }
 
     /// Where the ids of a sample are.
-    fn range(&self, sample: usize) -> Range<usize> {
+    pub(crate) fn range(&self, sample: usize) -> Range<usize> {
         match &self.offsets {
             None => sample..sample + 1,
             Some(offsets) => offsets[sample] as usize..offsets[sample + 1] as usize,

@@ -110,7 +110,7 @@ mod tests {
             size,
             completes: completes
                 .iter()
-                .map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0 })
+                .map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0, content: 0 })
                 .collect(),
             ..Batch::default()
         };

@@ -1,10 +1,12 @@
 //! Whether a file still has the same content: a hash of samples of its bytes.
 //!
 //! Samples are spread evenly and include start and end, so that a rewritten file is noticed. They are few, so that a run
-//! starts soon. A change of some bytes in a large file may go unnoticed. A store gives each object a version,
-//! which is hashed instead.
+//! starts soon. A change of some bytes in a large file may go unnoticed: a run that goes on therefore compares the rows that it has
+//! trained on with those of a file that was written since ([`crate::SplitEnd::content`]). A store gives each object a version, which
+//! is hashed instead.
 
 use std::os::unix::fs::FileExt;
+use std::time::UNIX_EPOCH;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -26,6 +28,13 @@ const ALL: u64 = 256 << 20;
 pub fn fingerprints(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
     let bytes = (ALL / (SAMPLES * files.len().max(1) as u64)).clamp(BYTES.0, BYTES.1);
     files.iter().map(|file| fingerprint(file, bytes)).collect()
+}
+
+/// When a file was last written, in nanoseconds since 1970; `None` of objects in a store and of standard input.
+#[must_use]
+pub fn changed_at(file: &FileInfo) -> Option<u64> {
+    let changed = std::fs::metadata(&file.path).ok()?.modified().ok()?;
+    u64::try_from(changed.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
 fn fingerprint(file: &FileInfo, sample: u64) -> Result<u64, IngestError> {

@@ -34,6 +34,7 @@ mod quantiles;
 mod read;
 mod sketch;
 mod source;
+mod split_hash;
 mod stdin;
 mod transform;
 
@@ -44,7 +45,7 @@ pub use count::{RowCount, training_rows};
 pub use cursor::{StreamCursor, StreamRemainder, StreamStart};
 pub use error::{BadRow, IngestError};
 pub use files::{check_first_rows, check_same_types, files};
-pub use fingerprint::fingerprints;
+pub use fingerprint::{changed_at, fingerprints};
 pub use fit::{FitReport, RareCategories, fit_features};
 pub use hash::hash_value;
 pub use input::{InputRow, InputRows};

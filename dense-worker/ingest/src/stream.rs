@@ -13,6 +13,7 @@ use crate::cursor::StreamStart;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
 use crate::pipeline::{BLOCK_BYTES, ParsedBlock, Pipeline, PipelineConfig};
+use crate::split_hash::SplitHash;
 use crate::{Batch, DataPart, IngestError, SplitEnd, SplitSource};
 
 /// The most file names in a message.
@@ -64,6 +65,8 @@ pub struct BatchStream {
     bad: BadBudget,
     /// Malformed rows of the split that is being read.
     bad_in_split: u64,
+    /// Rows of the same split.
+    hash: SplitHash,
     stats: StreamStats,
     seen: ReadRows,
     contradictions: Contradictions,
@@ -114,6 +117,7 @@ impl BatchStream {
             last: VecDeque::new(),
             bad: BadBudget::of(&job.data, LISTED).after(bad_rows),
             bad_in_split: 0,
+            hash: SplitHash::default(),
             stats: StreamStats::default(),
             seen: ReadRows::default(),
             contradictions: if part == DataPart::Train { Contradictions::of(job) } else { Contradictions::default() },
@@ -159,9 +163,11 @@ impl BatchStream {
         self.contradictions.add(&parsed.sink.rows.labels, &parsed.layout, parsed.place)?;
         let rows = &mut parsed.sink.rows;
         rows.bytes = parsed.bytes;
+        self.hash.add(rows);
         if let Some(split) = parsed.completes {
             let bad_rows = std::mem::take(&mut self.bad_in_split);
-            rows.completes.push(SplitEnd { split, rows: self.stats.rows, bad_rows });
+            let content = std::mem::take(&mut self.hash).finish();
+            rows.completes.push(SplitEnd { split, rows: self.stats.rows, bad_rows, content });
         }
         match (&mut self.shuffler, &mut self.assembler) {
             (Some(shuffler), Some(assembler)) => shuffler.feed(rows, assembler),

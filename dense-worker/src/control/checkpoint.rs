@@ -2,6 +2,7 @@
 //!
 //! What fails here fails the checkpoint, never training: the last good one stays, and everyone hears of it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -94,7 +95,8 @@ impl Trainer {
     /// Where this worker is in its stream.
     fn resume_cursor(&self) -> ResumeCursor {
         let (order, next_seq) = (self.stream.position.order, self.stream.next_seq);
-        ResumeCursor { rest: self.stream.position.rest(), order, next_seq }
+        let contents = self.stream.contents.clone();
+        ResumeCursor { rest: self.stream.position.rest(), order, next_seq, contents }
     }
 
     async fn lead_checkpoint(&mut self, epoch: u32, workers: Vec<(ResumeCursor, Overall)>) -> Result<(), WorkerError> {
@@ -165,8 +167,9 @@ impl Trainer {
         epoch: u32,
         workers: Vec<(ResumeCursor, Overall)>,
     ) -> Result<TrainingPosition, WorkerError> {
-        let (readers, measures) = workers.into_iter().unzip();
-        let known = TrainingPosition { readers, measures, ..self.training_position(epoch) };
+        let (mut readers, measures): (Vec<ResumeCursor>, _) = workers.into_iter().unzip();
+        let contents = readers.iter_mut().flat_map(|reader| std::mem::take(&mut reader.contents)).collect();
+        let known = TrainingPosition { readers, measures, contents, ..self.training_position(epoch) };
         Ok(known.placed_at(&self.position(epoch).await?))
     }
 
@@ -181,6 +184,7 @@ impl Trainer {
             done: Vec::new(),
             bad_rows: self.run.completer.bad_rows(),
             readers: Vec::new(),
+            contents: BTreeMap::new(),
             measures: Vec::new(),
             evaluated: self.scoring.evaluated,
             of_epochs: self.scoring.of_epochs.clone(),

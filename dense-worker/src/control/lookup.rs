@@ -9,6 +9,7 @@ use zagros_protocol::control::CompleteRequest;
 use zagros_worker_core::{Event, StepFacts};
 
 use super::interruption::interrupted_or;
+use super::stream::StreamState;
 use super::trainer::Trainer;
 use crate::datapath::prefetch::Prefetch;
 use crate::datapath::prepared::Fetched;
@@ -112,6 +113,8 @@ impl Trainer {
     pub(super) fn complete(&mut self, epoch: u32, splits: Vec<u64>) {
         if !splits.is_empty() {
             self.stream.splits_read.extend(&splits);
+            let StreamState { contents, position, .. } = &mut self.stream;
+            contents.extend(splits.iter().filter_map(|split| Some((*split as u32, position.content(*split)?))));
             let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
             let bad_rows = splits.iter().map(|split| self.stream.position.bad_rows(*split)).collect();
             self.run.completer.complete(CompleteRequest { member, incarnation, epoch, splits, bad_rows });

@@ -82,6 +82,9 @@ impl Trainer {
     fn restore(&mut self, mut training: TrainingPosition) -> u32 {
         let rank = self.group.order() as usize;
         self.stream.next_seq = training.next_seq(rank);
+        if rank == 0 {
+            self.stream.contents = std::mem::take(&mut training.contents);
+        }
         self.stream.pushes.count_from(self.stream.next_seq);
         let step = training.tracker.steps;
         self.checkpoints.resumed_at(step);

@@ -1,6 +1,6 @@
 //! The data of a worker: the stream that it reads, the batch that it has next, and the gradients on their way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use zagros_embedding_client::{AfterPushes, RequestReach, StalenessWindow, TableIds, WindowPermit};
@@ -41,6 +41,8 @@ pub(crate) struct StreamState {
     pub(crate) next_seq: u64,
     /// Splits of the epoch that this worker has read to their ends, by id.
     pub(crate) splits_read: BTreeSet<u64>,
+    /// Hashes of the rows of splits, by place in the plan, that were trained on in this epoch or an earlier one.
+    pub(crate) contents: BTreeMap<u32, u64>,
     /// Answers in a row that asked the worker to wait for splits that others hold.
     pub(crate) waits: u32,
     /// Rows of the streams that had none to train on.
@@ -65,6 +67,7 @@ impl StreamState {
             pushes,
             next_seq: 0,
             splits_read: BTreeSet::new(),
+            contents: BTreeMap::new(),
             waits: 0,
             untrained_rows: 0,
         }

@@ -19,6 +19,8 @@ pub(crate) struct StreamPosition {
     dealt: Option<watch::Receiver<Vec<SplitTask>>>,
     /// Malformed rows of those of its splits that have some.
     bad_rows: HashMap<u64, u64>,
+    /// Hashes of the rows of its splits whose last row was delivered.
+    contents: HashMap<u64, u64>,
     /// Every batch was delivered, and every split reported complete.
     over: bool,
 }
@@ -36,6 +38,7 @@ impl StreamPosition {
             cursor: Some(StreamCursor::new(start, shuffle_rows)),
             dealt: Some(dealt),
             bad_rows: HashMap::new(),
+            contents: HashMap::new(),
             over: false,
         }
     }
@@ -47,12 +50,18 @@ impl StreamPosition {
         }
         let ends = std::mem::take(&mut batch.completes);
         self.bad_rows.extend(ends.iter().filter(|end| end.bad_rows > 0).map(|end| (end.split, end.bad_rows)));
+        self.contents.extend(ends.iter().map(|end| (end.split, end.content)));
         ends.into_iter().map(|end| end.split).collect()
     }
 
     /// Malformed rows of a split whose last row was delivered.
     pub(crate) fn bad_rows(&self, split: u64) -> u64 {
         self.bad_rows.get(&split).copied().unwrap_or(0)
+    }
+
+    /// The hash of the rows of a split whose last row was delivered.
+    pub(crate) fn content(&self, split: u64) -> Option<u64> {
+        self.contents.get(&split).copied()
     }
 
     /// What is left of it; `None` before the first stream and after its end: its splits may be read again in the next epoch.
@@ -116,7 +125,10 @@ mod tests {
         deal.send_modify(|dealt| dealt.push(task(2)));
         let batch = |size, ends: &[(u64, u64)]| Batch {
             size,
-            completes: ends.iter().map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0 }).collect(),
+            completes: ends
+                .iter()
+                .map(|(split, rows)| SplitEnd { split: *split, rows: *rows, bad_rows: 0, content: 7 })
+                .collect(),
             ..Batch::default()
         };
         assert_eq!(stream.advance(&mut batch(4, &[(1, 3)])), [1]);

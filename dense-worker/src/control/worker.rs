@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
-use zagros_ingest::{Batch, DataPart, FileInfo, fingerprints, writings};
+use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, fingerprints, writings};
 use zagros_job::{Job, Statistic};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
@@ -193,7 +193,10 @@ impl Worker {
         }
         let measured = self.job.features.unmeasured();
         if let Some(point) = &self.resume {
-            point.prepare(&mut self.job, &sizes(&files, &fingerprints))?;
+            let now = sizes(&files, &fingerprints);
+            point.prepare(&mut self.job, &now)?;
+            let (point, job) = (point.clone(), self.job.clone());
+            blocking("rows", move || point.compare_rows(&job, &now)).await??;
         }
         let start = match self.index == 0 && self.resume.is_none() {
             true => StartModel::of(&self.job).await?,
@@ -391,6 +394,7 @@ fn sizes(files: &[FileInfo], fingerprints: &[u64]) -> Vec<FileSize> {
         path: file.path.clone(),
         bytes: file.bytes,
         fingerprint: Some(*fingerprint),
+        changed: changed_at(file),
     };
     files.iter().zip_eq(fingerprints).map(size).collect()
 }

@@ -43,7 +43,8 @@ fn a_file_becomes_batches_with_its_counts() {
     let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
     assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);
     assert_eq!(batches.iter().map(|batch| batch.bytes).sum::<u64>(), infos[0].bytes);
-    assert_eq!(batches[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0 }]);
+    let content = batches[2].completes[0].content;
+    assert_eq!(batches[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0, content }]);
     let stats = stream.stats();
     assert_eq!((stats.rows, stats.bad_rows, stats.bytes), (20, 0, infos[0].bytes));
     assert!(stats.cpu_seconds > 0.0);
@@ -118,7 +119,8 @@ fn a_short_last_batch_is_dropped_and_its_splits_end_all_the_same() {
     job.data.drop_last = true;
     let found = batches(&job, DataPart::Train, whole(&path), 256).unwrap();
     assert_eq!(found.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 0]);
-    assert_eq!(found[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0 }]);
+    let content = found[2].completes[0].content;
+    assert_eq!(found[2].completes, [SplitEnd { split: 0, rows: 20, bad_rows: 0, content }]);
     assert_eq!(found[2].labels.len() + found[2].numeric.len() + found[2].categorical[0].ids.len(), 0);
     let scored = batches(&job, DataPart::All, whole(&path), 256).unwrap();
     assert_eq!(samples(&scored).size, 20, "every row is scored");
@@ -210,7 +212,7 @@ fn a_split_without_rows_still_completes() {
     let batches = batches(&fixture::delimited(|_| ()), DataPart::Train, vec![inside_the_header], 64).unwrap();
     assert_eq!(
         (batches[0].size, batches[0].completes.as_slice()),
-        (0, &[SplitEnd { split: 5, rows: 0, bad_rows: 0 }][..])
+        (0, &[SplitEnd { split: 5, rows: 0, bad_rows: 0, content: 0 }][..])
     );
 }
 

@@ -4,6 +4,7 @@
 //! `job.toml` beside it. All of it is of one moment between two steps: every push before it is acknowledged, none
 //! after it is in the rows (invariant CK-2).
 
+mod changed_rows;
 mod folders;
 mod point;
 mod position;

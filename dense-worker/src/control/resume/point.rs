@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use tracing::warn;
+use zagros_ingest::SplitTask;
 use zagros_job::{Job, KeyChange, Overrides};
 use zagros_store::Folder;
 
+use super::changed_rows::changed_split;
 use super::folders::{complete, delete_all};
 use super::position::{FORMAT, FileSize, TrainingPosition};
 use super::root::CheckpointRoot;
@@ -13,6 +15,9 @@ use crate::control::manifest::Manifest;
 use crate::control::saved_model::JOB;
 use crate::error::{ExitClass, WorkerError};
 use crate::report::{RunFolder, RunLock};
+
+/// Bytes of files written since that are read again at most.
+const MOST_COMPARED: u64 = 1 << 30;
 
 /// Beside the model.
 pub(crate) const TRAINING: &str = "training.json";
@@ -203,6 +208,18 @@ impl ResumePoint {
         }
         job.features = self.job.features.clone();
         Ok(())
+    }
+
+    /// Reads again what was trained on of files that were written since, and checks that it is the same.
+    pub(crate) fn compare_rows(&self, job: &Job, files: &[FileSize]) -> Result<(), WorkerError> {
+        let splits = self.training.splits_to_compare(files, MOST_COMPARED);
+        let Some(SplitTask { path, start, end, .. }) = changed_split(job, splits)? else { return Ok(()) };
+        let reason = format!(
+            "the data has changed since: the rows at bytes {start} to {end} of {} are others than those that were trained on; \
+             start over with --fresh",
+            path.display()
+        );
+        Err(WorkerError::SavedModel { folder: self.folder.to_string(), reason })
     }
 }
 

@@ -1,9 +1,10 @@
 //! What a checkpoint knows of training besides rows and weights: `training.json`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use zagros_ingest::{StreamRemainder, StreamStart};
+use zagros_ingest::{SplitTask, StreamRemainder, StreamStart};
 use zagros_protocol::control::{self, Position, Split};
 use zagros_zip::ZipEq;
 
@@ -36,6 +37,10 @@ pub(crate) struct TrainingPosition {
     pub(crate) bad_rows: u64,
     /// Every worker, by rank.
     pub(crate) readers: Vec<ResumeCursor>,
+    /// Hashes of the rows of splits, by place in the plan, that were trained on in any epoch. Those that a lost worker read are not
+    /// known.
+    #[serde(default)]
+    pub(crate) contents: BTreeMap<u32, u64>,
     /// Measures of the epoch so far, of every worker by rank: each has seen its own rows alone. Empty in checkpoints of
     /// releases that kept those of the first worker alone.
     #[serde(default)]
@@ -57,6 +62,9 @@ pub(crate) struct FileSize {
     /// Hash of samples of its content; absent in checkpoints of releases that did not keep it.
     #[serde(default)]
     pub(crate) fingerprint: Option<u64>,
+    /// When it was last written, in nanoseconds since 1970.
+    #[serde(default)]
+    pub(crate) changed: Option<u64>,
 }
 
 impl FileSize {
@@ -87,6 +95,9 @@ pub(crate) struct ResumeCursor {
     pub(crate) order: u32,
     /// Number of its next batch.
     pub(crate) next_seq: u64,
+    /// Its part of [`TrainingPosition::contents`], until the first worker has put all parts together.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) contents: BTreeMap<u32, u64>,
 }
 
 impl TrainingPosition {
@@ -101,6 +112,7 @@ impl TrainingPosition {
             done: Vec::new(),
             bad_rows: 0,
             readers: vec![ResumeCursor { next_seq: steps, ..ResumeCursor::default() }],
+            contents: BTreeMap::new(),
             measures: Vec::new(),
             evaluated: None,
             of_epochs: Vec::new(),
@@ -144,6 +156,22 @@ impl TrainingPosition {
         self.files.iter().zip_eq(now).find_map(|(then, now)| then.differs_from(now))
     }
 
+    /// Splits that were trained on of files that were written since, each with the hash of its rows then. Of very many bytes some are
+    /// taken, spread over the plan.
+    pub(super) fn splits_to_compare(&self, now: &[FileSize], most_bytes: u64) -> Vec<(SplitTask, u64)> {
+        let written = |index: u32| {
+            let (then, now) = (self.files.get(index as usize)?, now.get(index as usize)?);
+            (then.changed? != now.changed?).then_some(now)
+        };
+        let split = |(index, content): (&u32, &u64)| {
+            let SplitRange { file, start, end } = self.plan.get(*index as usize).copied()?;
+            Some((SplitTask { id: u64::from(*index), path: written(file)?.path.clone(), start, end }, *content))
+        };
+        let all: Vec<(SplitTask, u64)> = self.contents.iter().filter_map(split).collect();
+        let bytes: u64 = all.iter().map(|(task, _)| task.end.saturating_sub(task.start)).sum();
+        all.into_iter().step_by(bytes.div_ceil(most_bytes).max(1) as usize).collect()
+    }
+
     /// The measures that worker `rank` of `world` goes on from: its own; the first worker adds those of workers that are
     /// no more. All of them together are those of all rows of the epoch.
     pub(crate) fn measures(&self, rank: usize, world: usize) -> Overall {
@@ -178,14 +206,15 @@ mod tests {
             format: FORMAT,
             tracker: Tracker::new(9).state(),
             epoch: 2,
-            files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: Some(5) }],
+            files: vec![FileSize { path: "a".into(), bytes: 30, fingerprint: Some(5), changed: Some(7) }],
             plan: (0..3).map(range).collect(),
             done: vec![0],
             bad_rows: 4,
             readers: vec![
-                ResumeCursor { rest: Some(rest), order: 1, next_seq: 8 },
+                ResumeCursor { rest: Some(rest), order: 1, next_seq: 8, ..ResumeCursor::default() },
                 ResumeCursor { next_seq: 5, ..ResumeCursor::default() },
             ],
+            contents: BTreeMap::from([(0, 11), (2, 13)]),
             measures: Vec::new(),
             evaluated: None,
             of_epochs: Vec::new(),
@@ -210,7 +239,7 @@ mod tests {
 
     #[test]
     fn other_files_are_distinguished_by_number_and_size() {
-        let print = |bytes, fingerprint| FileSize { path: "moved/a".into(), bytes, fingerprint };
+        let print = |bytes, fingerprint| FileSize { path: "moved/a".into(), bytes, fingerprint, changed: None };
         let file = |bytes| print(bytes, Some(5));
         assert_eq!(training().other_files(&[file(30)]), None);
         assert_eq!(training().other_files(&[]).unwrap(), "1 training files then, 0 now");
@@ -221,6 +250,18 @@ mod tests {
         // A checkpoint of a release that kept sizes alone.
         assert_eq!(training().other_files(&[print(30, None)]), None);
         assert_eq!(training().other_files(&[file(31)]).unwrap(), "a had 30 bytes then, moved/a has 31 now");
+    }
+
+    #[test]
+    fn what_was_trained_on_of_a_file_that_was_written_since_is_compared() {
+        let now = |changed| [FileSize { path: "moved/a".into(), bytes: 30, fingerprint: Some(5), changed }];
+        let compared = |changed, most| {
+            let splits = training().splits_to_compare(&now(changed), most);
+            splits.into_iter().map(|(task, content)| (task.id, task.start, task.end, content)).collect::<Vec<_>>()
+        };
+        assert_eq!(compared(Some(8), 100), [(0, 0, 10, 11), (2, 20, 30, 13)]);
+        assert_eq!(compared(Some(8), 10), [(0, 0, 10, 11)], "not more bytes than asked for");
+        assert!(compared(Some(7), 100).is_empty() && compared(None, 100).is_empty());
     }
 
     /// Each worker went on from those of the first, which then counted twice and the others' not at all.
