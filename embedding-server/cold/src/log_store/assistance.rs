@@ -85,7 +85,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::log_store::flushed::SyncedUpTo;
+    use crate::log_store::flushed::{FlushedTable, SyncedUpTo};
     use crate::log_store::record::RecordFormat;
     use crate::log_store::segment::named;
 
@@ -203,8 +203,9 @@ mod tests {
         let mut files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         let numbered = files.into_iter().filter_map(|path| Some((named(&path)?.1, path)));
-        let nothing = SyncedUpTo { table: 0, number: 0, rows: 0 };
-        next.table.recover(numbered.collect(), nothing).unwrap();
+        let up_to = SyncedUpTo { table: 0, number: 0, rows: 0 };
+        let nothing = FlushedTable { up_to, segments: Vec::new() };
+        next.table.recover(numbered.collect(), &nothing).unwrap();
         assert_eq!(next.rows(), 500);
         next.assert_has(&stable);
     }
