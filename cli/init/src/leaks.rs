@@ -183,7 +183,8 @@ mod tests {
             ["x 17.00 % of the sample's rows"],
             "some of them"
         );
-        let threshold = |i: usize| if_true(i % 7 > 0, (if is_positive(i) { 100 + i } else { i % 100 }).to_string());
+        let threshold =
+            |i: usize| if_true(!i.is_multiple_of(7), (if is_positive(i) { 100 + i } else { i % 100 }).to_string());
         assert_eq!(found(threshold), ["x 85.50 % of the sample's rows"], "larger in positive rows, where it is known");
     }
 

@@ -74,6 +74,7 @@ async fn all_workers_learn_the_statistics_of_as_many_categories_as_a_job_may_hav
             journal: None,
             on_stop: StopMeaning::Drain,
             state_file: None,
+            end_report: None,
             registry: Registry::new(),
         };
         let process = tokio::spawn(run(config, shutdown.clone()));

@@ -10,7 +10,7 @@ use zagros_log::{LogDisk, SystemDisk};
 use zagros_protocol::control::MoveRowsResponse;
 
 use super::*;
-use crate::durability::LogSizes;
+use crate::durability::LogHost;
 
 /// A disk that refuses writes on request.
 #[derive(Debug, Default)]
@@ -40,8 +40,8 @@ fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
     let (folder, disk) = (tempfile::tempdir().unwrap(), Arc::<RefusingDisk>::default());
     let mut job = job_with(2, "durability = \"process\"");
     job.output.folder = folder.path().join("runs");
-    let calls = (Arc::clone(&disk) as Arc<dyn LogDisk>, LogSizes::default());
-    let service = EmbeddingService::durable_on(&job, ServerIndex(1), &Registry::new(), calls).unwrap();
+    let host = LogHost { disk: Arc::clone(&disk) as Arc<dyn LogDisk>, ..LogHost::default() };
+    let service = EmbeddingService::durable_on(&job, ServerIndex(1), &Registry::new(), host).unwrap();
     let target = LocalMove::announced(Arc::clone(&service), &placement(1, Some(7))).unwrap();
     let width = service.tables.table(ITEM).unwrap().stride();
     let chunk = MoveRowsResponse {
