@@ -193,6 +193,41 @@ async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
     assert!(matches!(last_run(), Earlier::Nothing), "the last run is over");
 }
 
+/// Beyond the samples of a file's content, of which a smaller file has none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_does_not_go_on_over_other_rows_of_as_many_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = rows(120_000);
+    assert!(text.len() > 2 << 20, "{} bytes", text.len());
+    let sets = ["train.evaluate_every=100000"];
+    let job = |text: &str| job_over(text.to_owned(), folder.path(), &[&SETS[..], &sets].concat());
+    let first = run(job(&text), None, Break::Tidy(900)).await;
+    // One sample of 64 KiB in each sixteenth: this is between two of them.
+    let from = text[text.len() / 2 - (16 << 10)..].find('\n').unwrap() + text.len() / 2 - (16 << 10) + 1;
+    let (before, changed) = (&text[..from], text[from..from + (32 << 10)].replace(",c1", ",c7"));
+    let other = format!("{before}{changed}{}", &text[from + (32 << 10)..]);
+    assert!(other.len() == text.len() && other != text);
+    let job = job(&other);
+    let cluster = Cluster::start(&job).await;
+    let point = ResumePoint::newest(&job, &first.run).unwrap();
+    let worker = Worker {
+        job: job.clone(),
+        control: cluster.control.clone(),
+        connect: Arc::clone(&cluster.connect),
+        index: 0,
+        supersede: false,
+        waits: zagros_coordinator_client::Waits::default(),
+        rendezvous: None,
+        registry: Registry::new(),
+        observer: Arc::new(SilentObserver),
+        folder: Some(first.run.clone()),
+        resume: Some(point.expect("a checkpoint")),
+        shutdown: Shutdown::new(),
+    };
+    let error = tokio::time::timeout(LATE, worker.run()).await.expect("the worker hangs").unwrap_err().to_string();
+    assert!(error.contains("the data has changed since: the rows at bytes") && error.contains("--fresh"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_go_on_together_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();
