@@ -1,3 +1,5 @@
+//! The journal on a disk: what is written is read back, and damage is named.
+
 use std::time::Duration;
 
 use zagros_coordinator_core::{CoreConfig, MemberSlot, RunOutcome, SplitOrder};

@@ -3,7 +3,7 @@
 use zagros_job::{MissingLabel, RegressionLoss, Target, TargetKind};
 
 use crate::parse::bad::{FieldFault, shown};
-use crate::parse::missing::MissingTexts;
+use crate::parse::missing::{MissingTexts, bytes};
 use crate::parse::number::parse_number;
 
 /// The values that a label column may hold.
@@ -144,11 +144,6 @@ fn expected(target: &Target) -> String {
         }
         TargetKind::Regression { .. } => format!("a number in label column \"{column}\""),
     }
-}
-
-/// Texts as bytes.
-pub(crate) fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
-    texts.iter().map(|text| text.clone().into_bytes()).collect()
 }
 
 #[cfg(test)]

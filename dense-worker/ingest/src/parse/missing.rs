@@ -10,7 +10,6 @@ use memchr::memmem::Finder;
 use zagros_job::{DecimalMark, Format};
 
 use crate::parse::bags::pieces;
-use crate::parse::label::bytes;
 
 /// The texts of a missing value, besides the empty one.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +56,11 @@ impl MissingTexts {
     pub(crate) fn texts(&self) -> &[Vec<u8>] {
         &self.0
     }
+}
+
+/// Texts as bytes.
+pub(crate) fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
+    texts.iter().map(|text| text.clone().into_bytes()).collect()
 }
 
 #[cfg(test)]

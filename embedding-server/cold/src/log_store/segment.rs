@@ -205,7 +205,7 @@ pub(crate) mod failing {
     thread_local! {
         /// Bytes that can be written before the disk is full.
         pub(crate) static ROOM: Cell<usize> = const { Cell::new(usize::MAX) };
-        pub(crate) static CUTS: Cell<bool> = const { Cell::new(false) };
+        pub(crate) static FAILS_TRUNCATION: Cell<bool> = const { Cell::new(false) };
     }
 
     fn error(path: &Path) -> ColdError {
@@ -223,7 +223,7 @@ pub(crate) mod failing {
     }
 
     pub(super) fn check_cut(path: &Path) -> Result<(), ColdError> {
-        if CUTS.get() { Err(error(path)) } else { Ok(()) }
+        if FAILS_TRUNCATION.get() { Err(error(path)) } else { Ok(()) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use zagros_table::{ColdRows, ColdStore};
 
-use super::segment::failing::{CUTS, ROOM};
+use super::segment::failing::{FAILS_TRUNCATION, ROOM};
 use super::{LogOptions, LogStore, StoreContent};
 
 const WIDTH: usize = 3;
@@ -18,7 +18,7 @@ const RECORD: usize = 4 + 8 + 4 * WIDTH;
 enum Act {
     Write { keys: Vec<u64>, room: Option<usize> },
     Remove { keys: Vec<u64>, room: Option<usize> },
-    FailCuts(bool),
+    FailTruncation(bool),
     Flush,
     Clear,
     Reopen,
@@ -30,7 +30,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     let act = prop_oneof![
         8 => (keys(), room()).prop_map(|(keys, room)| Act::Write { keys, room }),
         3 => (keys(), room()).prop_map(|(keys, room)| Act::Remove { keys, room }),
-        1 => any::<bool>().prop_map(Act::FailCuts),
+        1 => any::<bool>().prop_map(Act::FailTruncation),
         2 => Just(Act::Flush),
         1 => Just(Act::Clear),
         2 => Just(Act::Reopen),
@@ -78,7 +78,7 @@ proptest! {
                         model.retain(|key, _| !keys.contains(key));
                     }
                 }
-                Act::FailCuts(fails) => CUTS.set(fails),
+                Act::FailTruncation(fails) => FAILS_TRUNCATION.set(fails),
                 Act::Flush => _ = store.flush(),
                 Act::Clear => {
                     store.remove_all(0).unwrap();
@@ -86,7 +86,7 @@ proptest! {
                 }
                 Act::Reopen => {
                     // A file that cannot be cut keeps the store from being flushed, so the log of the server has its rows.
-                    CUTS.set(false);
+                    FAILS_TRUNCATION.set(false);
                     if store.flush().is_ok() {
                         drop(store);
                         store = open(StoreContent::Kept, folder.path());
@@ -96,7 +96,7 @@ proptest! {
             ROOM.set(usize::MAX);
             assert_is(&store, &model);
         }
-        CUTS.set(false);
+        FAILS_TRUNCATION.set(false);
         store.flush().unwrap();
         drop(store);
         assert_is(&open(StoreContent::Kept, folder.path()), &model);

@@ -17,7 +17,7 @@ const SIZES: LogSizes = LogSizes { segment: 32 << 10, tail: 64 << 20 };
 enum Damage {
     /// A bit at this thousandth of the file.
     Flip(usize),
-    Cut(usize),
+    Truncated(usize),
     Zeros,
     Missing,
 }
@@ -26,9 +26,9 @@ const DAMAGES: [Damage; 8] = [
     Damage::Flip(20),
     Damage::Flip(500),
     Damage::Flip(990),
-    Damage::Cut(0),
-    Damage::Cut(400),
-    Damage::Cut(990),
+    Damage::Truncated(0),
+    Damage::Truncated(400),
+    Damage::Truncated(990),
     Damage::Zeros,
     Damage::Missing,
 ];
@@ -43,7 +43,7 @@ impl Damage {
                 let place = place(thousandth);
                 bytes[place] ^= 4;
             }
-            Self::Cut(thousandth) => bytes.truncate(place(thousandth)),
+            Self::Truncated(thousandth) => bytes.truncate(place(thousandth)),
             Self::Flip(_) => {}
             Self::Zeros => bytes.fill(0),
         }
