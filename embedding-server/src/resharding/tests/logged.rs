@@ -53,7 +53,7 @@ fn a_chunk_that_the_log_does_not_take_is_refused_and_put_in_again() {
     target.put(&chunk).unwrap();
     disk.0.store(true, Ordering::Relaxed);
     let refused = target.put(&chunk).unwrap_err();
-    assert!(refused.kind == RefusalKind::Unavailable && refused.message.contains("no room"), "{refused}");
+    assert!(refused.kind == RefusalKind::Disk && refused.message.contains("no room"), "{refused}");
     disk.0.store(false, Ordering::Relaxed);
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(refusal) = target.put(&chunk) {
