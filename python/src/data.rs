@@ -29,6 +29,10 @@ pub(crate) struct BatchReader {
     stream: Mutex<BatchStream>,
     cancel: Arc<AtomicBool>,
     names: Names,
+    /// What is read, with its features measured.
+    job: Arc<Job>,
+    paths: Vec<PathBuf>,
+    part: DataPart,
 }
 
 fn failed(error: IngestError) -> PyErr {
@@ -62,6 +66,24 @@ fn part_of(job: &Job, part: &str) -> PyResult<(Vec<PathBuf>, DataPart)> {
     }
 }
 
+impl BatchReader {
+    fn open(py: Python<'_>, job: Arc<Job>, paths: Vec<PathBuf>, part: DataPart, epoch: u32) -> PyResult<Self> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let start = StreamStart::default();
+        let options = StreamOptions { part, epoch, start, bad_rows: 0, cancel: Arc::clone(&cancel) };
+        let opened = py.detach(|| BatchStream::open(&job, options, Box::new(WholeFiles::new(&files(&job, &paths)?))));
+        let labels = job.features.targets.iter().map(|target| target.name.clone()).collect();
+        let inputs = job.features.numeric.iter().flat_map(|feature| {
+            let (inputs, own) = (feature.inputs(), feature.name());
+            let name = move |index| if inputs == 1 { own.to_owned() } else { format!("{own}_{index}") };
+            (0..inputs).map(name)
+        });
+        let names =
+            (labels, inputs.collect(), job.features.categorical.iter().map(|feature| feature.name.clone()).collect());
+        Ok(Self { stream: Mutex::new(opened.map_err(failed)?), cancel, names, job, paths, part })
+    }
+}
+
 #[pymethods]
 impl BatchReader {
     /// Opens a part of a job's data. What its features leave to be measured is measured over the training rows first.
@@ -77,23 +99,17 @@ impl BatchReader {
     ) -> PyResult<Self> {
         let mut job = job_of(text, path, sets)?;
         let (paths, part) = part_of(&job, part)?;
-        let cancel = Arc::new(AtomicBool::new(false));
-        let start = StreamStart::default();
-        let options = StreamOptions { part, epoch, start, bad_rows: 0, cancel: Arc::clone(&cancel) };
-        let opened = py.detach(|| {
-            let found = files(&job, &paths)?;
-            fit_features(&mut job, &AtomicU64::new(0), &Arc::default())?;
-            BatchStream::open(&job, options, Box::new(WholeFiles::new(&found)))
-        });
-        let labels = job.features.targets.iter().map(|target| target.name.clone()).collect();
-        let inputs = job.features.numeric.iter().flat_map(|feature| {
-            let (inputs, own) = (feature.inputs(), feature.name());
-            let name = move |index| if inputs == 1 { own.to_owned() } else { format!("{own}_{index}") };
-            (0..inputs).map(name)
-        });
-        let names =
-            (labels, inputs.collect(), job.features.categorical.iter().map(|feature| feature.name.clone()).collect());
-        Ok(Self { stream: Mutex::new(opened.map_err(failed)?), cancel, names })
+        py.detach(|| {
+            files(&job, &paths)?;
+            fit_features(&mut job, &AtomicU64::new(0), &Arc::default())
+        })
+        .map_err(failed)?;
+        Self::open(py, Arc::new(job), paths, part, epoch)
+    }
+
+    /// The same part in another epoch. Nothing is measured again.
+    fn reopen(&self, py: Python<'_>, epoch: u32) -> PyResult<Self> {
+        Self::open(py, Arc::clone(&self.job), self.paths.clone(), self.part, epoch)
     }
 
     /// Names of the labels, the numeric inputs and the categorical features, in the order of a batch's columns.

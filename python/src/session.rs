@@ -52,6 +52,11 @@ fn waiting<T: Send>(
     py.detach(|| work(&look)).map_err(raised)
 }
 
+/// The gradients of a table; none if its rows get none.
+fn gradients<'a>(table: &'a Option<Bound<'_, PyCapsule>>) -> PyResult<&'a [f32]> {
+    table.as_ref().map_or(Ok(&[]), values)
+}
+
 #[pymethods]
 impl NativeSession {
     /// Joins the run of the coordinator at `coordinator`, as the dense worker at position `rank`.
@@ -77,8 +82,8 @@ impl NativeSession {
         self.session.tables().iter().map(|table| (table.name.clone(), table.dim)).collect()
     }
 
-    /// Begins a lookup: pairs of a table's position and a tensor of ids.
-    fn look_up(&self, features: Vec<(usize, Bound<'_, PyCapsule>)>, access: &str) -> PyResult<Batch> {
+    /// Begins a lookup: pairs of a table's position and a tensor of ids. Distinct ids are found without the interpreter's lock.
+    fn look_up(&self, py: Python<'_>, features: Vec<(usize, Bound<'_, PyCapsule>)>, access: &str) -> PyResult<Batch> {
         let ids: PyResult<Vec<(usize, &[u64])>> =
             features.iter().map(|(table, ids)| Ok((*table, values::<u64>(ids)?))).collect();
         let access = match access {
@@ -86,7 +91,9 @@ impl NativeSession {
             "accumulate" => BatchAccess::Accumulate,
             _ => BatchAccess::Read,
         };
-        Ok(Batch(Arc::new(self.session.look_up(&ids?, access).map_err(raised)?)))
+        let ids = ids?;
+        let batch = py.detach(|| self.session.look_up(&ids, access)).map_err(raised)?;
+        Ok(Batch(Arc::new(batch)))
     }
 
     /// Waits for the rows of a batch: for each table of the batch its position and a tensor `[ids, dim]`.
@@ -100,20 +107,24 @@ impl NativeSession {
         Ok(tables)
     }
 
-    /// Pushes in the background, as one push of a step: batches, each with the gradients of its tables in the order of its rows.
+    /// Pushes in the background, as one push of a step: batches, each with the gradients of its tables in the order of its rows,
+    /// `None` for a table whose rows get none.
     fn push(
         &self,
         py: Python<'_>,
-        batches: Vec<(Bound<'_, Batch>, Vec<Bound<'_, PyCapsule>>)>,
+        batches: Vec<(Bound<'_, Batch>, Vec<Option<Bound<'_, PyCapsule>>>)>,
         step: u64,
     ) -> PyResult<()> {
         let mut parts = Vec::new();
         for (batch, tables) in &batches {
-            let tables: PyResult<Vec<Vec<f32>>> =
-                tables.iter().map(|table| Ok(values::<f32>(table)?.to_vec())).collect();
-            parts.push((&*batch.get().0, BatchRows { tables: tables? }));
+            let tables: PyResult<Vec<&[f32]>> = tables.iter().map(gradients).collect();
+            parts.push((&*batch.get().0, tables?));
         }
-        py.detach(|| self.session.push(parts, step)).map_err(raised)
+        py.detach(|| {
+            let copy = |tables: Vec<&[f32]>| BatchRows { tables: tables.into_iter().map(<[f32]>::to_vec).collect() };
+            self.session.push(parts.into_iter().map(|(batch, tables)| (batch, copy(tables))).collect(), step)
+        })
+        .map_err(raised)
     }
 
     /// The step that is being accumulated is over.
@@ -129,6 +140,16 @@ impl NativeSession {
     /// Waits until every push is acknowledged.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         waiting(py, self.watch.as_ref(), |look| self.session.flush(look))
+    }
+
+    /// Waits until every push is acknowledged or has failed; the reason of a failure is not raised.
+    fn wait_for_pushes(&self, py: Python<'_>) -> PyResult<()> {
+        waiting(py, self.watch.as_ref(), |look| self.session.wait_for_pushes(look))
+    }
+
+    /// Forgets that a server has refused a push: the rows were loaded anew.
+    fn reopen(&self) {
+        self.session.reopen();
     }
 
     /// Raises when the session cannot be used any more.
@@ -173,8 +194,9 @@ impl Batch {
     /// For each feature, the positions of its ids in the rows of its table: tensors of int64.
     fn inverse<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = PyList::empty(py);
-        for positions in self.0.inverse() {
-            let positions: Vec<i64> = positions.iter().map(|position| i64::from(*position)).collect();
+        let widened = |positions: &Vec<u32>| positions.iter().map(|position| i64::from(*position)).collect();
+        let features: Vec<Vec<i64>> = py.detach(|| self.0.inverse().iter().map(widened).collect());
+        for positions in features {
             let length = positions.len();
             list.append(capsule(py, positions, &[length])?)?;
         }

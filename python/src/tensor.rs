@@ -83,11 +83,12 @@ pub(crate) fn values<'a, T: Element>(capsule: &'a Bound<'_, PyCapsule>) -> PyRes
     // SAFETY: a tensor has so many sizes, and as many strides unless it has none.
     let (shape, strides) = unsafe { (array(tensor.shape, dimensions), array(tensor.strides, dimensions)) };
     let length: i64 = shape.iter().product();
-    if !is_contiguous(shape, strides) {
-        return Err(wrong_type(format!("a tensor of shape {shape:?} is not contiguous; call contiguous() on it")));
-    }
+    // The strides of a tensor without elements say nothing.
     if length == 0 || tensor.data.is_null() {
         return Ok(&[]);
+    }
+    if !is_contiguous(shape, strides) {
+        return Err(wrong_type(format!("a tensor of shape {shape:?} is not contiguous; call contiguous() on it")));
     }
     // SAFETY: the offset stays inside of the tensor's memory, which holds `length` elements of this type from there on.
     let data = unsafe { tensor.data.cast::<u8>().add(tensor.byte_offset as usize).cast::<T>() };

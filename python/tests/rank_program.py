@@ -1,4 +1,4 @@
-"""A training program that tests start once or as several ranks: ``rank_program.py RANK SIZE FOLDER OPTIONS``.
+"""A training program that tests start once or as several ranks.
 
 Samples of step n are a function of n alone. Each rank takes its part of them, so one rank trains on the same global batches as
 several. It prints a line for each step, and its servers before the first.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
 import torch
+
+# DistributedDataParallel imports it, which takes seconds: once, before ranks are forked.
+import torch._dynamo
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -94,6 +97,8 @@ def run(layer: zagros.EmbeddingBags, scaler: Any, rank: int, size: int, options:
         if step == options.get("save_at"):
             layer.save(options["save"], network)
         print("step", step, flush=True)
+        if step == options.get("fail_at") and rank == size - 1:
+            raise ValueError("its data are wrong")
         optimizer.zero_grad()
         for part in range(parts):
             is_last = part == parts - 1
@@ -121,5 +126,10 @@ def run(layer: zagros.EmbeddingBags, scaler: Any, rank: int, size: int, options:
         dist.barrier()
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4]))
+def start(rank: int, size: int, folder: Path, options: dict[str, Any]) -> None:
+    """As a process of its own, whose output goes to files."""
+    for number, name in ((1, "out"), (2, "err")):
+        file = os.open(folder / f"{rank}.{name}", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    main(rank, size, folder, options)

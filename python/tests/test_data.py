@@ -40,6 +40,17 @@ def test_epochs_are_shuffled_and_measured_features_are_measured(job: dict[str, A
     assert abs(first.mean()) < 1e-5 and abs(first.std() - 1) < 1e-3 and np.array_equal(first, ages(0))
 
 
+def test_a_reader_reads_again_in_the_next_epoch(job: dict[str, Any]) -> None:
+    def labels(batches: Any) -> list[float]:
+        return [float(age) for batch in batches for age in batch["numeric"][:, 0]]
+
+    reader = zagros.data.read(job, epoch=1)
+    loader = torch.utils.data.DataLoader(reader.to_torch(), batch_size=None)
+    again = [labels(loader), labels(loader)]
+    one_by_one = [labels(batch.to_torch() for batch in zagros.data.read(job, epoch=epoch)) for epoch in (1, 2)]
+    assert again == one_by_one and again[0] != again[1] and sorted(again[0]) == sorted(again[1])
+
+
 def test_any_number_of_values_goes_into_an_embedding_layer(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("label,tags,user\n1,a|b,x\n0,,y\n1,b,x\n")
     job = {
@@ -62,8 +73,10 @@ def test_any_number_of_values_goes_into_an_embedding_layer(tmp_path: Path) -> No
 def test_what_is_wrong_is_said_with_its_place(job: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no validation part"):
         zagros.data.read(job, part="validation")
+    with pytest.raises(ValueError, match="epoch is -1"):
+        zagros.data.read(job, epoch=-1)
     with pytest.raises(ValueError, match='part is "trains"'):
-        zagros.data.read(job, part="trains")
+        zagros.data.read(job, part="trains")  # type: ignore[arg-type]
     (tmp_path / "test.csv").write_text("click,user,age\n1,u1,old\n")
     with pytest.raises(zagros.ZagrosError, match=r"test.csv:2"):
         list(zagros.data.read(job, part="test"))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import is_idle, read
 from torch import nn
 
 import zagros
+from zagros import _connect
+from zagros._job import job_of
 
 Layers = Callable[..., zagros.EmbeddingBags]
 
@@ -105,6 +109,69 @@ def test_other_ids_than_those_ahead_are_trained_on_and_said(layers: Layers, stal
     assert read(layer, list(range(100, 140)))[:, 0].tolist() == [-1.0] * 40
 
 
+def test_ids_that_change_in_place_after_an_early_lookup_are_looked_up_again(layers: Layers) -> None:
+    layer = layers(staleness=2)
+    with pytest.warns(UserWarning, match="no more lookups are sent early") as said:
+        for item in layer.ahead([torch.tensor([1]), torch.tensor([2])], ids=lambda item: {"C1": item}):
+            item.fill_(7)
+            layer({"C1": item})["C1"].sum().backward()
+    assert read(layer, [1, 2, 7])[:, 0].tolist() == [0.0, 0.0, -2.0]
+    assert said[0].filename == __file__, "the warning names the caller's line"
+
+
+def test_a_table_without_ids_in_a_batch_trains(layers: Layers) -> None:
+    layer = layers({"user": 8, "tags": 8})
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    for ids in ({"user": torch.tensor([1, 2]), "tags": none}, {"user": none, "tags": torch.tensor([1, 2])}, {"user": none, "tags": none}):
+        sum(vectors.sum() for vectors in layer(ids).values()).backward()
+    layer.flush()
+    assert layer.rows() == {"user": 2, "tags": 2} and layer.steps == 3
+
+
+@pytest.mark.parametrize("push_at", ["backward", "step"])
+def test_rows_of_a_table_that_is_not_in_the_loss_stay(layers: Layers, push_at: str) -> None:
+    layer = layers({"user": 1, "item": 1}, optimizer=zagros.Adam(lr=0.1), push_at=push_at)
+    both = {"user": torch.tensor([1]), "item": torch.tensor([2])}
+    rows = []
+    for names in (["user", "item"], ["user"], ["user"]):
+        vectors = layer(both)
+        sum(vectors[name].sum() for name in names).backward()
+        if push_at == "step":
+            layer.step()
+        layer.flush()
+        with torch.no_grad():
+            rows.append({name: vector.item() for name, vector in layer(both).items()})
+    assert rows[0]["item"] == rows[1]["item"] == rows[2]["item"] != 0.0
+    assert rows[0]["user"] > rows[1]["user"] > rows[2]["user"]
+
+
+def test_gradients_that_wait_for_a_step_are_not_dropped_in_silence(layers: Layers) -> None:
+    layer = layers(push_at="step")
+    train(layer, [1])
+    with pytest.warns(UserWarning, match="gradients of 1 backward passes are lost: step"):
+        layer.close()
+
+
+def test_gradients_that_are_not_finite_are_left_out_and_counted(layers: Layers) -> None:
+    layer = layers(settings={"embedding.non_finite": "skip"})
+    (layer({"C1": torch.tensor([1, 2])})["C1"] * torch.tensor([[float("nan")], [1.0]])).sum().backward()
+    assert read(layer, [1, 2])[:, 0].tolist() == [0.0, -1.0] and layer.skipped == 1
+
+
+def test_after_a_gradient_that_is_refused_the_layer_loads_and_goes_on(layers: Layers, tmp_path: Path) -> None:
+    layer = layers()
+    train(layer, [1])
+    layer.save(tmp_path)
+    (layer({"C1": torch.tensor([1])})["C1"] * float("nan")).sum().backward()
+    with pytest.raises(zagros.ZagrosError, match="was refused.*NaN.*embedding.non_finite"):
+        layer.flush()
+    with pytest.raises(zagros.ZagrosError, match="was refused"):
+        train(layer, [1])
+    layer.load(tmp_path)
+    train(layer, [1])
+    assert read(layer, [1]).tolist() == [[-2.0, -2.0]] and layer.steps == 2
+
+
 def test_an_overflowed_step_is_dropped_and_others_are_unscaled(layers: Layers) -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=10**6)
     layer = layers(scaler=scaler)
@@ -179,6 +246,12 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"servers": "local:0"}, ValueError, "local:1"),
     ({"servers": "a:1,b:2"}, ValueError, "the coordinator's host:port alone"),
     ({"servers": "here"}, ValueError, "local:N"),
+    ({"servers": 2}, TypeError, 'such as "local:2"'),
+    ({"stores": "s3://a"}, TypeError, "it is a list, such as"),
+    ({"features": ["C1"]}, TypeError, "features are list; give a dict"),
+    ({"features": {1: 2}}, TypeError, "the name of a feature is 1"),
+    ({"optimizer": zagros.SGD(lr=float("nan"))}, ValueError, "SGD.lr is nan; it is finite"),
+    ({"settings": {"cluster.memory": object()}}, TypeError, "a setting is <object"),
     ({"features": {}}, ValueError, "no features"),
     ({"features": {"a": 0}}, ValueError, "dim is 0"),
     ({"features": {"a": 2, "b": zagros.Bag(3, table="a")}}, ValueError, "share the table 'a'"),
@@ -195,6 +268,29 @@ def test_wrong_settings_are_refused_before_a_process_starts(wrong: dict[str, Any
     settings: dict[str, Any] = {"features": {"C1": 2}, **wrong}
     with pytest.raises(kind, match=said):
         zagros.EmbeddingBags(settings.pop("features"), **settings)
+
+
+def test_settings_may_be_numbers_of_numpy_and_paths(tmp_path: Path) -> None:
+    bags = {"C1": zagros.Bag(2)}
+    more = {"embedding.clip_norm": np.float32(0.5), "cluster.log_folder": tmp_path}
+    given = {"optimizer": zagros.SGD(lr=np.float64(0.5)), "init": zagros.Zero(), "servers": 1, "workers": 1, "staleness": 0, "seed": 1}
+    text, _ = job_of(bags, **given, timeout=5.0, settings=more)
+    assert "clip_norm = 0.5" in text and str(tmp_path) in text and "lr = 0.5" in text
+
+
+def test_a_secret_that_every_user_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_text("0" * 64)
+    monkeypatch.delenv("ZAGROS_RUN_SECRET", raising=False)
+    monkeypatch.setenv("ZAGROS_RUN_SECRET_FILE", str(file))
+    file.chmod(0o604)
+    with pytest.raises(zagros.ZagrosError, match="next: chmod o-rwx"):
+        _connect._secret()
+    file.chmod(0o640)
+    assert _connect._secret() == "0" * 64
+    file.write_text("0" * 5000)
+    with pytest.raises(zagros.ZagrosError, match="has 5000 bytes"):
+        _connect._secret()
 
 
 def test_a_bag_knows_its_poolings() -> None:

@@ -89,6 +89,29 @@ def test_the_nearest_rows_are_those_of_a_full_sort(saved: tuple[Path, np.ndarray
         table.nearest(np.zeros(3, np.float32))
 
 
+def test_ids_may_be_numbers_of_numpy_and_signed(saved: tuple[Path, np.ndarray]) -> None:
+    table = zagros.open(saved[0]).table("big")
+    ids, _ = table.nearest(100, k=2)
+    assert table.nearest(ids[0], k=2)[0].tolist() == ids.tolist() and np.array_equal(table.row(-5), saved[1][0])
+    with pytest.raises(ValueError, match="k is -1"):
+        table.nearest(100, k=-1)
+    with pytest.raises(ValueError, match="not finite"):
+        table.nearest(np.full(4, np.nan, np.float32))
+
+
+def test_the_names_of_the_package_are_listed_and_hide_none_of_the_language() -> None:
+    assert {"EmbeddingBags", "open", "train"} < set(dir(zagros)) and not {"TYPE_CHECKING", "importlib"} & set(dir(zagros))
+    assert "open" not in zagros.__all__ and all(hasattr(zagros, name) for name in dir(zagros))
+
+
+def test_what_is_no_file_is_refused_by_name() -> None:
+    frame = pyarrow.table({"user": ["a"]}).to_pandas()
+    with pytest.raises(TypeError, match="data is DataFrame; it is a file or a list of files"):
+        zagros.predict("model", frame)
+    with pytest.raises(TypeError, match="keys is 'user'; it is a list of columns"):
+        zagros.predict("model", "rows.csv", keys="user")
+
+
 def test_dense_weights_are_arrays_and_a_damaged_file_is_found(saved: tuple[Path, np.ndarray]) -> None:
     model = zagros.open(saved[0])
     assert {name: array.shape for name, array in model.dense().items()} == {"weight": (2, 4), "bias": (2,)}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rank_program
 import torch
 from rank_program import FEATURES, OPTIMIZERS
 from test_faults import LONG, are_gone, stop
@@ -21,46 +21,52 @@ import zagros
 from zagros._job import job_of
 from zagros._servers import LocalServers
 
-PROGRAM = Path(__file__).with_name("rank_program.py")
 ENDLESS = [0, 10**9]
 
 
+# A process that has imported torch forks each rank: the import takes longer than most runs.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["rank_program"])
+
+
 class Ranks:
-    """The processes of one run."""
+    """The processes of one run; what they say is in files."""
 
     def __init__(self, folder: Path, size: int, options: dict[str, Any]) -> None:
         folder.mkdir()
-        commands = [[sys.executable, str(PROGRAM), str(rank), str(size), str(folder), json.dumps(options)] for rank in range(size)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        self.processes = [subprocess.Popen(command, **pipes) for command in commands]  # type: ignore[call-overload]
-        self.servers: dict[str, int] = {}
+        self.folder, self.servers = folder, {}
+        self.processes = [FORKS.Process(target=rank_program.start, args=(rank, size, folder, options)) for rank in range(size)]
+        for process in self.processes:
+            process.start()
+
+    def said(self, rank: int, where: str = "err") -> str:
+        file = self.folder / f"{rank}.{where}"
+        return file.read_text() if file.exists() else ""
 
     def wait_for_step(self, step: int) -> None:
-        for line in self.processes[0].stdout:
-            word, rest = line.split(" ", 1)
-            if word == "servers":
-                self.servers = json.loads(rest)
-            elif int(rest) >= step:
-                return
-        raise AssertionError(self.processes[0].stderr.read())
+        deadline = time.monotonic() + 60
+        while f"step {step}\n" not in self.said(0, "out"):
+            assert self.processes[0].is_alive() and time.monotonic() < deadline, self.said(0)
+            time.sleep(0.01)
+        self.servers = json.loads(self.said(0, "out").split("servers ", 1)[1].splitlines()[0])
 
     def finish(self) -> None:
-        for process in self.processes:
-            _, said = process.communicate(timeout=60)
-            assert process.returncode == 0, said
+        for rank, process in enumerate(self.processes):
+            process.join(60)
+            assert process.exitcode == 0, self.said(rank)
 
-    def end_of(self, rank: int) -> str:
+    def end_of(self, rank: int, within: float = LONG) -> str:
         """What a rank says that fails in time."""
-        _, said = self.processes[rank].communicate(timeout=LONG)
-        assert self.processes[rank].returncode == 1, said
+        self.processes[rank].join(within)
+        said = self.said(rank)
+        assert self.processes[rank].exitcode == 1, said
         # What follows the last traceback.
-        return str(said.rsplit("ZagrosError:", 1)[-1])
+        return said.rsplit("ZagrosError:", 1)[-1]
 
     def kill(self) -> None:
         for process in self.processes:
-            if process.poll() is None:
-                process.kill()
-            process.communicate()
+            process.kill()
+            process.join()
 
 
 @pytest.fixture
@@ -166,10 +172,16 @@ def test_the_end_of_rank_0_ends_the_servers_and_the_other_rank(ranks: Any) -> No
     assert are_gone(list(run.servers.values()), within=LONG)
 
 
+def test_a_rank_that_fails_is_what_the_others_say(ranks: Any) -> None:
+    run = ranks(2, steps=ENDLESS, fail_at=4)
+    said = run.end_of(0)
+    assert "dense worker 1: ValueError: its data are wrong" in said.splitlines()[0], said
+
+
 def test_a_rank_that_is_stopped_is_an_error_in_time(ranks: Any) -> None:
     run = ranks(2, steps=ENDLESS, timeout=8.0, settings={"cluster.lease_seconds": 3.0})
     run.wait_for_step(3)
     stop(run.processes[1].pid)
     # Its lease, and then the time-out for another process in its place.
-    _, said = run.processes[0].communicate(timeout=90)
-    assert run.processes[0].returncode == 1 and "dense worker 1 is lost" in said, said
+    said = run.end_of(0, within=90)
+    assert "dense worker 1 is lost" in said, said

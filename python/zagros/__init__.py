@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# Without `open`, which would hide the function of the language: zagros.open.
 __all__ = [
     "SGD",
     "Adagrad",
@@ -69,7 +70,6 @@ __all__ = [
     "data",
     "id_of",
     "import_rows",
-    "open",
     "predict",
     "scaling_law",
     "sweep",
@@ -104,4 +104,13 @@ def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module 'zagros' has no attribute {name!r}")
     module, attribute = _LATER[name]
-    return getattr(importlib.import_module(f".{module}", __name__), attribute)
+    try:
+        return getattr(importlib.import_module(f".{module}", __name__), attribute)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(f"zagros.{name} needs PyTorch, which is not installed; next: pip install torch", name="torch") from None
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "open", "__version__"])

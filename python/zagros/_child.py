@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import re
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Union
 
 from . import _progress
-from ._job import absolute
+from ._job import absolute, to_json
 from ._native import ZagrosError, job_toml
 
 #: A job file, or its content.
@@ -60,7 +59,7 @@ def job_file(job: JobSource, *, resolved: bool) -> Iterator[pathlib.Path]:
     with tempfile.TemporaryDirectory(prefix="zagros-") as folder:
         path = pathlib.Path(folder) / f"{job.get('name', 'job')}.toml"
         keys = {"name": "job", **absolute(job)}
-        text, _ = job_toml(json.dumps(keys), path.name)
+        text, _ = job_toml(to_json(keys), path.name)
         path.write_text(text if resolved else "".join(f"{_value(key)} = {_value(value)}\n" for key, value in keys.items()))
         yield path
 
@@ -71,7 +70,7 @@ def _value(value: Any) -> str:
         return "{ " + ", ".join(f"{_value(str(key))} = {_value(inner)}" for key, inner in value.items() if inner is not None) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return json.dumps(value)
+    return to_json(value)
 
 
 def run(command: list[str], progress: Progress | None) -> list[str]:

@@ -12,9 +12,14 @@ from ._native import NativeSession, ZagrosError
 from ._ranks import Ranks
 from ._servers import LocalServers
 
+#: Bytes of a file with a secret, at most.
+_MOST = 4096
+
 
 def local_servers(servers: str) -> int:
     """How many servers are to be started; 0 for a coordinator elsewhere."""
+    if not isinstance(servers, str):
+        raise TypeError(f"servers is {servers!r}; it is a text such as \"local:2\"")
     kind, _, count = servers.rpartition(":")
     if kind == "local":
         if not count.isdigit() or not 1 <= int(count) <= 1024:
@@ -91,4 +96,14 @@ def leave_at_exit(session: NativeSession, servers: LocalServers | None, size: in
 def _secret() -> str | None:
     text = os.environ.get("ZAGROS_RUN_SECRET")
     file = os.environ.get("ZAGROS_RUN_SECRET_FILE")
-    return text or (pathlib.Path(file).read_text() if file else None)
+    return text or (_secret_of(pathlib.Path(file)) if file else None)
+
+
+def _secret_of(file: pathlib.Path) -> str:
+    """As the program `zagros` reads it."""
+    about = file.stat()
+    if about.st_mode & 0o007:
+        raise ZagrosError(f"every user of this machine can use the secret in {file}; next: chmod o-rwx {file}")
+    if about.st_size > _MOST:
+        raise ZagrosError(f"{file} has {about.st_size} bytes; a secret has 64 hexadecimal digits")
+    return file.read_text()

@@ -82,14 +82,15 @@ def flatten(bags: Mapping[str, Bag], ids: Mapping[str, Ids]) -> dict[str, FlatId
 
 
 def key_of(ids: Mapping[str, Ids]) -> tuple[object, ...]:
-    """What two dicts with the same memory have in common."""
+    """What two dicts with the same ids in the same memory have in common: torch counts what changes a tensor in place."""
     parts: list[object] = []
     for name in sorted(ids):
         found = ids[name]
         for tensor in found if isinstance(found, tuple) else (found,):
             if not isinstance(tensor, Tensor):
                 return (id(ids),)
-            parts.append((name, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype))
+            version = 0 if tensor.is_inference() else tensor._version
+            parts.append((name, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype, version))
     return tuple(parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +46,20 @@ def job_of(
         raise ValueError(f"cluster.workers is {settings['cluster.workers']!r}; it is the number of ranks of torch.distributed, {workers}")
     for key, value in settings.items():
         _set(job, key, value)
-    return job_toml(json.dumps(job), "settings of EmbeddingBags")
+    return job_toml(to_json(job), "settings of EmbeddingBags")
+
+
+def to_json(value: object) -> str:
+    """As JSON, with numbers of NumPy and paths as what they stand for."""
+
+    def plain(other: Any) -> Any:
+        if isinstance(other, os.PathLike):
+            return os.fspath(other)
+        if hasattr(other, "tolist"):
+            return other.tolist()
+        raise TypeError(f"a setting is {other!r}; it is a number, a text, a truth value, a list or a dict")
+
+    return json.dumps(value, default=plain)
 
 
 def _set(job: dict[str, object], key: str, value: object) -> None:

@@ -46,10 +46,12 @@ class PulledRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, lookup: Lookup, device: torch.device, *rows: Tensor) -> tuple[Tensor, ...]:
         ctx.lookup = lookup
+        # A table that the loss does not depend on has no gradient, and its rows stay as they are.
+        ctx.set_materialize_grads(False)
         return tuple(table.to(device) if table.device != device else table.view_as(table) for table in rows)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, ...]:
         ctx.lookup.owner._take(ctx.lookup, gradients)
         return (None, None, None, *(None for _ in gradients))

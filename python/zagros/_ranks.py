@@ -170,11 +170,11 @@ class Ranks:
         return _lost(what, gone, error) if gone else None
 
     def _look(self) -> None:
-        """Raises when the servers or the run have ended."""
-        if self.servers is not None:
-            self.servers.check()
+        """Raises when the run or the servers have ended. The run first: servers end after it, and not each end is their fault."""
         if self.session is not None:
             self.session.check()
+        if self.servers is not None:
+            self.servers.check()
 
     def _gone(self) -> list[str]:
         """The ranks of this machine that have ended."""

@@ -84,7 +84,9 @@ class LocalServers:
         for name, child in self._children.items():
             code = child.poll()
             if code is not None:
-                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+                # One that ends by itself says why in its last line, such as that another rank has failed.
+                why = self._log(name).splitlines()[-1]
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code} ({why})"
                 raise ZagrosError(
                     f"{name} (process {child.pid}) {how}, and its rows are lost; make the embedding layer again and load "
                     f"the newest save. Its log {self.folder / name}.log says:\n{self._log(name)}"
@@ -119,10 +121,12 @@ class LocalServers:
 
     def forget(self) -> None:
         """In a forked child: its copies of the pipes must not keep the processes alive."""
+        nothing = os.open(os.devnull, os.O_WRONLY)
         for child in self._children.values():
             if child.stdin is not None:
-                with contextlib.suppress(OSError):
-                    os.close(child.stdin.fileno())
+                # Not closed here: the writer that has the descriptor closes it.
+                os.dup2(nothing, child.stdin.fileno(), inheritable=False)
+        os.close(nothing)
         self._children = {}
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from ._arrays import array
-from ._job import absolute
+from ._job import absolute, to_json
 from ._native import BatchReader, job_toml
+
+if TYPE_CHECKING:
+    from torch.utils.data import IterableDataset
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class DataBatch:
 
 
 class Reader:
-    """Batches of a part of a job's data: iterate over it once.
+    """Batches of a part of a job's data. Iterate over it as often as you like: the first time is the epoch that :func:`read` was
+    given, and each further time is the next epoch, shuffled differently.
 
     Attributes:
         labels: Names of the columns of ``DataBatch.labels``.
@@ -62,12 +65,30 @@ class Reader:
         categorical: Names of the features of ``DataBatch.ids``.
     """
 
-    def __init__(self, native: BatchReader) -> None:
-        self._native = native
+    def __init__(self, native: BatchReader, epoch: int) -> None:
+        self._native, self._epoch, self._is_fresh = native, epoch, True
         self.labels, self.numeric, self.categorical = native.names()
 
     def __iter__(self) -> Iterator[DataBatch]:
-        for _, labels, weights, numeric, features in self._native:
+        if not self._is_fresh:
+            self._epoch += 1
+            self._native = self._native.reopen(self._epoch)
+        self._is_fresh = False
+        return self._batches(self._native)
+
+    def to_torch(self) -> IterableDataset[dict[str, Any]]:
+        """A dataset of :meth:`DataBatch.to_torch` of each batch, for ``torch.utils.data.DataLoader(dataset, batch_size=None)`` without
+        workers: the parsers have threads of their own."""
+        from torch.utils.data import IterableDataset
+
+        class Batches(IterableDataset[dict[str, Any]]):
+            def __iter__(batches) -> Iterator[dict[str, Any]]:
+                return (batch.to_torch() for batch in self)
+
+        return Batches()
+
+    def _batches(self, native: BatchReader) -> Iterator[DataBatch]:
+        for _, labels, weights, numeric, features in native:
             ids = {
                 name: array(found) if offsets is None else (array(found), array(offsets))
                 for name, (found, offsets) in zip(self.categorical, features, strict=True)
@@ -79,7 +100,7 @@ def read(
     job: Mapping[str, Any] | str | os.PathLike[str],
     overrides: Mapping[str, object] | None = None,
     *,
-    part: str = "train",
+    part: Literal["train", "test", "validation"] = "train",
     epoch: int = 0,
 ) -> Reader:
     """Reads a part of a job's data with the parsers of the trainer, on threads of their own.
@@ -96,8 +117,10 @@ def read(
         ValueError: The job is wrong.
         ZagrosError: Data are missing or malformed, with file and line.
     """
-    sets = [f"{key}={json.dumps(value)}" for key, value in (overrides or {}).items()]
+    if epoch < 0:
+        raise ValueError(f"epoch is {epoch}; the first is 0")
+    sets = [f"{key}={to_json(value)}" for key, value in (overrides or {}).items()]
     if isinstance(job, Mapping):
-        text, _ = job_toml(json.dumps(absolute(job)), "the job")
-        return Reader(BatchReader(text, "job.toml", sets, part, epoch))
-    return Reader(BatchReader(None, os.fspath(job), sets, part, epoch))
+        text, _ = job_toml(to_json(absolute(job)), "the job")
+        return Reader(BatchReader(text, "job.toml", sets, part, epoch), epoch)
+    return Reader(BatchReader(None, os.fspath(job), sets, part, epoch), epoch)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import sys
 import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +26,8 @@ from ._ranks import Ranks
 from .settings import Adagrad, Bag, Init, Optimizer, Uniform, bags_of
 
 Item = TypeVar("Item")
+#: Folders whose code a warning is not about.
+_LIBRARIES = tuple(str(pathlib.Path(file).parent) + os.sep for file in (__file__, torch.__file__))
 
 
 class EmbeddingBags(nn.Module):
@@ -69,7 +73,7 @@ class EmbeddingBags(nn.Module):
         servers: str = "local:1",
         stores: Sequence[str] = (),
         staleness: int = 4,
-        push_at: str = "backward",
+        push_at: Literal["backward", "step"] = "backward",
         scaler: GradScaler | None = None,
         seed: int = 1,
         timeout: float = 60.0,
@@ -83,6 +87,9 @@ class EmbeddingBags(nn.Module):
         self._scaler = scaler
         self._at_step = push_at == "step" or scaler is not None
         local = _connect.local_servers(servers)
+        if isinstance(stores, str):
+            raise TypeError(f"stores is {stores!r}; it is a list, such as [{stores!r}]")
+        self._skips = any(key.endswith(".non_finite") and value == "skip" for key, value in (settings or {}).items())
         self.staleness = staleness
         self._ranks = Ranks()
         #: The job file of the tables, as TOML: what coordinator and servers are started with.
@@ -104,13 +111,15 @@ class EmbeddingBags(nn.Module):
         self._tables = {name: tables.index(bag.table or name) for name, bag in self._bags.items()}
         # Rows need no gradient themselves: this makes torch call `PulledRows.backward`.
         self._anchor = torch.zeros((), requires_grad=True)
-        self._held: list[tuple[Lookup, list[Tensor]]] = []
+        self._held: list[tuple[Lookup, list[Tensor | None]]] = []
         self._sent: dict[tuple[object, ...], tuple[Lookup, Mapping[str, Ids]]] = {}
         #: Whether the ids that `ahead` looks up are those that `forward` is given.
         self._matches = True
         self._alive: weakref.WeakSet[Lookup] = weakref.WeakSet()
         #: Steps whose gradients were pushed, and steps that were dropped because they overflowed.
         self.steps, self.dropped = 0, 0
+        #: Rows whose gradients were not finite and left out: with ``settings={"embedding.non_finite": "skip"}``, by this rank.
+        self.skipped = 0
         #: Samples that were looked up for training, by this rank.
         self.samples = 0
         # The number of the next step, and whether other ranks may have pushed in the step before.
@@ -147,7 +156,8 @@ class EmbeddingBags(nn.Module):
 
         Args:
             loader: Batches, such as a ``DataLoader``.
-            ids: What :meth:`forward` is called with, from an item: the same tensors, or views of the same memory.
+            ids: What :meth:`forward` is called with, from an item: the same tensors, or views of the same memory. Tensors that
+                were changed in place meanwhile are other ids; a change through NumPy is not noticed.
         """
         if self._at_step or not self._trains():
             # Which batches share a step is known when `step` is called.
@@ -184,7 +194,7 @@ class EmbeddingBags(nn.Module):
         self._matches = False
         for key in list(self._sent):
             self._forget(key)
-        warnings.warn("ahead() looked up other tensors than forward() was given; no more lookups are sent early", stacklevel=4)
+        warnings.warn("ahead() looked up other tensors than forward() was given; no more lookups are sent early", stacklevel=_outside())
         return None
 
     def _send(self, ids: Mapping[str, Ids]) -> tuple[object, ...]:
@@ -212,8 +222,8 @@ class EmbeddingBags(nn.Module):
         held, self._held = self._held, []
         self._session.end_step()
         scale = self._scaler.get_scale() if self._scaler is not None else 1.0
-        parts = [(lookup, [table / lookup.scale for table in tables]) for lookup, tables in held]
-        finite = all(bool(torch.isfinite(table).all()) for _, tables in parts for table in tables)
+        parts = [(lookup, [None if table is None else table / lookup.scale for table in tables]) for lookup, tables in held]
+        finite = all(bool(torch.isfinite(table).all()) for _, tables in parts for table in tables if table is not None)
         # A scale that shrinks says that the scaler has skipped the step of the dense network.
         overflowed = self._scaler is not None and (not finite or any(scale < lookup.scale for lookup, _ in held))
         if self._agrees_to_drop(overflowed):
@@ -238,7 +248,14 @@ class EmbeddingBags(nn.Module):
         self._session.flush()
 
     def close(self) -> None:
-        """Flushes, leaves the run and ends local servers. It is called at the end of the process by itself."""
+        """Flushes, leaves the run and ends local servers. It is called at the end of the process by itself.
+
+        Gradients that wait for :meth:`step` are not pushed, and a warning says so.
+        """
+        if self._held:
+            count = len(self._held)
+            warnings.warn(f"the gradients of {count} backward passes are lost: step() was not called after them", stacklevel=_outside())
+            self.release()
         self._close(None)
 
     def _close(self, failure: str | None) -> None:
@@ -249,45 +266,67 @@ class EmbeddingBags(nn.Module):
         """The number of rows of each table, after all pushes of this rank."""
         return {table: rows for table, rows, _ in self._session.describe()}
 
-    def save(self, folder: str | os.PathLike[str], dense: nn.Module | None = None) -> None:
+    def save(self, folder: str | os.PathLike[str], dense: nn.Module | None = None, extra: Any = None) -> None:
         """Saves all rows with their optimiser's state, and the dense part's ``state_dict`` beside them.
 
         ``zagros inspect`` and :func:`zagros.open` read the folder. It holds a save once its manifest is there, which is
-        written last. Of several ranks the first one writes, with the pushes of all, and all wait.
+        written last. A save that the folder holds stays until then; in a store it is gone when the new one begins, so give each
+        save a prefix of its own there. Of several ranks the first one writes, with the pushes of all, and all wait.
 
         Args:
             folder: A folder on a disk that all servers reach under this name, made if it is not there; or ``s3://bucket/prefix``,
                 with the credentials and the endpoint of the environment (``AWS_ACCESS_KEY_ID``, …).
             dense: The network on top. Of a ``DistributedDataParallel`` the network inside is saved.
+            extra: What else :meth:`load` returns, such as ``{"optimizer": optimizer.state_dict(), "epoch": 3}``: tensors, numbers and
+                texts in dicts and lists. Rank 0's is saved.
         """
+        if dense is not None and not isinstance(dense, nn.Module):
+            raise TypeError(f"dense is {type(dense).__name__}; give the network, and the state of an optimiser as extra=")
         place = _saved.place(folder)
         self._session.flush()
         samples = sum(part for [part] in self._ranks.agree("a save", [self.samples]))
 
         def write() -> bytes:
             state = {} if dense is None else _plain(dense).state_dict()
-            _saved.write(self._session, place, state, self.job, self._fingerprint, self.steps, samples)
+            content = _saved.Content(self.steps, samples, self._step, _saved.dense_bytes(state), _saved.extra_bytes(extra))
+            _saved.write(self._session, place, content, self.job, self._fingerprint)
             return b""
 
         self._ranks.of_first("a save", write)
 
-    def load(self, folder: str | os.PathLike[str], dense: nn.Module | None = None) -> None:
+    def load(self, folder: str | os.PathLike[str], dense: nn.Module | None = None) -> Any:
         """Loads a save of any number of servers and ranks, in the place of all rows that the servers hold.
+
+        Steps are counted on from the save, so schedules of the rows go on. A layer whose push was refused can be used again.
 
         Args:
             folder: What :meth:`save` or a run of the trainer has written. Tables are matched by name. Of several ranks only
                 the first one reads it, and the servers.
             dense: The network on top; takes its ``state_dict``.
+
+        Returns:
+            The ``extra`` of :meth:`save`; None without one.
+
+        Raises:
+            ZagrosError: There is no save, it is damaged, or ``dense`` has other weights. Rows then stay as they are, unless a file
+                of rows is damaged.
         """
         place = _saved.place(folder)
         self.release()
-        self._session.flush()
+        self._session.wait_for_pushes()
         self._ranks.agree("a load", [])
-        loaded = _saved.Loaded.unpack(self._ranks.of_first("a load", lambda: _saved.read(self._session, place).pack()))
+        loaded = _saved.Content.unpack(self._ranks.of_first("a load", lambda: _saved.read(place).pack()))
+        state = loaded.state()
         if dense is not None:
-            _plain(dense).load_state_dict(loaded.state())
-        self.steps = loaded.steps
+            network = _plain(dense)
+            self._ranks.each("a load", lambda: _saved.check_fits(place, state, network.state_dict()))
+        self._ranks.of_first("a load", lambda: _saved.load_rows(self._session, place))
+        self._session.reopen()
+        if dense is not None:
+            network.load_state_dict(state)
+        self.steps, self._step, self._has_news = loaded.steps, loaded.step, False
         self.samples = loaded.samples if self._ranks.rank == 0 else 0
+        return loaded.extra()
 
     def __enter__(self) -> EmbeddingBags:
         return self
@@ -324,7 +363,7 @@ class EmbeddingBags(nn.Module):
         reads = not self._trains()
         if not reads:
             self._see_all_pushes()
-        access = "read" if reads else "accumulate" if self._at_step else "train"
+        access: Literal["read", "accumulate", "train"] = "read" if reads else "accumulate" if self._at_step else "train"
         lookup = Lookup(self, self._session.look_up(features, access), reads)
         self._alive.add(lookup)
         return lookup
@@ -346,9 +385,9 @@ class EmbeddingBags(nn.Module):
             pulled = PulledRows.apply(self._anchor, lookup, device, *rows)  # type: ignore[no-untyped-call]
         return {table: values for (table, _), values in zip(found, pulled, strict=True)}
 
-    def _take(self, lookup: Lookup, gradients: tuple[Tensor, ...]) -> None:
-        """The gradients of a batch, from backward."""
-        tables = [table.detach().to("cpu", torch.float32).contiguous() for table in gradients]
+    def _take(self, lookup: Lookup, gradients: tuple[Tensor | None, ...]) -> None:
+        """The gradients of a batch, from backward; None for a table that the loss does not depend on."""
+        tables = [None if table is None else table.detach().to("cpu", torch.float32).contiguous() for table in gradients]
         if not self._at_step:
             self._agrees_to_drop(False)
             self._push([(lookup, tables)])
@@ -358,10 +397,14 @@ class EmbeddingBags(nn.Module):
         lookup.scale = self._scaler.get_scale() if self._scaler is not None else 1.0
         self._held.append((lookup, tables))
 
-    def _push(self, parts: list[tuple[Lookup, list[Tensor]]]) -> None:
+    def _push(self, parts: list[tuple[Lookup, list[Tensor | None]]]) -> None:
         if self._servers is not None:
             self._servers.check()
-        self._session.push([(lookup.batch, [table.__dlpack__() for table in tables]) for lookup, tables in parts], self._step)
+        if self._skips:
+            tables = (table for _, tables in parts for table in tables if table is not None)
+            self.skipped += sum(int((~torch.isfinite(table).all(1)).sum()) for table in tables)
+        given = [(lookup.batch, [None if table is None else table.__dlpack__() for table in tables]) for lookup, tables in parts]
+        self._session.push(given, self._step)
         self.steps += bool(parts)
         self._end_step()
 
@@ -375,6 +418,14 @@ class EmbeddingBags(nn.Module):
     def _end_step(self) -> None:
         self._step += 1
         self._has_news = self._ranks.size > 1
+
+
+def _outside() -> int:
+    """The stacklevel of the first frame that is neither of this package nor of torch."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _plain(dense: nn.Module) -> nn.Module:

@@ -18,7 +18,7 @@ from . import _child
 from ._child import JobSource
 from ._job import job_of
 from ._native import NativeRowWriter, ZagrosError, id_of
-from ._saved import MANIFEST, conclude, start
+from ._saved import MANIFEST, Content, conclude, start
 from .models import Ids, Model, RowBlock, SavedTable, open_model
 from .settings import Adagrad, Bag, Init, Optimizer, Uniform
 
@@ -119,7 +119,7 @@ def import_rows(
         temporary.unlink(missing_ok=True)
         raise
     resolved, fingerprint = writer.job()
-    conclude(str(place), [(_ROWS, size, sha256)], count, content, resolved, fingerprint, 0, 0, pathlib.Path(name).stem)
+    conclude(str(place), [(_ROWS, size, sha256)], count, Content(0, 0, 0, content), resolved, fingerprint, name=pathlib.Path(name).stem)
     return open_model(place)
 
 

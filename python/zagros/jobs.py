@@ -131,6 +131,11 @@ class Predictions:
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
+def _listed(data: Any) -> list[Any]:
+    """What is in a list; a frame is none, although its columns have names."""
+    return [data] if hasattr(data, "columns") or hasattr(data, "dtype") else list(data)
+
+
 def predict(
     model: Model | Run | Path | Sequence[Model | Run | Path],
     data: Path | Sequence[Path],
@@ -165,6 +170,10 @@ def predict(
     Raises:
         ZagrosError: The program ended with an error, whose text it has.
     """
+    if isinstance(keys, str):
+        raise TypeError(f"keys is {keys!r}; it is a list of columns, such as [{keys!r}]")
+    if not isinstance(data, (str, os.PathLike)) and not all(isinstance(one, (str, os.PathLike)) for one in _listed(data)):
+        raise TypeError(f"data is {type(data).__name__}; it is a file or a list of files: write rows to one, such as frame.to_parquet(file)")
     program = _child.find(program)
     models = [model] if isinstance(model, (Model, Run, str, os.PathLike)) else list(model)
     files = [data] if isinstance(data, (str, os.PathLike)) else list(data)

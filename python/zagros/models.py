@@ -140,8 +140,7 @@ class SavedTable:
         path = pathlib.Path(file)
         if path.suffix != ending:
             raise ValueError(f"the file is {str(path)!r}; its name ends in {ending}")
-        if path.exists() and not overwrite:
-            raise FileExistsError(f"{path} exists and is kept; choose another name, or pass overwrite=True")
+        _check_new(path, overwrite)
         return self._native.export(str(path), state)
 
     def to_faiss(self, metric: Metric = "cosine") -> Any:
@@ -174,7 +173,13 @@ class SavedTable:
             index.add_with_ids(rows, block.ids.view(np.int64))
         return index
 
-    def row(self, id: int | str, state: bool = False) -> Floats | dict[str, Floats]:
+    @overload
+    def row(self, id: int | np.integer[Any] | str, state: Literal[False] = False) -> Floats: ...
+
+    @overload
+    def row(self, id: int | np.integer[Any] | str, state: Literal[True]) -> dict[str, Floats]: ...
+
+    def row(self, id: int | np.integer[Any] | str, state: bool = False) -> Floats | dict[str, Floats]:
         """One row: its weights float32 ``[dim]``, or with ``state`` all parts by name.
 
         Args:
@@ -189,7 +194,7 @@ class SavedTable:
         parts = {name: array(values) for name, values in found}
         return parts if state else parts["weights"]
 
-    def nearest(self, to: int | str | Floats, k: int = 10, metric: Metric = "cosine") -> tuple[Ids, Floats]:
+    def nearest(self, to: int | np.integer[Any] | str | Floats, k: int = 10, metric: Metric = "cosine") -> tuple[Ids, Floats]:
         """The ``k`` rows that are nearest to a row or a vector, the nearest first; exact, by reading all rows.
 
         Args:
@@ -201,10 +206,14 @@ class SavedTable:
             Ids uint64 and measures float32, each ``[k]`` or as many as there are rows. A row is near itself.
         """
         _check_metric(metric)
-        vector = self.row(to) if isinstance(to, (int, str)) else to
+        if k < 1:
+            raise ValueError(f"k is {k}; it is 1 or more")
+        vector = self.row(to) if isinstance(to, (int, str, np.integer)) else to
         vector = np.asarray(vector, np.float32)
         if vector.shape != (self.dim,):
             raise ValueError(f"the vector has the shape {list(vector.shape)}; rows of {self.name!r} have [{self.dim}]")
+        if not np.isfinite(vector).all():
+            raise ValueError("the vector has a value that is not finite")
         ids, measures = np.zeros(0, np.uint64), np.zeros(0, np.float32)
         for block in self.batches():
             ids = np.concatenate([ids, block.ids])
@@ -282,8 +291,7 @@ class Model:
             FileExistsError: There is such a file, and it is not to be replaced.
         """
         path = pathlib.Path(file)
-        if path.exists() and not overwrite:
-            raise FileExistsError(f"{path} exists and is kept; choose another name, or pass overwrite=True")
+        _check_new(path, overwrite)
         write_file(path, self._manifest.file(self._manifest.keys["dense"]))
 
     @overload
@@ -306,7 +314,7 @@ class Model:
 
         return build(self, rows)
 
-    def to_onnx(self, file: str | os.PathLike[str]) -> list[str]:
+    def to_onnx(self, file: str | os.PathLike[str], *, overwrite: bool = False) -> list[str]:
         """Writes the dense network as a program of ONNX, for any number of samples; rows are looked up outside. Needs ``onnx`` and ``onnxscript``.
 
         Its inputs are ``numeric``, float32 ``[batch, inputs]``, if there are numbers, and for each categorical feature by its name its
@@ -318,10 +326,12 @@ class Model:
             The names of the inputs.
 
         Raises:
+            FileExistsError: There is such a file, and it is not to be replaced.
             ZagrosError: A package is missing, or the network cannot be equal, and why.
         """
         from ._onnx import export
 
+        _check_new(pathlib.Path(file), overwrite)
         return export(self.to_torch(rows=False), file)
 
     def verify(self) -> None:
@@ -346,8 +356,16 @@ def open_model(folder: str | os.PathLike[str]) -> Model:
     return Model(open_manifest(str(pathlib.Path(folder))))
 
 
-def _id(value: int | str) -> int:
-    return id_of(value) if isinstance(value, str) else value
+def _id(value: int | np.integer[Any] | str) -> int:
+    if isinstance(value, str):
+        return id_of(value)
+    # Negative ids are the same 64 bits.
+    return int(value) % (1 << 64) if -(1 << 63) <= value < 1 << 64 else int(value)
+
+
+def _check_new(path: pathlib.Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists and is kept; choose another name, or pass overwrite=True")
 
 
 def _check_metric(metric: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Literal, Union
@@ -144,8 +146,10 @@ def keys_of(setting: Optimizer | Init) -> dict[str, object]:
         raise TypeError(f"{setting!r} is neither an optimiser of rows nor a first value; there are {known}")
     for field in fields(setting):
         value = getattr(setting, field.name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise TypeError(f"{type(setting).__name__}.{field.name} is {value!r}; it is a number")
+        if not math.isfinite(value):
+            raise ValueError(f"{type(setting).__name__}.{field.name} is {value!r}; it is finite")
     return {"kind": kind, **{name: float(value) for name, value in asdict(setting).items()}}
 
 
@@ -153,6 +157,11 @@ def bags_of(features: Mapping[str, int | Bag]) -> dict[str, Bag]:
     """The features, each as a bag; checked."""
     if not features:
         raise ValueError("there are no features; name one with its dim, such as {\"C1\": 16}")
+    if not isinstance(features, Mapping):
+        raise TypeError(f"features are {type(features).__name__}; give a dict from the name of each to its dim, such as {{\"C1\": 16}}")
+    for name in features:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a feature is {name!r}; it is a text")
     bags = {name: bag if isinstance(bag, Bag) else Bag(bag) for name, bag in features.items()}
     dims: dict[str, tuple[str, int]] = {}
     for name, bag in bags.items():

@@ -30,8 +30,16 @@ pub enum SessionError {
         reason: String,
     },
     /// A push failed earlier: rows miss its gradients.
-    #[error("an earlier push failed, and rows may miss its gradients: {0}; load the newest save and go on from there")]
+    #[error(
+        "an earlier push failed, and rows may miss its gradients: {0}; make the layer again and load the newest save"
+    )]
     Failed(String),
+    /// A server refused a push: rows miss its gradients.
+    #[error(
+        "an earlier push was refused, and rows miss its gradients: {0}; load() the newest save and go on from there; \
+         `embedding.non_finite = \"skip\"` (in Python a key of `settings`) leaves out rows whose gradients are not finite"
+    )]
+    RefusedPush(String),
     /// The coordinator has ended the run, or another process is in the place of this one.
     #[error("this process is no longer a worker of the run: {0}; start the embedding layer again")]
     Left(String),
@@ -52,8 +60,8 @@ pub enum SessionError {
     /// No place becomes free: nothing is on its way to the servers.
     #[error(
         "the staleness window is full: {inside} batches were looked up for training, and none of them is being pushed; \
-         call backward() on each, or look up under torch.no_grad() or in eval mode; release() gives up those that were \
-         looked up"
+         call backward() on each, or look up under torch.no_grad() or in eval mode; a layer with push_at=\"step\" looks up \
+         several batches in one step; release() gives up those that were looked up"
     )]
     WindowFull {
         /// Batches in the window.

@@ -6,8 +6,10 @@ use zagros_zip::ZipEq;
 
 /// The distinct ids of all batches, and the sum of the gradients of each.
 pub(crate) fn sum(batches: &[(&UniqueIds, BatchRows)]) -> (UniqueIds, BatchRows) {
+    // A table whose rows get no gradient has none, and is not in the sum.
+    let has_gradients = |(_, gradients): &(&TableIds, &Vec<f32>)| !gradients.is_empty();
     let tables: Vec<(&TableIds, &Vec<f32>)> =
-        batches.iter().flat_map(|(ids, rows)| ids.tables.iter().zip_eq(&rows.tables)).collect();
+        batches.iter().flat_map(|(ids, rows)| ids.tables.iter().zip_eq(&rows.tables)).filter(has_gradients).collect();
     let features: Vec<FeatureIds<'_>> =
         tables.iter().map(|(table, _)| FeatureIds { table: table.table, dim: table.dim, ids: &table.ids }).collect();
     let (unique, inverse) = Deduplicator::new().dedup(&features);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::watch;
 use zagros_coordinator_client::{ControlPlane, Membership};
-use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RoutedIds};
+use zagros_embedding_client::{BatchRows, ClientError, EmbeddingClient, PushedBatch, RoutedIds};
 
 use crate::SessionError;
 use crate::batch::WindowPlace;
@@ -42,8 +42,10 @@ pub(crate) struct StepPart {
 /// Whether the session can be used.
 enum LinkState {
     Open,
-    /// A push failed, for this reason.
+    /// A push has no answer, for this reason: it may still arrive.
     Failed(String),
+    /// A server refused a push, for this reason: it will not arrive.
+    Refused(String),
     /// It was given up, for this reason.
     GivenUp(String),
     Closed,
@@ -61,6 +63,7 @@ impl Link {
         match &*self.state.lock().unwrap_or_else(PoisonError::into_inner) {
             LinkState::Open => {}
             LinkState::Failed(why) => return Err(SessionError::Failed(why.clone())),
+            LinkState::Refused(why) => return Err(SessionError::RefusedPush(why.clone())),
             LinkState::GivenUp(why) => return Err(SessionError::Left(why.clone())),
             LinkState::Closed => return Err(SessionError::Closed),
         }
@@ -125,12 +128,26 @@ impl Link {
         let batch = PushedBatch { step: part.step, staleness, share: part.share, ..seq.into() };
         if let Err(error) = self.client.push(batch, ids, &gradients).await {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if matches!(*state, LinkState::Open) {
-                *state = LinkState::Failed(error.to_string());
+            let is_refused = matches!(error, ClientError::Refused { .. });
+            match *state {
+                LinkState::Open if is_refused => *state = LinkState::Refused(error.to_string()),
+                LinkState::Open | LinkState::Refused(_) if !is_refused => *state = LinkState::Failed(error.to_string()),
+                _ => {}
             }
         }
+        self.end_push(places);
+    }
+
+    fn end_push(&self, places: Vec<WindowPlace>) {
         // Places first: whoever sees no push in flight sees their places free.
         drop(places);
         self.open_pushes.send_modify(|open| *open -= 1);
+    }
+
+    pub(crate) fn forget_refusal(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, LinkState::Refused(_)) {
+            *state = LinkState::Open;
+        }
     }
 }

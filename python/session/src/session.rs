@@ -18,6 +18,7 @@ use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
 use zagros_protocol::{PROTOCOL_VERSION, TableId};
 use zagros_transport::{Credentials, RoleKey};
+use zagros_zip::ZipEq;
 
 use crate::SessionError;
 use crate::batch::{BatchAccess, LookupAnswer, LookupBatch, WindowPlace};
@@ -153,8 +154,9 @@ impl Session {
         let asked = batch.take_asked()?;
         let started = Deadline::after(PATIENCE);
         let look: Look<'_> = &|| {
-            look()?;
+            // The end of the run first: servers end after it, and `look` may find them gone.
             self.check()?;
+            look()?;
             let is_stuck = !batch.has_place() && self.link.pushes_in_flight() == 0 && started.is_past();
             let inside = self.window.inside();
             if is_stuck && inside > 0 { Err(SessionError::WindowFull { inside }) } else { Ok(()) }
@@ -166,7 +168,8 @@ impl Session {
     }
 
     /// Pushes gradients in the background, as one push: of one batch, or the sums of those of several batches of a step.
-    /// Each has one row for each row of its lookup. `step` is the number of the step, the same on all workers.
+    /// Each has one row for each row of its lookup, or none for a table whose rows get no gradient: they are left as they are.
+    /// `step` is the number of the step, the same on all workers.
     ///
     /// Each of n workers gives the gradients of the mean loss of its own batch, as PyTorch's DDP does. A row takes the sum of
     /// what the workers push in a step as one update, each weighted by 1/n (invariant RK-1).
@@ -177,13 +180,14 @@ impl Session {
     pub fn push(&self, mut batches: Vec<(&LookupBatch, BatchRows)>, step: u64) -> Result<(), SessionError> {
         self.check()?;
         let mut places = Vec::with_capacity(batches.len());
+        let mut are_whole = true;
         for (batch, gradients) in &batches {
-            check_shape(batch.ids(), gradients)?;
+            are_whole &= check_shape(batch.ids(), gradients)?;
             places.push(batch.take_place()?);
         }
         let (ids, mut gradients) = match batches.len() {
             0 => return Ok(()),
-            1 => {
+            1 if are_whole => {
                 let (batch, gradients) = batches.remove(0);
                 (Arc::clone(batch.ids()), gradients)
             }
@@ -218,6 +222,23 @@ impl Session {
         (self.window.inside(), self.link.pushes_in_flight())
     }
 
+    /// Waits until every push is acknowledged or has failed.
+    ///
+    /// # Errors
+    /// When this is not the process that made the session, or `look` ends the wait.
+    pub fn wait_for_pushes(&self, look: Look<'_>) -> Result<(), SessionError> {
+        if !self.is_owner() {
+            return Err(SessionError::Forked);
+        }
+        self.run("for acknowledgements of pushes", 2 * self.timeout, look, self.link.pushed())
+    }
+
+    /// Forgets that a server has refused a push, once the rows that miss its gradients were replaced. Another failure stays: a
+    /// push without an answer may still arrive.
+    pub fn reopen(&self) {
+        self.link.forget_refusal();
+    }
+
     /// Waits until every push is acknowledged.
     ///
     /// # Errors
@@ -225,8 +246,8 @@ impl Session {
     pub fn flush(&self, look: Look<'_>) -> Result<(), SessionError> {
         self.check()?;
         // A worker that knows why this push cannot succeed has ended the run.
-        let look: Look<'_> = &|| look().and_then(|()| self.check());
-        self.run("for acknowledgements of pushes", 2 * self.timeout, look, self.link.pushed())?;
+        let look: Look<'_> = &|| self.check().and_then(|()| look());
+        self.wait_for_pushes(look)?;
         self.check()
     }
 
@@ -285,10 +306,13 @@ impl Drop for Session {
     }
 }
 
-fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<(), SessionError> {
+/// Whether each row has a gradient; tables may have none.
+fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<bool, SessionError> {
     let expected: Vec<usize> = ids.tables.iter().map(|table| table.wanted() * table.dim as usize).collect();
     let found: Vec<usize> = gradients.tables.iter().map(Vec::len).collect();
-    if expected == found { Ok(()) } else { Err(SessionError::Shape { expected, found }) }
+    let fits = found.len() == expected.len()
+        && found.iter().zip_eq(&expected).all(|(found, expected)| *found == 0 || found == expected);
+    if fits { Ok(found == expected) } else { Err(SessionError::Shape { expected, found }) }
 }
 
 /// How a batch comes into the window.

@@ -68,12 +68,16 @@ impl Session {
     }
 
     /// Has every server take its part of the rows in these files of `folder`, in the place of those that it has. Returns how
-    /// many rows all servers took.
+    /// many rows all servers took. A push that was refused before does not matter: [`Session::reopen`] forgets it.
     ///
     /// # Errors
-    /// When a push failed, or a file is missing or damaged.
+    /// When a push has no answer, or a file is missing or damaged.
     pub fn load(&self, folder: &str, files: Vec<SavedRowsFile>, look: Look<'_>) -> Result<u64, SessionError> {
-        self.flush(look)?;
+        self.wait_for_pushes(look)?;
+        match self.check() {
+            Ok(()) | Err(SessionError::RefusedPush(_)) => {}
+            Err(error) => return Err(error),
+        }
         let digest =
             |file: SavedRowsFile| FileDigest { name: file.name, bytes: file.bytes, sha256: file.sha256.into() };
         let files: Vec<FileDigest> = files.into_iter().map(digest).collect();

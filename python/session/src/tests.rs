@@ -175,6 +175,34 @@ fn rows_are_saved_and_loaded_in_the_place_of_others() {
 }
 
 #[test]
+fn rows_of_a_table_without_gradients_stay_as_they_are() {
+    let cluster = trained(0);
+    let (batch, mut rows) = cluster.batch(&[1], BatchAccess::Train);
+    rows = gradients(&rows, 1.0);
+    rows.tables[1].clear();
+    cluster.session.push(vec![(&batch, rows)], 0).unwrap();
+    assert_eq!(cluster.read(&[1]), [-1.0]);
+    assert_eq!(cluster.batch(&[1], BatchAccess::Read).1.tables[1], [0.0, 0.0]);
+}
+
+#[test]
+fn a_refused_push_is_forgotten_once_rows_were_loaded() {
+    let cluster = trained(0);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let saved = cluster.session.save(path, PATIENT).unwrap();
+    let (batch, rows) = cluster.batch(&[1], BatchAccess::Train);
+    cluster.session.push(vec![(&batch, gradients(&rows, f32::NAN))], 0).unwrap();
+    let refused = cluster.session.flush(PATIENT).unwrap_err().to_string();
+    assert!(refused.contains("push was refused") && refused.contains("embedding.non_finite"), "{refused}");
+    cluster.session.load(path, saved.files, PATIENT).unwrap();
+    cluster.session.reopen();
+    let (batch, rows) = cluster.batch(&[1], BatchAccess::Train);
+    cluster.session.push(vec![(&batch, gradients(&rows, 1.0))], 1).unwrap();
+    assert_eq!(cluster.read(&[1]), [-1.0]);
+}
+
+#[test]
 fn wrong_calls_are_refused_before_anything_is_sent() {
     let cluster = trained(0);
     let none = cluster.session.look_up(&[(2, &[1])], BatchAccess::Read).err().unwrap().to_string();
