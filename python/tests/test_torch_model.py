@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import json
 import random
 import subprocess
 from pathlib import Path
@@ -81,10 +82,21 @@ def row(chance: random.Random, known: int) -> str:
     return f"{click},{click and chance.randrange(2)},{age * 3:.3f},{color},u{user},i{item},{shown},{chance.gauss(170, 9):.1f},{seen},{tags},{numbers}"
 
 
-@pytest.fixture(scope="module")
+#: The base of all files of tests, and what was trained, by its job.
+_BASES: list[dict[str, Any]] = []
+_RUNS: dict[str, zagros.Run] = {}
+
+
+@pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A job over rows of all kinds of features, without a network."""
-    folder = tmp_path_factory.mktemp("rows")
+    if not _BASES:
+        _BASES.append(made(tmp_path_factory.mktemp("rows")))
+    return _BASES[0]
+
+
+def made(folder: Path) -> dict[str, Any]:
+    """The base, with its rows in files."""
     chance = random.Random(1)
     header = "click,buy,amount,color,user,item,age,height,seen,tags,list"
     for name, rows, known in (("train", 1500, 12), ("test", TEST_ROWS, 15)):
@@ -112,7 +124,10 @@ def trained(base: dict[str, Any], model: dict[str, Any], features: dict[str, Any
     job["model"] = model
     for name, keys in tables.items():
         job[name] = {**job.get(name, {}), **keys}
-    return zagros.train(job, program=PROGRAM, progress=lambda line: None)
+    key = json.dumps(job)
+    if key not in _RUNS:
+        _RUNS[key] = zagros.train(job, program=PROGRAM, progress=lambda line: None)
+    return _RUNS[key]
 
 
 def predicted(run: zagros.Run, folder: Path) -> np.ndarray:
