@@ -12,9 +12,6 @@ use zagros_zip::ZipEq;
 use crate::errors::raised;
 use crate::tensor::{capsule, values};
 
-/// The gradients of a batch by table, `None` for a table whose rows get none.
-type TableGradients<'py> = Vec<Option<Bound<'py, PyCapsule>>>;
-
 /// A file of rows: name, bytes, SHA-256.
 type FileTuple = (String, u64, Vec<u8>);
 
@@ -112,7 +109,12 @@ impl NativeSession {
 
     /// Pushes in the background, as one push of a step: batches, each with the gradients of its tables in the order of its rows,
     /// `None` for a table whose rows get none.
-    fn push(&self, py: Python<'_>, batches: Vec<(Bound<'_, Batch>, TableGradients<'_>)>, step: u64) -> PyResult<()> {
+    fn push(
+        &self,
+        py: Python<'_>,
+        batches: Vec<(Bound<'_, Batch>, Vec<Option<Bound<'_, PyCapsule>>>)>,
+        step: u64,
+    ) -> PyResult<()> {
         let mut parts = Vec::new();
         for (batch, tables) in &batches {
             let tables: PyResult<Vec<&[f32]>> = tables.iter().map(gradients).collect();

@@ -97,6 +97,8 @@ def run(layer: zagros.EmbeddingBags, scaler: Any, rank: int, size: int, options:
         if step == options.get("save_at"):
             layer.save(options["save"], network)
         print("step", step, flush=True)
+        if step == options.get("fail_at") and rank == size - 1:
+            raise ValueError("its data are wrong")
         optimizer.zero_grad()
         for part in range(parts):
             is_last = part == parts - 1

@@ -172,6 +172,12 @@ def test_the_end_of_rank_0_ends_the_servers_and_the_other_rank(ranks: Any) -> No
     assert are_gone(list(run.servers.values()), within=LONG)
 
 
+def test_a_rank_that_fails_is_what_the_others_say(ranks: Any) -> None:
+    run = ranks(2, steps=ENDLESS, fail_at=4)
+    said = run.end_of(0)
+    assert "dense worker 1: ValueError: its data are wrong" in said.splitlines()[0], said
+
+
 def test_a_rank_that_is_stopped_is_an_error_in_time(ranks: Any) -> None:
     run = ranks(2, steps=ENDLESS, timeout=8.0, settings={"cluster.lease_seconds": 3.0})
     run.wait_for_step(3)

@@ -257,8 +257,8 @@ def extra_bytes(extra: Any) -> bytes:
     import torch
 
     file = io.BytesIO()
-    torch.save(extra, file)
     try:
+        torch.save(extra, file)
         torch.load(io.BytesIO(file.getvalue()), weights_only=True)
     except Exception as error:
         raise TypeError(f"extra has more than tensors, numbers, texts, lists and dicts: {str(error).splitlines()[0]}") from None
