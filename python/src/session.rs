@@ -12,6 +12,9 @@ use zagros_zip::ZipEq;
 use crate::errors::raised;
 use crate::tensor::{capsule, values};
 
+/// The gradients of a batch by table, `None` for a table whose rows get none.
+type TableGradients<'py> = Vec<Option<Bound<'py, PyCapsule>>>;
+
 /// A file of rows: name, bytes, SHA-256.
 type FileTuple = (String, u64, Vec<u8>);
 
@@ -112,7 +115,7 @@ impl NativeSession {
     fn push(
         &self,
         py: Python<'_>,
-        batches: Vec<(Bound<'_, Batch>, Vec<Option<Bound<'_, PyCapsule>>>)>,
+        batches: Vec<(Bound<'_, Batch>, TableGradients<'_>)>,
         step: u64,
     ) -> PyResult<()> {
         let mut parts = Vec::new();
