@@ -11,7 +11,7 @@ use zagros_job::{EncodingTable, Features, Job, Measured, Overrides};
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_plumbing::{Shutdown, StopMeaning};
 use zagros_protocol::PROTOCOL_VERSION;
-use zagros_protocol::control::{JoinRequest, Role};
+use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_transport::Credentials;
 use zagros_zip::ZipEq;
 
@@ -39,6 +39,7 @@ async fn caller(control: &Arc<dyn ControlPlane>, job: &Job, index: u32) -> Calle
         instance: 40 + u64::from(index),
         job_fingerprint: job.fingerprint(),
         protocol_version: PROTOCOL_VERSION,
+        files: vec![DataFile { path: "a.csv".to_owned(), bytes: 1000, ..DataFile::default() }],
         ..JoinRequest::default()
     };
     let joined = control.join(request).await.unwrap();
