@@ -30,7 +30,10 @@ use crate::request::update::RowUpdate;
 #[derive(Debug, Default)]
 pub(crate) struct StepRows {
     newest: OpenStep,
-    before: OpenStep,
+    /// Rarely used, so that a stripe stays small.
+    before: Box<OpenStep>,
+    /// Whether one of them may have rows.
+    is_used: bool,
 }
 
 /// Rows of one stripe that one step has changed.
@@ -51,6 +54,7 @@ impl StepRows {
     #[inline(always)]
     pub(crate) fn apply(&mut self, slot: &mut [u32], key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) -> bool {
         let step = update.step();
+        self.is_used = true;
         if step < self.newest.step {
             return self.apply_earlier(slot, key, update, gradient);
         }
@@ -63,7 +67,7 @@ impl StepRows {
     #[cold]
     #[inline(never)]
     fn apply_earlier(&mut self, slot: &mut [u32], key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) -> bool {
-        let Self { newest, before } = self;
+        let Self { newest, before, .. } = self;
         if update.step() > before.step {
             // No push of this step came before.
             before.clear();
@@ -93,7 +97,7 @@ impl StepRows {
     #[inline]
     fn begin(&mut self, step: u64) {
         if step > self.newest.step {
-            std::mem::swap(&mut self.newest, &mut self.before);
+            std::mem::swap(&mut self.newest, &mut *self.before);
             self.newest.clear();
             self.newest.step = step;
         }
@@ -109,9 +113,10 @@ impl StepRows {
     /// Forgets all rows. The memory is used again.
     #[inline]
     pub(crate) fn clear(&mut self) {
-        if !(self.newest.keys.is_empty() && self.before.keys.is_empty()) {
+        if self.is_used {
             self.newest.clear();
             self.before.clear();
+            self.is_used = false;
         }
     }
 
@@ -129,6 +134,7 @@ impl StepRows {
     /// Keeps what another process kept of a row, unless a newer step has begun here.
     pub(crate) fn restore(&mut self, step: u64, key: u64, before: &[u32], sum: &[f32]) {
         self.begin(step);
+        self.is_used = true;
         if step == self.newest.step {
             self.newest.forget(key);
             self.newest.keep(key, before, sum);
