@@ -30,7 +30,7 @@ use dice::Dice;
 use world::{Did, Plan, World};
 
 /// Histories in the gate; `make nightly` plays more.
-const HISTORIES: u64 = 500;
+const HISTORIES: u64 = 2000;
 
 fn plan(seed: u64) -> Plan {
     let mut dice = Dice::new(seed ^ 0x5eed);
