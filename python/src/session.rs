@@ -112,12 +112,7 @@ impl NativeSession {
 
     /// Pushes in the background, as one push of a step: batches, each with the gradients of its tables in the order of its rows,
     /// `None` for a table whose rows get none.
-    fn push(
-        &self,
-        py: Python<'_>,
-        batches: Vec<(Bound<'_, Batch>, TableGradients<'_>)>,
-        step: u64,
-    ) -> PyResult<()> {
+    fn push(&self, py: Python<'_>, batches: Vec<(Bound<'_, Batch>, TableGradients<'_>)>, step: u64) -> PyResult<()> {
         let mut parts = Vec::new();
         for (batch, tables) in &batches {
             let tables: PyResult<Vec<&[f32]>> = tables.iter().map(gradients).collect();
