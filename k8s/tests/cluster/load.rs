@@ -161,7 +161,7 @@ async fn two_hundred_jobs_at_once_cost_few_requests_and_few_turns() {
     assert!(all <= JOBS * 40, "{} a job", all / JOBS);
     assert!(most >= 16, "{most} at once");
     assert_eq!(checks, 2 * JOBS, "in {looks} looks");
-    assert!(looks > 3 * JOBS, "{looks}");
+    assert!(looks > checks, "{looks}");
     tokio::time::sleep(Duration::from_secs(60)).await;
     let later = operator.count("zagros_operator_reconcile_seconds_count");
     assert!(later > looks + 2 * JOBS, "{later}");
