@@ -91,7 +91,7 @@ mod tests {
         let middle = |row: u64| (9_680..10_320).contains(&row);
         write(folder.path(), |row, [click, age, city]| [click, if middle(row) { 88 - age } else { age }, city]);
         assert_eq!(first(&splits), Some(15), "3.2 % of the file in its middle");
-        let is_kept = |row: u64| row % 30 == 0;
+        let is_kept = |row: u64| row.is_multiple_of(30);
         write(folder.path(), |row, [click, age, city]| [if is_kept(row) { click } else { 1 - click }, age, city]);
         assert_eq!(first(&splits), Some(0), "96.6 % of the labels");
     }
