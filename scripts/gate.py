@@ -65,19 +65,20 @@ class Check:
         log = LOGS / f"{self.name}.log"
         began = time.monotonic()
         print(f"gate: {self.name}: {self.command}", flush=True)
+        # A file, not a pipe: a process that a test left behind would keep a pipe open.
         with open(log, "wb") as file:
             process = subprocess.Popen(["sh", "-c", self.command], cwd=REPOSITORY, stdin=subprocess.DEVNULL,
-                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            for line in process.stdout:
-                file.write(line)
-                if not quiet:
-                    sys.stdout.buffer.write(line)
+                                       stdout=file, stderr=subprocess.STDOUT)
+        with open(log, "rb") as output:
+            pid = 0
+            while pid == 0:
+                time.sleep(0.2)
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if not quiet or pid != 0:
+                    sys.stdout.buffer.write(output.read())
                     sys.stdout.flush()
-        _, status, usage = os.wait4(process.pid, 0)
         self.code = process.returncode = os.waitstatus_to_exitcode(status)
         self.cpu, self.wall = usage.ru_utime + usage.ru_stime, time.monotonic() - began
-        if quiet:
-            sys.stdout.buffer.write(log.read_bytes())
         print(f"gate: {self.name}: {'passed' if self.code == 0 else f'FAILED with {self.code}'}, "
               f"{self.cpu:.0f} s of CPU in {self.wall:.0f} s", flush=True)
         self.ended.set()
