@@ -43,7 +43,7 @@ SIDE_LANE = [
 NIGHTLY = [
     ("chaos", "make chaos"),
     ("bench-all", "make bench-all"),
-    ("seeds", f"{SEEDS} cargo test --release --workspace --quiet --lib --tests --no-fail-fast -- --skip integration"),
+    ("seeds", f"{SEEDS} cargo test --release --workspace --exclude zagros-tests --quiet --lib --tests --no-fail-fast"),
     ("python-torch", "TORCH=2.13.0 make python"),
     ("nccl", "make nccl"),
 ]
