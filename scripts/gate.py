@@ -61,7 +61,14 @@ class Check:
         self.code, self.cpu, self.wall = None, 0.0, 0.0
 
     def run(self, quiet: bool):
-        """Runs to the end; prints as it goes, or all at the end if quiet."""
+        """Runs to the end, and lets those go on that wait for it, in whatever way it ends."""
+        try:
+            self.execute(quiet)
+        finally:
+            self.ended.set()
+
+    def execute(self, quiet: bool):
+        """Prints as it goes, or all at the end if quiet."""
         log = LOGS / f"{self.name}.log"
         began = time.monotonic()
         print(f"gate: {self.name}: {self.command}", flush=True)
@@ -81,7 +88,6 @@ class Check:
         self.cpu, self.wall = usage.ru_utime + usage.ru_stime, time.monotonic() - began
         print(f"gate: {self.name}: {'passed' if self.code == 0 else f'FAILED with {self.code}'}, "
               f"{self.cpu:.0f} s of CPU in {self.wall:.0f} s", flush=True)
-        self.ended.set()
 
     def tests(self) -> tuple[int, int]:
         """How many tests passed and failed, by the closing lines of the test runners."""

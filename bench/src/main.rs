@@ -15,13 +15,12 @@ mod scaling;
 mod train;
 mod up;
 
-use clap::Parser;
 use zagros_shell::{Exit, Failure, block_on};
 
 use crate::args::{Arguments, Benchmark};
 
-fn main() -> std::process::ExitCode {
-    let arguments = Arguments::parse();
+fn main() {
+    let arguments: Arguments = zagros_shell::arguments();
     zagros_shell::conclude(|| dispatch(arguments))
 }
 

@@ -29,9 +29,7 @@ mod terminal;
 mod train_process;
 mod up;
 
-use clap::Parser;
-
-fn main() -> std::process::ExitCode {
-    let arguments = args::Arguments::parse();
+fn main() {
+    let arguments: args::Arguments = zagros_shell::arguments();
     zagros_shell::conclude(|| commands::dispatch(arguments))
 }

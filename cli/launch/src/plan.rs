@@ -1,5 +1,6 @@
 //! How each role of a job is started as a child process.
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::supervise::Supervisor;
 
 /// What every child process is started with.
 pub struct LaunchPlan<'a> {
-    /// The program that plays every role: `zagros`.
+    /// The program that plays every role: `zagros`. A `zagros-server` beside it plays those that need no libtorch.
     pub program: &'a Path,
     /// The job's file.
     pub job_file: &'a Path,
@@ -146,7 +147,16 @@ impl LaunchPlan<'_> {
         arguments.extend(["--announce".to_owned(), announce.display().to_string(), "--exit-with-parent".to_owned()]);
         arguments.extend(self.logging.arguments());
         arguments.extend(more.iter().map(|&text| text.to_owned()));
-        ChildProcess::start(self.program, role, (&arguments, self.environment(role)), announce, &self.output)
+        ChildProcess::start(&self.program_of(role), role, (&arguments, self.environment(role)), announce, &self.output)
+    }
+
+    /// To load libtorch costs each process half a second of CPU, and memory.
+    fn program_of(&self, role: RoleName) -> Cow<'_, Path> {
+        let server = self.program.with_file_name("zagros-server");
+        match role {
+            RoleName::Coordinator | RoleName::EmbeddingServer(_) if server.is_file() => server.into(),
+            _ => self.program.into(),
+        }
     }
 
     /// Other users see the arguments of a process, and not its environment.

@@ -26,8 +26,8 @@ struct Arguments {
     logging: Logging,
 }
 
-fn main() -> std::process::ExitCode {
-    let arguments = Arguments::parse();
+fn main() {
+    let arguments: Arguments = zagros_shell::arguments();
     zagros_shell::conclude(|| {
         arguments.logging.install(arguments.command.log_level());
         arguments.command.run()

@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io::IsTerminal;
-use std::process::ExitCode;
+use std::io::{IsTerminal, Write};
 
+use clap::Parser;
 use miette::{MietteHandlerOpts, Report, ReportHandler};
 use zagros_plumbing::exit_codes;
 
@@ -56,12 +56,6 @@ impl Exit {
     /// The meaning of an exit code of another zagros process.
     pub fn meaning(code: i32) -> &'static str {
         exit_codes::meaning(code).unwrap_or("unknown exit code")
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit.code())
     }
 }
 
@@ -118,12 +112,12 @@ impl Failure {
     }
 
     /// Prints the error on standard error and returns the exit code.
-    fn print(self) -> ExitCode {
+    fn print(self) -> Exit {
         match notes() {
             Notes::Logged => self.log(),
             Notes::Shown | Notes::Hidden => err!("{:?}", self.report),
         }
-        self.exit.into()
+        self.exit
     }
 
     /// Logs the error as one line, for a program.
@@ -134,13 +128,27 @@ impl Failure {
     }
 }
 
-/// Runs a program's command to its end. Returns the process's exit code.
-pub fn conclude(command: impl FnOnce() -> Result<Exit, Failure>) -> ExitCode {
+/// The command line. One that is wrong, or asks for help only, ends the process.
+pub fn arguments<A: Parser>() -> A {
+    A::try_parse().unwrap_or_else(|error| {
+        // Nobody may read it.
+        let _ = error.print();
+        end(error.exit_code())
+    })
+}
+
+/// Runs a program's command to its end, and ends the process with its exit code.
+pub fn conclude(command: impl FnOnce() -> Result<Exit, Failure>) -> ! {
     install_printer();
-    match command() {
-        Ok(code) => code.into(),
-        Err(failure) => failure.print(),
-    }
+    let exit = command().unwrap_or_else(Failure::print);
+    end(exit.code().into())
+}
+
+/// Without the destructors of libraries. Those of libtorch take a fifth of a second to give back memory that goes anyway.
+fn end(code: i32) -> ! {
+    // Nobody may read any more.
+    let _ = (std::io::stdout().flush(), std::io::stderr().flush());
+    signal_hook::low_level::exit(code)
 }
 
 /// Sets the form of errors: lines are broken only for a person at a terminal. For a log, a script and `up` they stay whole,

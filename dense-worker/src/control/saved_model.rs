@@ -422,8 +422,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (mut job, dense) = dense(1).await;
         save(&disk(&folder), trained(&job), &dense, &shards()).await.unwrap();
-        // The fake server writes none.
-        fs::write(folder.path().join("rows-0.zrows"), "rows").unwrap();
+        // The fake servers write none.
+        for shard in 0..shards().len() {
+            fs::write(folder.path().join(format!("rows-{shard}.zrows")), "rows").unwrap();
+        }
         let saved = SavedModel::open(&disk(&folder)).await.unwrap();
         saved.check_network(&job).await.unwrap();
         let widths = || vec![1_000_000, 1_000_000];

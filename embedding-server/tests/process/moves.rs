@@ -1,9 +1,9 @@
 //! Buckets move between two server processes, over gRPC, by the coordinator's core.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use prometheus::Registry;
 use tokio::net::TcpListener;
@@ -217,7 +217,13 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     }
     assert!(!cluster.push(11).await);
     let (log, kept) = (cluster.runs.path().join("log-server-1"), cluster.runs.path().join("kept"));
-    copy_files(&log, &kept);
+    wait("the log is at rest while it is copied", async || {
+        let before = changes(&log);
+        // What an earlier attempt has copied.
+        let _ = std::fs::remove_dir_all(&kept);
+        copy_files(&log, &kept) && changes(&log) == before
+    })
+    .await;
     cluster.scale(1).await;
     cluster.until_spread_over(1).await;
     assert!(cluster.push(11).await && !cluster.push(12).await);
@@ -234,16 +240,27 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     assert!(!log.exists(), "its log is deleted by the next process");
 }
 
-/// Copies the files and folders of a log.
-fn copy_files(from: &Path, to: &Path) {
+/// Copies the files and folders of a log. Answers whether all were there until the end: the server renames spare segments.
+fn copy_files(from: &Path, to: &Path) -> bool {
     std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+    let mut entries = std::fs::read_dir(from).unwrap().map(Result::unwrap);
+    entries.all(|entry| {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy_files(&entry.path(), &target);
-        } else if std::fs::copy(entry.path(), target).is_err() {
-            // The server renames spare segments meanwhile.
-            assert!(!entry.path().exists(), "{} cannot be copied", entry.path().display());
+            copy_files(&entry.path(), &target)
+        } else {
+            std::fs::copy(entry.path(), target).is_ok()
         }
-    }
+    })
+}
+
+/// The files of a folder and of those in it, each with the time of its last change.
+fn changes(folder: &Path) -> BTreeMap<PathBuf, Option<SystemTime>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: PathBuf| {
+        let changed = path.metadata().and_then(|file| file.modified()).ok();
+        let within = if path.is_dir() { changes(&path) } else { BTreeMap::new() };
+        within.into_iter().chain([(path, changed)])
+    };
+    entries.flat_map(of).collect()
 }

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::Duration;
@@ -22,6 +23,8 @@ const CHUNK: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct CallThreads {
     work: OnceLock<Sender<CallJob>>,
+    /// Jobs of all readers that have ended. A reader whose jobs still queue behind others' is not kept waiting by a disk that hangs.
+    ended: Arc<AtomicU64>,
 }
 
 /// Some pieces that somebody waits for.
@@ -58,7 +61,12 @@ impl CallThreads {
             missing += 1;
         }
         while missing > 0 {
-            let (range, bytes) = answers.recv_timeout(patience).map_err(|_| hangs(patience, pieces.first()))?;
+            let ended = self.ended.load(Ordering::Relaxed);
+            let (range, bytes) = match answers.recv_timeout(patience) {
+                Ok(answer) => answer,
+                Err(_) if self.ended.load(Ordering::Relaxed) != ended => continue,
+                Err(_) => return Err(hangs(patience, pieces.first())),
+            };
             let bytes = bytes?;
             let mut rest = &bytes[..];
             for piece in &pieces[range] {
@@ -75,9 +83,9 @@ impl CallThreads {
         let work = self.work.get_or_init(|| {
             let (work, jobs) = unbounded();
             for number in 0..THREADS {
-                let jobs = jobs.clone();
+                let (jobs, ended) = (jobs.clone(), Arc::clone(&self.ended));
                 // Without any thread the jobs are refused below.
-                let _ = thread::Builder::new().name(format!("cold read {number}")).spawn(move || serve(&jobs));
+                let _ = thread::Builder::new().name(format!("cold read {number}")).spawn(move || serve(&jobs, &ended));
             }
             work
         });
@@ -87,13 +95,14 @@ impl CallThreads {
 }
 
 /// Reads what is wanted, until the store has gone.
-fn serve(jobs: &Receiver<CallJob>) {
+fn serve(jobs: &Receiver<CallJob>, ended: &AtomicU64) {
     for CallJob { pieces, range, wanted, answer } in jobs {
         if wanted.strong_count() > 0 {
             let bytes = read_chunk(&pieces[range.clone()]);
             // Whoever waited may have gone meanwhile.
             let _ = answer.send((range, bytes));
         }
+        ended.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -125,7 +134,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let all = pieces(&numbers(folder.path(), 1000), 0..1000);
         let (work, jobs) = unbounded();
-        let threads = CallThreads { work: OnceLock::from(work) };
+        let threads = CallThreads { work: OnceLock::from(work), ..CallThreads::default() };
         let mut arrived = 0;
         let mut count = |_: &FilePiece, _: &[u8]| {
             arrived += 1;
@@ -135,10 +144,31 @@ mod tests {
         assert!(error.reason.contains("has answered nothing for 0.0 s") && error.reason.contains(".rows"), "{error}");
         assert!(jobs.len() > 1);
         thread::scope(|scope| {
-            scope.spawn(|| serve(&jobs));
+            scope.spawn(|| serve(&jobs, &AtomicU64::new(0)));
             threads.read(&all, Duration::from_secs(60), &mut count).unwrap();
             drop(threads);
         });
         assert_eq!(arrived, 1000);
+    }
+
+    #[test]
+    fn a_reader_whose_jobs_queue_behind_those_of_others_waits_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let all = pieces(&numbers(folder.path(), 10), 0..10);
+        let (work, jobs) = unbounded();
+        let threads = CallThreads { work: OnceLock::from(work), ..CallThreads::default() };
+        let patience = Duration::from_millis(500);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // Jobs of others end, for longer than the patience.
+                for _ in 0..100 {
+                    thread::sleep(patience / 50);
+                    threads.ended.fetch_add(1, Ordering::Relaxed);
+                }
+                let job = jobs.recv().unwrap();
+                let _ = job.answer.send((job.range.clone(), read_chunk(&job.pieces[job.range])));
+            });
+            threads.read(&all, patience, &mut |_, _| Ok(())).unwrap();
+        });
     }
 }
