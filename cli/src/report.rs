@@ -6,7 +6,9 @@ use std::sync::Arc;
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::{Deserialize, Serialize};
-use zagros_dense_worker::{Evaluation, ExitClass, Outcome, RunFolder, Summary, Worker, WorkerError};
+use zagros_dense_worker::{
+    Evaluation, ExitClass, Observer, ObserverList, Outcome, RunFolder, Summary, Worker, WorkerError,
+};
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
 use zagros_plumbing::lifecycle::Signals;
@@ -53,7 +55,8 @@ impl Planted {
 pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Outcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
-    worker.observer = if leads { terminal.clone() } else { Arc::new(Follower(terminal.clone())) };
+    let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(Follower(terminal.clone())) };
+    worker.observer = Arc::new(ObserverList(vec![worker.observer, shown]));
     let job = worker.job.clone();
     let run_folder = worker.folder.clone();
     let folder = run_folder.as_ref().map(|folder| folder.path().to_owned());

@@ -6,6 +6,7 @@ use serde::Serialize;
 pub use zagros_eval::Evaluation;
 use zagros_ingest::RareCategories;
 
+use crate::audit::PushAudit;
 use crate::measures::TargetMeasures;
 
 /// Gets every event, in order. It is called on the training path, so it must be quick and give slow work to a thread of its
@@ -13,6 +14,10 @@ use crate::measures::TargetMeasures;
 pub trait Observer: Send + Sync {
     /// Handles an event.
     fn on(&self, event: &Event);
+    /// Where the worker reports its pushes, if anywhere.
+    fn audit(&self) -> Option<&dyn PushAudit> {
+        None
+    }
 }
 
 /// An event.
@@ -230,5 +235,9 @@ impl Observer for ObserverList {
         for observer in &self.0 {
             observer.on(event);
         }
+    }
+
+    fn audit(&self) -> Option<&dyn PushAudit> {
+        self.0.iter().find_map(|observer| observer.audit())
     }
 }

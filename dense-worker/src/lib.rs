@@ -8,6 +8,7 @@ pub mod metrics;
 pub mod model;
 pub mod report;
 
+mod audit;
 mod control;
 mod error;
 mod event;
@@ -16,6 +17,7 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
+pub use audit::{PushAudit, StartedPush};
 pub use control::{
     CopiedFiles, Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest,
     Measures, Predict, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten,

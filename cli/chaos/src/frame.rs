@@ -26,6 +26,41 @@ pub(crate) enum Frame {
     Acknowledged { call: u64 },
     /// The worker no longer waits for an answer. The server may have applied the push.
     GivenUp { call: u64 },
+    /// The worker has got its place in the run.
+    Joined { writer: u64, incarnation: u32 },
+    /// The worker's client is about to route a push.
+    Started(StartedPush),
+    /// By the client's word, all of the push is acknowledged.
+    Finished { seq: u64 },
+    /// The worker has trained to the end. The hash of its dense network.
+    Trained { network: u64 },
+}
+
+/// A push before any part of it is routed.
+#[derive(Clone, PartialEq, Message)]
+pub struct StartedPush {
+    #[prost(uint64, tag = "1")]
+    pub seq: u64,
+    /// Training steps before that of the push.
+    #[prost(uint64, tag = "2")]
+    pub step: u64,
+    /// Samples of its batch.
+    #[prost(uint64, tag = "3")]
+    pub samples: u64,
+    /// Splits whose last row is in the batch.
+    #[prost(uint64, repeated, tag = "4")]
+    pub splits: Vec<u64>,
+    #[prost(message, repeated, tag = "5")]
+    pub tables: Vec<TableRows>,
+}
+
+/// Rows of a table.
+#[derive(Clone, PartialEq, Message)]
+pub struct TableRows {
+    #[prost(uint32, tag = "1")]
+    pub table: u32,
+    #[prost(uint64, repeated, tag = "2")]
+    pub ids: Vec<u64>,
 }
 
 impl Frame {
@@ -35,6 +70,10 @@ impl Frame {
             Self::Sent { call, push } => (1, *call, push.encode_to_vec()),
             Self::Acknowledged { call } => (2, *call, Vec::new()),
             Self::GivenUp { call } => (3, *call, Vec::new()),
+            Self::Joined { writer, incarnation } => (4, *writer, incarnation.to_le_bytes().to_vec()),
+            Self::Started(push) => (5, push.seq, push.encode_to_vec()),
+            Self::Finished { seq } => (6, *seq, Vec::new()),
+            Self::Trained { network } => (7, *network, Vec::new()),
         };
         let mut bytes = Vec::with_capacity(HEAD + payload.len());
         bytes.push(kind);
@@ -69,6 +108,13 @@ impl Frame {
             1 => Self::Sent { call, push: PushRequest::decode(&payload[..])? },
             2 => Self::Acknowledged { call },
             3 => Self::GivenUp { call },
+            4 => {
+                let incarnation = u32::from_le_bytes(payload.as_slice().try_into().map_err(io::Error::other)?);
+                Self::Joined { writer: call, incarnation }
+            }
+            5 => Self::Started(StartedPush::decode(&payload[..])?),
+            6 => Self::Finished { seq: call },
+            7 => Self::Trained { network: call },
             kind => return Err(io::Error::new(ErrorKind::InvalidData, format!("a message of kind {kind}"))),
         }))
     }
@@ -90,11 +136,16 @@ mod tests {
     #[test]
     fn messages_are_read_back_and_half_a_message_is_none() {
         let push = PushRequest { writer: 3, seq: 7, ids: vec![1; 16].into(), ..PushRequest::default() };
+        let started = StartedPush { step: 4, samples: 2, splits: vec![9], ..StartedPush::default() };
         let frames = [
             Frame::Hello { worker: 1 },
             Frame::Sent { call: 9, push },
             Frame::Acknowledged { call: 9 },
             Frame::GivenUp { call: 8 },
+            Frame::Joined { writer: 3, incarnation: 2 },
+            Frame::Started(StartedPush { seq: 7, tables: vec![TableRows { table: 1, ids: vec![5] }], ..started }),
+            Frame::Finished { seq: 7 },
+            Frame::Trained { network: 11 },
         ];
         let bytes: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
         let mut from = &bytes[..];

@@ -189,7 +189,8 @@ impl FaultInjector {
         processes.hit(&fault.targets.iter().filter_map(|target| target.role()).collect::<Vec<_>>());
         let began = Instant::now();
         hit.iter().for_each(|target| target.strike(fault.kind, round.links));
-        let record = round.recorder.record();
+        let mut record = round.recorder.record();
+        hit.iter().filter_map(HitTarget::worker).for_each(|worker| record.incarnations.hit(worker));
         Some(OpenFault {
             began,
             moment: record.progress.moment(),
@@ -230,7 +231,7 @@ impl FaultInjector {
                 break;
             }
         }
-        open.restore(round.links);
+        open.restore(round);
         self.problems.extend(processes.look());
         open.record
     }
@@ -246,7 +247,7 @@ impl OpenFault {
     fn look(&mut self, round: &RoundView<'_>, processes: &RoundProcesses) -> bool {
         let elapsed = self.began.elapsed();
         if self.until.is_some_and(|until| Instant::now() >= until) {
-            self.restore(round.links);
+            self.restore(round);
         }
         let record = round.recorder.record();
         if self.record.next_step.is_none() && record.progress.is_past(&self.moment, round.job.staleness() as u64) {
@@ -267,9 +268,12 @@ impl OpenFault {
     }
 
     /// Ends a fault that lasts.
-    fn restore(&mut self, links: &RoundLinks) {
+    fn restore(&mut self, round: &RoundView<'_>) {
         if self.until.take().is_some() {
-            self.hit.iter().for_each(|target| target.restore(self.record.fault.kind, links));
+            self.hit.iter().for_each(|target| target.restore(self.record.fault.kind, round.links));
+            // A link that failed has hit the process that came meanwhile, too.
+            let links = self.hit.iter().filter(|target| matches!(target, HitTarget::Link(_)));
+            links.filter_map(HitTarget::worker).for_each(|worker| round.recorder.record().incarnations.hit(worker));
         }
     }
 }
@@ -303,6 +307,15 @@ impl HitTarget {
             Self::Process { pid, .. } => signal(*pid, Signal::CONT),
             Self::Link(link) => links.set(*link, |_| LinkState::Open),
             Self::Run => {}
+        }
+    }
+
+    /// The dense worker that may be lost by the fault.
+    fn worker(&self) -> Option<u32> {
+        match self {
+            Self::Process { role: RoleName::DenseWorker(worker), .. }
+            | Self::Link(LinkName::Coordinator(RoleName::DenseWorker(worker))) => Some(*worker),
+            _ => None,
         }
     }
 

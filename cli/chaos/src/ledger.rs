@@ -16,6 +16,8 @@ use crate::row::RowId;
 
 /// Pushes of a writer that are remembered behind its newest one. A client never repeats an older one.
 const REMEMBERED: u64 = 64;
+/// Problems that are remembered for the report.
+const MOST_PROBLEMS: usize = 10;
 
 /// What a push is identified by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,9 +32,17 @@ pub struct PushKey {
 struct LedgerPush {
     /// Training steps before the one that it is of.
     step: u64,
+    /// Of the batch, and not sent yet.
+    unsent: HashSet<RowId>,
     /// Sent, and not known to be applied: with which part, and the gradient.
     open: HashMap<RowId, (u64, Vec<i32>)>,
     acknowledged: HashSet<RowId>,
+}
+
+impl LedgerPush {
+    fn is_answered(&self) -> bool {
+        self.unsent.is_empty() && self.open.is_empty()
+    }
 }
 
 /// The ledger of a run.
@@ -79,6 +89,23 @@ impl PushLedger {
         self.history.returns
     }
 
+    /// The client of a worker is about to route a push of these rows.
+    pub fn started(&mut self, key: PushKey, step: u64, rows: HashSet<RowId>) {
+        self.pushes.insert(key, LedgerPush { step, unsent: rows, ..LedgerPush::default() });
+    }
+
+    /// A worker takes a push as acknowledged. Whatever of it was not is lost.
+    pub fn finished(&mut self, key: PushKey) {
+        let Some(LedgerPush { unsent, open, .. }) = self.pushes.get(&key) else { return };
+        if (unsent.len(), open.len()) != (0, 0) && self.problems.len() < MOST_PROBLEMS {
+            let (PushKey { writer, incarnation, seq }, never, no_answer) = (key, unsent.len(), open.len());
+            self.problems.insert(format!(
+                "push {seq} of writer {writer}, incarnation {incarnation}, counts as acknowledged, though {never} of its rows were \
+                 never sent and {no_answer} never acknowledged"
+            ));
+        }
+    }
+
     /// A worker is about to send these rows of a push to a server. `step` steps were made before that of the push.
     pub fn sent(&mut self, key: PushKey, step: u64, rows: Vec<(RowId, Vec<i32>)>) {
         if std::mem::take(&mut self.history.is_going_back) {
@@ -89,6 +116,7 @@ impl PushLedger {
         let part = self.parts_sent;
         let push = self.pushes.entry(key).or_insert_with(|| LedgerPush { step, ..LedgerPush::default() });
         for (row, gradient) in rows {
+            push.unsent.remove(&row);
             if push.acknowledged.contains(&row) {
                 continue;
             }
@@ -132,7 +160,7 @@ impl PushLedger {
     fn forget_before(&mut self, newest: PushKey) {
         let first = PushKey { seq: 0, ..newest };
         let until = PushKey { seq: newest.seq.saturating_sub(REMEMBERED), ..newest };
-        let done = |push: &LedgerPush| push.open.is_empty();
+        let done = |push: &LedgerPush| push.is_answered();
         let old: Vec<PushKey> =
             self.pushes.range(first..until).filter(|(_, push)| done(push)).map(|(key, _)| *key).collect();
         old.iter().for_each(|key| drop(self.pushes.remove(key)));
@@ -173,9 +201,9 @@ impl PushLedger {
         rows
     }
 
-    /// Pushes without an acknowledgement, by writer.
+    /// Pushes without an acknowledgement of all their rows, by writer.
     pub fn unanswered(&self) -> Vec<PushKey> {
-        self.pushes.iter().filter(|(_, push)| !push.open.is_empty()).map(|(key, _)| *key).collect()
+        self.pushes.iter().filter(|(_, push)| !push.is_answered()).map(|(key, _)| *key).collect()
     }
 
     /// What contradicts itself.
@@ -224,6 +252,25 @@ mod tests {
         assert!(ledger.problems().next().is_some_and(|problem| problem.contains("other gradients")));
         ledger.acknowledged(PushKey { seq: 6, ..KEY }, &[(0, 1)]);
         assert_eq!(ledger.problems().count(), 2);
+    }
+
+    /// A part that routing drops is in no shard's sight. It is found at once, also where its worker is killed later.
+    #[test]
+    fn a_part_of_a_push_that_is_never_sent_is_found() {
+        let ids = |ids: &[u64]| ids.iter().map(|id| (0, *id)).collect::<Vec<RowId>>();
+        let mut ledger = PushLedger::default();
+        ledger.started(KEY, 0, ids(&[1, 2, 3]).into_iter().collect());
+        ledger.sent(KEY, 0, rows(&[1, 2], 3));
+        ledger.acknowledged(KEY, &ids(&[1, 2]));
+        assert_eq!(ledger.unanswered(), [KEY], "row 3 was not sent yet");
+        let mut whole = ledger.clone();
+        whole.sent(KEY, 0, rows(&[3], 3));
+        whole.acknowledged(KEY, &ids(&[3]));
+        whole.finished(KEY);
+        assert!(whole.unanswered().is_empty() && whole.problems().next().is_none());
+        ledger.finished(KEY);
+        let problem = ledger.problems().next().unwrap();
+        assert!(problem.ends_with("though 1 of its rows were never sent and 0 never acknowledged"), "{problem}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! seed ──► schedule ──► faults ──► coordinator · embedding servers · dense workers      real processes, as of `zagros up`
 //!                         ▲                                   │
-//!              next step  │                 over links        │ each push, before it is sent and once it is acknowledged
+//!              next step  │                 over links        │ each push: started · part sent · part acknowledged · over
 //!                         └──────────── recorder ◄────────────┘
 //!                                          │
 //!                      saved rows ──► oracle ──► verdict          each row = − sum of its acknowledged gradients, exactly
@@ -19,6 +19,7 @@ mod doubt;
 mod frame;
 pub mod grid;
 mod history;
+mod incarnations;
 mod injector;
 mod kind;
 pub mod ledger;
@@ -39,6 +40,7 @@ mod schedule;
 mod target;
 mod verdict;
 
+pub use frame::{StartedPush, TableRows};
 pub use kind::FaultKind;
 pub use recorded_shard::PushRecorder;
 pub use rules::job_changes;

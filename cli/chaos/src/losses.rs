@@ -7,6 +7,9 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_shell::{Exit, Failure};
 
+/// Deviations of a step's loss by which the means of two runs' last steps may differ.
+const FARTHEST: f64 = 4.0;
+
 /// Steps and their losses.
 pub(crate) type Curve = Vec<(u64, f64)>;
 
@@ -60,9 +63,22 @@ impl RunFacts {
 
     /// Mean loss of the last tenth of the steps.
     pub(crate) fn last_loss(&self) -> f64 {
-        let last = self.losses.len().div_ceil(10).max(1);
-        let tail = &self.losses[self.losses.len().saturating_sub(last)..];
-        tail.iter().map(|(_, loss)| loss).sum::<f64>() / tail.len().max(1) as f64
+        mean(self.last_part(10))
+    }
+
+    /// How far the last loss of another run of the job may be from this one's: [`FARTHEST`] deviations of a step's loss in the second
+    /// half, which has enough steps that chance hardly makes them small.
+    pub(crate) fn farthest(&self) -> f64 {
+        let half = self.last_part(2);
+        let mean = mean(half);
+        let squares: f64 = half.iter().map(|(_, loss)| (loss - mean).powi(2)).sum();
+        FARTHEST * (squares / half.len().max(1) as f64).sqrt()
+    }
+
+    /// One of so many parts, the last.
+    fn last_part(&self, parts: usize) -> &[(u64, f64)] {
+        let last = self.losses.len().div_ceil(parts).max(1);
+        &self.losses[self.losses.len().saturating_sub(last)..]
     }
 
     /// The curve in so many means.
@@ -95,6 +111,10 @@ fn hashes(manifest: &Value) -> Vec<(String, String)> {
     let files = manifest.get("files").and_then(Value::as_array).cloned().unwrap_or_default();
     let hash = |file: &Value| Some((file.get("name")?.as_str()?.to_owned(), file.get("sha256")?.as_str()?.to_owned()));
     files.iter().filter_map(hash).filter(|(name, _)| name != "job.toml").collect()
+}
+
+fn mean(curve: &[(u64, f64)]) -> f64 {
+    curve.iter().map(|(_, loss)| loss).sum::<f64>() / curve.len().max(1) as f64
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A dense worker's servers, with every push rounded to the grid and reported to the recorder.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -19,7 +20,7 @@ use zagros_protocol::datapath::{
 };
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
-use crate::frame::Frame;
+use crate::frame::{Frame, StartedPush};
 use crate::grid;
 
 /// Reports the pushes of a dense worker's process to `zagros chaos`.
@@ -46,6 +47,35 @@ impl PushRecorder {
     #[must_use]
     pub fn record(self: &Arc<Self>, shard: Arc<dyn Shard>) -> Arc<dyn Shard> {
         Arc::new(RecordedShard { shard, recorder: Arc::clone(self) })
+    }
+
+    /// Reports that the worker has a place in the run.
+    pub fn join(&self, writer: u64, incarnation: u32) {
+        self.tell(&Frame::Joined { writer, incarnation });
+    }
+
+    /// Reports a push, before it is routed. Only tables of features are recorded.
+    pub fn start(&self, mut push: StartedPush) {
+        push.tables.retain(|rows| rows.table < self.tables);
+        self.tell(&Frame::Started(push));
+    }
+
+    /// Reports that the worker takes a push as acknowledged.
+    pub fn finish(&self, seq: u64) {
+        self.tell(&Frame::Finished { seq });
+    }
+
+    /// Reports the dense network that the worker ends with.
+    pub fn note_network(&self, weights: &[u8]) {
+        // The same in every process of this program.
+        let mut hasher = DefaultHasher::new();
+        hasher.write(weights);
+        self.tell(&Frame::Trained { network: hasher.finish() });
+    }
+
+    /// Without the recorder the next push ends the worker.
+    fn tell(&self, frame: &Frame) {
+        let _ = self.write(frame);
     }
 
     fn write(&self, frame: &Frame) -> io::Result<()> {
@@ -107,8 +137,7 @@ impl RecordedCall {
 impl Drop for RecordedCall {
     fn drop(&mut self) {
         if self.is_open {
-            // Without the recorder the worker ends anyway.
-            let _ = self.recorder.write(&Frame::GivenUp { call: self.call });
+            self.recorder.tell(&Frame::GivenUp { call: self.call });
         }
     }
 }

@@ -14,6 +14,7 @@ use zagros_protocol::{Refusal, Segments};
 
 use crate::frame::Frame;
 use crate::grid;
+use crate::incarnations::IncarnationLog;
 use crate::ledger::{PushKey, PushLedger};
 use crate::progress::WorkerProgress;
 use crate::row::RowId;
@@ -26,8 +27,7 @@ const LAST_REPORTS: Duration = Duration::from_secs(30);
 pub(crate) struct RoundRecord {
     pub(crate) ledger: PushLedger,
     pub(crate) progress: WorkerProgress,
-    /// The worker of each writer.
-    pub(crate) writers: HashMap<u64, u32>,
+    pub(crate) incarnations: IncarnationLog,
     /// Connections that are open.
     pub(crate) connected: usize,
     /// Messages that could not be understood.
@@ -79,6 +79,7 @@ impl Recorder {
         self.wait_for_reports().await;
         let mut record = self.record();
         record.ledger.go_back();
+        record.incarnations.go_back();
         record.progress.start_again();
     }
 
@@ -112,6 +113,7 @@ fn lock(record: &Mutex<RoundRecord>) -> MutexGuard<'_, RoundRecord> {
 fn follow(stream: UnixStream, record: &Mutex<RoundRecord>, tables: u32) -> io::Result<()> {
     let mut from = BufReader::with_capacity(1 << 20, stream);
     let (mut worker, mut calls) = (0, HashMap::<u64, (PushKey, Vec<RowId>)>::new());
+    let (mut writer, mut incarnation) = (0, 0);
     while let Some(frame) = Frame::read(&mut from)? {
         match frame {
             Frame::Hello { worker: index } => worker = index,
@@ -120,7 +122,6 @@ fn follow(stream: UnixStream, record: &Mutex<RoundRecord>, tables: u32) -> io::R
                 let rows = recorded_rows(&push, tables).map_err(|refusal| io::Error::other(refusal.to_string()))?;
                 calls.insert(call, (key, rows.iter().map(|(row, _)| *row).collect()));
                 let mut record = lock(record);
-                record.writers.insert(key.writer, worker);
                 record.progress.sent(worker, key);
                 record.ledger.sent(key, push.step, rows);
             }
@@ -130,6 +131,22 @@ fn follow(stream: UnixStream, record: &Mutex<RoundRecord>, tables: u32) -> io::R
                 }
             }
             Frame::GivenUp { call } => drop(calls.remove(&call)),
+            Frame::Joined { writer: of, incarnation: number } => {
+                (writer, incarnation) = (of, number);
+                lock(record).incarnations.join((writer, incarnation), worker);
+            }
+            Frame::Started(push) => {
+                let mut record = lock(record);
+                record.incarnations.start((writer, incarnation), &push);
+                let rows = push.tables.iter().flat_map(|rows| rows.ids.iter().map(|id| (rows.table, *id)));
+                record.ledger.started(PushKey { writer, incarnation, seq: push.seq }, push.step, rows.collect());
+            }
+            Frame::Finished { seq } => {
+                let mut record = lock(record);
+                record.incarnations.finish((writer, incarnation), seq);
+                record.ledger.finished(PushKey { writer, incarnation, seq });
+            }
+            Frame::Trained { network } => lock(record).incarnations.note_network((writer, incarnation), network),
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use zagros_job::Job;
-use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RoleName, RowFolders, RunConsole, WorkerLoss};
+use zagros_launch::{ChildOutput, LOG_FOLDER, LaunchPlan, RoleAddresses, RowFolders, RunConsole, WorkerLoss};
 use zagros_plumbing::Shutdown;
 use zagros_shell::{Exit, Failure, Logging, OrInternal};
 use zagros_transport::RoleKey;
@@ -12,7 +12,8 @@ use zagros_transport::RoleKey;
 use crate::FaultKind;
 use crate::checkpoints;
 use crate::cluster::RoundCluster;
-use crate::injector::{FaultInjector, FaultRecord, RoundView};
+use crate::incarnations::IncarnationLog;
+use crate::injector::{FaultInjector, RoundView};
 use crate::ledger::PushLedger;
 use crate::link::RoundLinks;
 use crate::losses::RunFacts;
@@ -163,7 +164,6 @@ impl ChaosRun<'_> {
             over: &over,
             stop: &stop,
         };
-        let before = injector.as_ref().map_or(0, |injector| injector.records.len());
         let passed_on = async {
             tokio::select! {
                 () = self.stop.requested() => stop.request(),
@@ -171,11 +171,11 @@ impl ChaosRun<'_> {
                 () = checkpoints::settle(&folder, &recorder, &over) => {}
             }
         };
-        let (ended, records, mut problems) = match injector {
-            None => (tokio::join!(train, passed_on).0, Vec::new(), Vec::new()),
+        let (ended, mut problems) = match injector {
+            None => (tokio::join!(train, passed_on).0, Vec::new()),
             Some(injector) => {
                 let (ended, (), ()) = tokio::join!(train, passed_on, injector.run(&view));
-                (ended, injector.records[before..].to_vec(), std::mem::take(&mut injector.problems))
+                (ended, std::mem::take(&mut injector.problems))
             }
         };
         recorder.wait_for_reports().await;
@@ -184,30 +184,25 @@ impl ChaosRun<'_> {
         problems.dedup();
         let record = std::mem::take(&mut *recorder.record());
         let (ended, failure) = match ended {
-            Ok(()) => (Some(self.inspect(&folder, record, &records)?), None),
+            Ok(()) => (Some(self.inspect(&folder, record)?), None),
             Err(failure) => (None, Some(failure)),
         };
         Ok(RoundResult { folder, ended, failure, problems })
     }
 
     /// Reads what the round left.
-    fn inspect(&self, folder: &Path, record: RoundRecord, records: &[FaultRecord]) -> Result<EndedRound, Failure> {
-        let hit: Vec<u32> = records
-            .iter()
-            .flat_map(|record| &record.fault.targets)
-            .filter_map(
-                |target| if let Some(RoleName::DenseWorker(index)) = target.role() { Some(index) } else { None },
-            )
-            .collect();
-        let RoundRecord { ledger, writers, .. } = record;
-        let is_hit = |writer: u64| writers.get(&writer).is_some_and(|worker| hit.contains(worker));
-        let unanswered = ledger.unanswered().iter().filter(|push| !is_hit(push.writer)).count();
+    fn inspect(
+        &self,
+        folder: &Path,
+        RoundRecord { ledger, incarnations, .. }: RoundRecord,
+    ) -> Result<EndedRound, Failure> {
+        let unanswered = unanswered(&ledger, &incarnations);
         let tables: Vec<String> = self.job.tables.iter().map(|table| table.name.clone()).collect();
         let mut oracle = RowOracle::new(&ledger);
         saved_rows::each(folder, &tables, &mut |row, weights| oracle.check(row, weights))?;
         let rows = oracle.finish();
         let facts = RunFacts::read(folder)?;
-        Ok(EndedRound { facts, rows, ledger, unanswered, hit_workers: !hit.is_empty() })
+        Ok(EndedRound { facts, rows, ledger, incarnations, unanswered })
     }
 
     /// Prints what a round kept; answers whether that is everything.
@@ -266,10 +261,37 @@ struct RoundResult {
     problems: Vec<String>,
 }
 
+/// Pushes without an answer of processes that were not lost.
+fn unanswered(ledger: &PushLedger, incarnations: &IncarnationLog) -> usize {
+    let is_excused = |writer, incarnation| incarnations.may_be_lost((writer, incarnation));
+    ledger.unanswered().iter().filter(|push| !is_excused(push.writer, push.incarnation)).count()
+}
+
 fn print_curves(facts: &RunFacts, undisturbed: &RunFacts) {
     let (with, without) = (facts.curve(POINTS), undisturbed.curve(POINTS));
     let losses = with.iter().chain(&without).copied();
     let bounds = losses.fold((f64::MAX, f64::MIN), |(low, high), loss| (low.min(loss), high.max(loss)));
     report::curve("loss", &with, bounds);
     report::curve("undisturbed", &without, bounds);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::PushKey;
+
+    /// One kill of a worker does not excuse what the processes after it lose.
+    #[test]
+    fn a_push_that_the_living_replacement_of_a_killed_worker_loses_is_unanswered() {
+        let (mut ledger, mut incarnations) = (PushLedger::default(), IncarnationLog::default());
+        for incarnation in [1, 2] {
+            incarnations.join((1, incarnation), 0);
+            ledger.sent(PushKey { writer: 1, incarnation, seq: 5 }, 0, vec![((0, 1), vec![2])]);
+            incarnations.hit(0);
+            incarnations.join((1, incarnation + 1), 0);
+        }
+        assert_eq!(unanswered(&ledger, &incarnations), 0, "both were killed");
+        ledger.sent(PushKey { writer: 1, incarnation: 3, seq: 0 }, 0, vec![((0, 1), vec![2])]);
+        assert_eq!(unanswered(&ledger, &incarnations), 1);
+    }
 }

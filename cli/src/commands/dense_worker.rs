@@ -4,10 +4,10 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_chaos::PushRecorder;
+use zagros_chaos::{PushRecorder, StartedPush, TableRows};
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
 use zagros_coordinator_client::Waits;
-use zagros_dense_worker::{Outcome, RunFolder, SilentObserver, Worker, WorkerError};
+use zagros_dense_worker::{Event, Observer, Outcome, PushAudit, RunFolder, SilentObserver, Worker, WorkerError};
 use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
 use zagros_job::{Collective, Job};
@@ -44,6 +44,10 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     };
     let (timeout, credentials) = (role.job.cluster.timeout, role.credentials.clone());
     let recorder = args.push_recorder.as_deref().map(|socket| recorder(socket, args.index, &role.job)).transpose()?;
+    let observer: Arc<dyn Observer> = match recorder.clone() {
+        Some(recorder) => Arc::new(RecordedWorker(recorder)),
+        None => Arc::new(SilentObserver),
+    };
     let worker = Worker {
         job: Job::clone(&role.job),
         control: role.control()?,
@@ -56,7 +60,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         waits,
         rendezvous,
         registry: role.registry.clone(),
-        observer: Arc::new(SilentObserver),
+        observer,
         folder: start.as_ref().map(|start| start.folder.clone()),
         resume: start.as_ref().and_then(|start| start.point.clone()),
         shutdown: role.shutdown.clone(),
@@ -95,6 +99,37 @@ fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, F
         let what = format!("no push recorder listens at {}: {error}", socket.display());
         Failure::with_help(Exit::Usage, what, "only `zagros chaos` gives --push-recorder")
     })
+}
+
+/// A worker that tells `zagros chaos` what it is about to push.
+struct RecordedWorker(Arc<PushRecorder>);
+
+impl Observer for RecordedWorker {
+    fn on(&self, event: &Event) {
+        if let Event::Joined { member, incarnation, .. } = event {
+            self.0.join(*member, *incarnation);
+        }
+    }
+
+    fn audit(&self) -> Option<&dyn PushAudit> {
+        Some(self)
+    }
+}
+
+impl PushAudit for RecordedWorker {
+    fn note_start(&self, push: &zagros_dense_worker::StartedPush<'_>) {
+        let zagros_dense_worker::StartedPush { seq, step, samples, ends, ids } = *push;
+        let rows = ids.tables.iter().map(|rows| TableRows { table: rows.table.0, ids: rows.ids.clone() });
+        self.0.start(StartedPush { seq, step, samples, splits: ends.to_vec(), tables: rows.collect() });
+    }
+
+    fn note_end(&self, seq: u64) {
+        self.0.finish(seq);
+    }
+
+    fn note_weights(&self, weights: &[u8]) {
+        self.0.note_network(weights);
+    }
 }
 
 /// The backend for the sums of several workers, if this program contains it.

@@ -60,8 +60,17 @@ impl Trainer {
             self.score_test_part().await?;
             let (test, validation) = self.measures();
             self.check_sense(test.or(validation))?;
+            self.report_weights().await?;
         }
         Ok(Event::Concluded)
+    }
+
+    /// Reports the dense network that this worker ends with. In mode `async` it is read from the servers.
+    async fn report_weights(&self) -> Result<(), WorkerError> {
+        let Some(audit) = self.run.observer.audit() else { return Ok(()) };
+        self.pull_weights().await?;
+        audit.note_weights(&self.run.dense.call(|dense| dense.model.to_safetensors()).await??);
+        Ok(())
     }
 
     /// Scores the test part, where that was left for the end.

@@ -144,7 +144,8 @@ impl Trainer {
         let ends = self.stream.position.advance(&mut prepared.batch);
         let (step, permit) = (self.row_step(seq), Arc::new(permit));
         let (unique, values, reach) = (prepared.unique, gradients, RequestReach::Owners);
-        let gradients = Gradients { seq, step, unique, values, share, ends, permit, reach };
+        let samples = prepared.batch.size;
+        let gradients = Gradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.stream.pushes.start(gradients);
         self.drain(epoch).await
     }

@@ -104,7 +104,8 @@ impl Trainer {
         self.stream.permit = Some(Arc::clone(&permit));
         let step = self.row_step(seq);
         let (unique, reach) = (prepared.unique, self.reach_of(agreed.busy().count()));
-        let gradients = Gradients { seq, step, unique, values, share: share.samples, ends, permit, reach };
+        let (samples, share) = (prepared.batch.size, share.samples);
+        let gradients = Gradients { seq, step, unique, values, samples, share, ends, permit, reach };
         self.push(epoch, rank, agreed, Some(gradients)).await?;
         self.report_group_step(agreed, &prepared.batch.labels, &stepped, staleness);
         Ok(())

@@ -56,7 +56,8 @@ impl Trainer {
         let ends = self.stream.position.advance(&mut prepared.batch);
         let step = self.row_step(seq);
         let (unique, values, reach) = (prepared.unique, gradients, self.reach_of(1));
-        self.stream.pushes.start(Gradients { seq, step, unique, values, share, ends, permit, reach });
+        let samples = prepared.batch.size;
+        self.stream.pushes.start(Gradients { seq, step, unique, values, samples, share, ends, permit, reach });
         self.stream.push_started(seq, step, reach, 1);
         let (labels, bytes) = (&prepared.batch.labels, self.group.bytes_of_all(prepared.batch.bytes));
         let (main, samples) = (self.loss.main, prepared.batch.size as u64);

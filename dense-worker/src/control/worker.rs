@@ -339,7 +339,7 @@ impl Worker {
             stop: stop.clone(),
             waits: self.waits.clone(),
         };
-        let pushes = Pushes::new(Arc::clone(&client), metrics.clone());
+        let pushes = Pushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.staleness());
         Ok(Trainer {
             group: GroupSession { rendezvous: self.rendezvous.clone(), ..GroupSession::default() },

@@ -7,7 +7,9 @@ use tokio::task::{JoinError, JoinSet};
 use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RequestReach, RoutedIds, WindowPermit};
 
 use super::ledger::BatchLedger;
+use crate::audit::StartedPush;
 use crate::error::WorkerError;
+use crate::event::Observer;
 use crate::metrics::{Metrics, Stage};
 
 /// The gradients of one batch, with what their acknowledgement completes.
@@ -18,6 +20,8 @@ pub(crate) struct Gradients {
     pub(crate) step: u64,
     pub(crate) unique: RoutedIds,
     pub(crate) values: BatchRows,
+    /// Samples of the batch.
+    pub(crate) samples: usize,
     /// The share of the batch's samples in the step, by which penalties count.
     pub(crate) share: f32,
     /// Splits whose last row is in the batch.
@@ -33,13 +37,14 @@ pub(crate) struct Gradients {
 pub(crate) struct Pushes {
     client: Arc<EmbeddingClient>,
     metrics: Metrics,
+    observer: Arc<dyn Observer>,
     under_way: JoinSet<Result<(u64, Vec<u64>), WorkerError>>,
     ledger: BatchLedger,
 }
 
 impl Pushes {
-    pub(crate) fn new(client: Arc<EmbeddingClient>, metrics: Metrics) -> Self {
-        Self { client, metrics, under_way: JoinSet::new(), ledger: BatchLedger::default() }
+    pub(crate) fn new(client: Arc<EmbeddingClient>, metrics: Metrics, observer: Arc<dyn Observer>) -> Self {
+        Self { client, metrics, observer, under_way: JoinSet::new(), ledger: BatchLedger::default() }
     }
 
     /// Sets the number of the next batch. No push may be in flight.
@@ -49,15 +54,23 @@ impl Pushes {
 
     /// Sends a batch's gradients.
     pub(crate) fn start(&mut self, gradients: Gradients) {
-        let (client, metrics) = (Arc::clone(&self.client), self.metrics.clone());
+        if let Some(audit) = self.observer.audit() {
+            let Gradients { seq, step, unique, samples, ends, .. } = &gradients;
+            let (seq, step, samples) = (*seq, *step, *samples as u64);
+            audit.note_start(&StartedPush { seq, step, samples, ends, ids: unique });
+        }
+        let (client, metrics, observer) = (Arc::clone(&self.client), self.metrics.clone(), Arc::clone(&self.observer));
         self.under_way.spawn(async move {
-            let Gradients { seq, step, unique, values, share, ends, permit, reach } = gradients;
+            let Gradients { seq, step, unique, values, share, ends, permit, reach, .. } = gradients;
             let staleness = u32::try_from(permit.staleness()).unwrap_or(u32::MAX);
             let started = Instant::now();
             let pushed =
                 client.push(PushedBatch { step, staleness, share, reach, ..seq.into() }, &unique, &values).await;
             metrics.spent(Stage::Push, started.elapsed());
             pushed.map_err(|source| WorkerError::Embedding { batch: seq, source })?;
+            if let Some(audit) = observer.audit() {
+                audit.note_end(seq);
+            }
             // Only now may another batch be looked up (invariant DP-4).
             drop(permit);
             Ok((seq, ends))
