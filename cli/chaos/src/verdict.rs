@@ -142,8 +142,8 @@ fn networks(job: &Job, round: &EndedRound) -> CheckedPromise {
     CheckedPromise::new((hashes.len(), missing) == (1, 0), what)
 }
 
-/// In mode `sync` every loss is that of the undisturbed round. In the others kills change which batches come last, and with these the last
-/// losses (by 4 deviations of a step's loss, seen with 19 kills in a minute): the round has learned.
+/// In mode `sync` every loss is that of the undisturbed round. In the others kills change which batches come last, and with these the
+/// last losses: the round has learned. That a process goes on from other weights is found by [`networks`].
 fn losses(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPromise {
     let found = &round.facts.losses;
     let (loss, expected, first) =
