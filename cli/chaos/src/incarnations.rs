@@ -99,8 +99,11 @@ impl IncarnationLog {
 
     /// Processes that did not come to the end, and the samples that they pushed.
     pub(crate) fn lost(&self) -> (u64, u64) {
-        let lost = self.incarnations.values().filter(|incarnation| incarnation.network.is_none());
-        lost.fold((0, 0), |(count, samples), one| (count + 1, samples + one.samples_from(0)))
+        self.unended().fold((0, 0), |(count, samples), one| (count + 1, samples + one.samples_from(0)))
+    }
+
+    fn unended(&self) -> impl Iterator<Item = &Incarnation> {
+        self.incarnations.values().filter(|incarnation| incarnation.network.is_none())
     }
 
     /// The most samples that others trained on again because of lost processes. A process completes its splits in their order. So the
@@ -110,15 +113,12 @@ impl IncarnationLog {
         let mut times = BTreeMap::<u64, u32>::new();
         let ends = self.incarnations.values().flat_map(Incarnation::splits);
         ends.for_each(|split| *times.entry(split).or_default() += 1);
-        let lost = self.incarnations.values().filter(|incarnation| incarnation.network.is_none());
-        lost.map(|one| {
-            let complete =
-                |(_, batch): &(&u64, &PushedBatch)| batch.splits.iter().any(|split| times.get(split) == Some(&1));
-            let last = one.acknowledged().filter(complete).last();
-            let open = last.map_or(0, |(seq, _)| shuffled + one.samples_from(*seq));
-            if last.is_some() { open.min(one.samples_from(0)) } else { one.samples_from(0) }
-        })
-        .sum()
+        let is_counted = |batch: &PushedBatch| batch.splits.iter().any(|split| times.get(split) == Some(&1));
+        let repeated = |one: &Incarnation| {
+            let (last, all) = (one.acknowledged().filter(|(_, batch)| is_counted(batch)).last(), one.samples_from(0));
+            last.map_or(all, |(seq, _)| all.min(shuffled + one.samples_from(*seq)))
+        };
+        self.unended().map(repeated).sum()
     }
 
     /// Hashes of the dense networks that workers ended with, and how many of the first `workers` ended with none, though nothing was done

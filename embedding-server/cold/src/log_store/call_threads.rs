@@ -129,12 +129,17 @@ mod tests {
     use super::*;
     use crate::log_store::file_piece::testing::{numbers, pieces};
 
+    /// Jobs are handed over, and no thread takes them.
+    fn unserved() -> (CallThreads, Receiver<CallJob>) {
+        let (work, jobs) = unbounded();
+        (CallThreads { work: OnceLock::from(work), ..CallThreads::default() }, jobs)
+    }
+
     #[test]
     fn threads_that_do_not_answer_are_an_error_and_later_leave_out_what_nobody_wants_any_more() {
         let folder = tempfile::tempdir().unwrap();
         let all = pieces(&numbers(folder.path(), 1000), 0..1000);
-        let (work, jobs) = unbounded();
-        let threads = CallThreads { work: OnceLock::from(work), ..CallThreads::default() };
+        let (threads, jobs) = unserved();
         let mut arrived = 0;
         let mut count = |_: &FilePiece, _: &[u8]| {
             arrived += 1;
@@ -155,8 +160,7 @@ mod tests {
     fn a_reader_whose_jobs_queue_behind_those_of_others_waits_on() {
         let folder = tempfile::tempdir().unwrap();
         let all = pieces(&numbers(folder.path(), 10), 0..10);
-        let (work, jobs) = unbounded();
-        let threads = CallThreads { work: OnceLock::from(work), ..CallThreads::default() };
+        let (threads, jobs) = unserved();
         let patience = Duration::from_millis(500);
         thread::scope(|scope| {
             scope.spawn(|| {
