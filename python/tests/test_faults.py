@@ -157,6 +157,7 @@ LOOP = """
     import sys, torch, zagros
     layer = zagros.EmbeddingBags({"C1": 2}, servers="local:2", staleness=4, optimizer=zagros.SGD(lr=1.0), timeout=20.0)
     print(*layer._servers.pids().values(), flush=True)
+    print(layer._servers.folder, flush=True)
     for step in range(int(sys.argv[1])):
         layer({"C1": torch.arange(500) + step})["C1"].sum().backward()
 """
@@ -169,20 +170,28 @@ def test_the_end_of_the_interpreter_flushes_and_ends_the_servers(end: str) -> No
     expected = {"": 0, "1 / 0": 1}.get(end, 3)
     assert program.returncode == expected, err
     assert "may be lost" not in err
-    assert are_gone([int(pid) for pid in out.split()])
+    pids, folder = out.splitlines()
+    assert are_gone([int(pid) for pid in pids.split()])
+    assert not Path(folder).exists()
 
 
-def test_servers_end_with_a_process_that_is_killed() -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_servers_end_with_a_process_that_is_killed_and_the_next_one_removes_their_folder(sent: int, layers: Layers) -> None:
     program = run(LOOP, str(10**9))
     assert program.stdout is not None
     pids = [int(pid) for pid in program.stdout.readline().split()]
+    folder = Path(program.stdout.readline().strip())
     assert len(pids) == 3 and all(is_alive(pid) for pid in pids)
     time.sleep(0.5)
-    program.kill()
+    layers(servers="local:1").close()
+    assert folder.exists()
+    program.send_signal(sent)
     program.wait()
     # They wait for their worker until its lease ends.
     assert are_gone(pids, within=LONG)
     program.stdout.close()
+    layers(servers="local:1")
+    assert not folder.exists()
 
 
 def test_ctrl_c_in_a_loop_is_a_keyboard_interrupt_and_the_rows_are_there() -> None:

@@ -7,6 +7,7 @@ process.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -27,6 +28,9 @@ _LIBRARIES = _PACKAGE / "_server" / "lib"
 #: Seconds that a child has to end by itself.
 _PATIENCE = 5.0
 _LOOPBACK = "127.0.0.1:0"
+_PREFIX = "zagros-"
+#: The file in a folder that its process has locked. The kernel unlocks it, however the process ends.
+_LOCK = "lock"
 
 
 class LocalServers:
@@ -35,7 +39,11 @@ class LocalServers:
     def __init__(self, job: str, servers: int, stores: Sequence[str], timeout: float) -> None:
         if not PROGRAM.is_file():
             raise ZagrosError(f"{PROGRAM} is missing; install the wheel of zagros again, or start servers elsewhere and give the coordinator's host:port")
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="zagros-"))
+        _remove_abandoned()
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._lock = open(self.folder / f"{_LOCK}.new", "wb")
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        (self.folder / f"{_LOCK}.new").rename(self.folder / _LOCK)
         self.secret = secrets.token_hex(32)
         self._owner = os.getpid()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
@@ -118,6 +126,9 @@ class LocalServers:
                 child.wait()
         if all(child.returncode == 0 for child in children.values()):
             shutil.rmtree(self.folder, ignore_errors=True)
+        # Without this file the logs of what failed are nobody's to remove.
+        (self.folder / _LOCK).unlink(missing_ok=True)
+        self._lock.close()
 
     def forget(self) -> None:
         """In a forked child: its copies of the pipes must not keep the processes alive."""
@@ -127,7 +138,17 @@ class LocalServers:
                 # Not closed here: the writer that has the descriptor closes it.
                 os.dup2(nothing, child.stdin.fileno(), inheritable=False)
         os.close(nothing)
+        self._lock.close()
         self._children = {}
+
+
+def _remove_abandoned() -> None:
+    """Removes the folders of processes that had no time to do it, such as killed ones."""
+    for path in pathlib.Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        # Another user's cannot be opened, and one in use cannot be locked.
+        with contextlib.suppress(OSError), open(path, "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def _forget_all() -> None:

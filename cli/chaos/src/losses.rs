@@ -7,6 +7,10 @@ use std::path::Path;
 use serde_json::Value;
 use zagros_shell::{Exit, Failure};
 
+/// Deviations of a step's loss by which the means of two runs' last steps may differ: a run that lost nothing was 1.4 away, first weights in
+/// place of learned ones 11 to 13 (mode hybrid, the quickstart's job).
+const FARTHEST: f64 = 4.0;
+
 /// Steps and their losses.
 pub(crate) type Curve = Vec<(u64, f64)>;
 
@@ -60,16 +64,28 @@ impl RunFacts {
 
     /// Mean loss of the first tenth of the steps.
     pub(crate) fn first_loss(&self) -> f64 {
-        mean(&self.losses[..self.tenth().min(self.losses.len())])
+        let tenth = self.losses.len().div_ceil(10);
+        mean(&self.losses[..tenth])
     }
 
     /// Mean loss of the last tenth of the steps.
     pub(crate) fn last_loss(&self) -> f64 {
-        mean(&self.losses[self.losses.len().saturating_sub(self.tenth())..])
+        mean(self.last_part(10))
     }
 
-    fn tenth(&self) -> usize {
-        self.losses.len().div_ceil(10).max(1)
+    /// How far the last loss of another run of the job may be from this one's: [`FARTHEST`] deviations of a step's loss in the second
+    /// half, which has enough steps that chance hardly makes them small.
+    pub(crate) fn farthest(&self) -> f64 {
+        let half = self.last_part(2);
+        let mean = mean(half);
+        let squares: f64 = half.iter().map(|(_, loss)| (loss - mean).powi(2)).sum();
+        FARTHEST * (squares / half.len().max(1) as f64).sqrt()
+    }
+
+    /// One of so many parts, the last.
+    fn last_part(&self, parts: usize) -> &[(u64, f64)] {
+        let last = self.losses.len().div_ceil(parts);
+        &self.losses[self.losses.len() - last..]
     }
 
     /// The curve in so many means.

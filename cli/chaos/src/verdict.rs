@@ -143,14 +143,22 @@ fn networks(job: &Job, round: &EndedRound) -> CheckedPromise {
 }
 
 /// In mode `sync` every loss is that of the undisturbed round. In the others kills change which batches come last, and with these the
-/// last losses: the round has learned. That a process goes on from other weights is found by [`networks`].
+/// last losses: in mode `hybrid` within a bound. In mode `async` first weights end within it too, so that the round must only have learned;
+/// that a process goes on from other weights is found by [`networks`].
 fn losses(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPromise {
     let found = &round.facts.losses;
-    let (loss, expected, first) =
-        (round.facts.last_loss(), undisturbed.facts.last_loss(), undisturbed.facts.first_loss());
-    let last = format!("loss {loss:.4} at the end; undisturbed {expected:.4}, and {first:.4} at its start");
-    if job.train.mode != Mode::Sync {
-        return CheckedPromise::new(loss < first, last);
+    let (loss, expected) = (round.facts.last_loss(), undisturbed.facts.last_loss());
+    let last = format!("loss {loss:.4} at the end; undisturbed {expected:.4}");
+    match job.train.mode {
+        Mode::Sync => {}
+        Mode::Hybrid => {
+            let far = undisturbed.facts.farthest();
+            return CheckedPromise::new((loss - expected).abs() <= far, format!("{last}, and at most {far:.4} away"));
+        }
+        Mode::Async => {
+            let first = undisturbed.facts.first_loss();
+            return CheckedPromise::new(loss < first, format!("{last}, and {first:.4} at its start"));
+        }
     }
     match round.facts.first_difference(&undisturbed.facts) {
         Some(step) => CheckedPromise::new(false, format!("the losses differ at step {step}: {last}")),
