@@ -40,7 +40,7 @@ pub(crate) struct Blocks {
 /// Why a reader stops before the end.
 enum Stopped {
     Failed(SnapshotError),
-    /// Nobody wants the rest.
+    /// The caller does not want the rest.
     Unwanted,
 }
 

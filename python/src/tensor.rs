@@ -1,7 +1,7 @@
 //! Tensors as DLPack capsules: what Python's libraries for tensors give to each other without a copy.
 //!
 //! The layout is that of `DLManagedTensor` in DLPack 0.8 (<https://dmlc.github.io/dlpack/latest/c_api.html>), which every
-//! library still speaks when it is not asked for a newer one. A capsule that nobody has taken is called `dltensor`.
+//! library still speaks when it is not asked for a newer one. A capsule that no library has taken is called `dltensor`.
 #![expect(unsafe_code, reason = "reads and makes structures of C behind a capsule's pointer")]
 
 use std::ffi::{CStr, c_void};
@@ -63,7 +63,7 @@ impl Element for f32 {
 /// The values of a contiguous tensor in this processor's memory, as long as its capsule lives.
 pub(crate) fn values<'a, T: Element>(capsule: &'a Bound<'_, PyCapsule>) -> PyResult<&'a [T]> {
     let pointer = capsule.pointer_checked(Some(NAME))?.cast::<ManagedTensor>();
-    // SAFETY: a capsule of this name holds a `DLManagedTensor`, which lives as long as the capsule unless somebody takes it,
+    // SAFETY: a capsule of this name holds a `DLManagedTensor`, which lives as long as the capsule unless a library takes it,
     // and then the capsule has another name.
     let tensor = unsafe { &pointer.as_ref().tensor };
     if !HOST.contains(&tensor.device_type) {
@@ -154,7 +154,7 @@ pub(crate) fn capsule<'py, T: Element>(
         (*owned).managed.context = owned.cast();
         NonNull::new_unchecked(&raw mut (*owned).managed)
     };
-    // SAFETY: the pointer stays valid until the deleter is called: by whoever takes the tensor, otherwise by `forget`.
+    // SAFETY: the pointer stays valid until the deleter is called: by the library that takes the tensor, otherwise by `forget`.
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(forget)) }
 }
 
@@ -164,7 +164,7 @@ unsafe extern "C" fn delete<T>(managed: *mut ManagedTensor) {
     drop(unsafe { Box::from_raw((*managed).context.cast::<Owned<T>>()) });
 }
 
-/// The destructor of a capsule: frees a tensor that nobody has taken.
+/// The destructor of a capsule: frees a tensor that no library has taken.
 unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with a capsule that is not in use any more. If it still has its name, its tensor is here.
     unsafe {

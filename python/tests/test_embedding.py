@@ -61,7 +61,7 @@ def test_a_full_window_is_an_error_and_released_batches_make_room(layers: Layers
     train(layer, [2])
     with pytest.raises(zagros.ZagrosError, match="pushed or released before"):
         kept["C1"].sum().backward()
-    # A batch that nobody has any more gives its place back by itself.
+    # A batch that the program holds no more gives its place back by itself.
     layer({"C1": torch.tensor([3])})
     train(layer, [3])
     assert read(layer, [1, 2, 3])[:, 0].tolist() == [0.0, -1.0, -1.0]

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,10 +24,23 @@ Layers = Callable[..., zagros.EmbeddingBags]
 LONG = 30.0
 
 
+_STARTED: list[subprocess.Popen[str]] = []
+
+
 def run(script: str, *more: str) -> subprocess.Popen[str]:
     """A program of its own."""
     command = [sys.executable, "-c", textwrap.dedent(script), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _STARTED.append(program)
+    return program
+
+
+@pytest.fixture(autouse=True)
+def no_program_left() -> Iterator[None]:
+    """Kills what a test that failed has started."""
+    yield
+    while _STARTED:
+        _STARTED.pop().kill()
 
 
 def are_gone(pids: list[int], within: float = 10.0) -> bool:
@@ -219,6 +232,17 @@ def test_ctrl_c_in_a_loop_is_a_keyboard_interrupt_and_the_rows_are_there() -> No
     pushed, row = (float(number) for number in out.split())
     # The interrupt may come between a push and its count. The row has each push once.
     assert 0 < pushed <= -row <= pushed + 1
+
+
+def test_the_end_of_a_lookup_runs_no_python_code(layers: Layers) -> None:
+    """Python ignores what is raised there, also the interrupt of Ctrl-C."""
+    layer = layers(servers="local:1")
+    rows = layer({"C1": torch.tensor([1])})
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    del rows
+    sys.setprofile(None)
+    assert called == []
 
 
 def test_ctrl_c_ends_a_wait(layers: Layers) -> None:

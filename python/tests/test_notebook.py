@@ -1,4 +1,4 @@
-"""The notebook of the examples is executed, as somebody would who opens it."""
+"""The notebook of the examples is executed, as a user would who opens it."""
 
 from __future__ import annotations
 

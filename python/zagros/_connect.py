@@ -86,7 +86,7 @@ def leave(session: NativeSession, servers: LocalServers | None, size: int, failu
 
 
 def leave_at_exit(session: NativeSession, servers: LocalServers | None, size: int) -> None:
-    """At the end of the process, or when nobody has the layer any more: says what was lost."""
+    """Leaves at the end of the process, or when the program holds the layer no more, and says what was lost."""
     try:
         leave(session, servers, size)
     except Exception as error:

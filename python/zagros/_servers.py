@@ -126,7 +126,7 @@ class LocalServers:
                 child.wait()
         if all(child.returncode == 0 for child in children.values()):
             shutil.rmtree(self.folder, ignore_errors=True)
-        # Without this file the logs of what failed are nobody's to remove.
+        # Without this file no other process removes the logs of what failed.
         (self.folder / _LOCK).unlink(missing_ok=True)
         self._lock.close()
 

@@ -115,7 +115,8 @@ class EmbeddingBags(nn.Module):
         self._sent: dict[tuple[object, ...], tuple[Lookup, Mapping[str, Ids]]] = {}
         #: Whether the ids that `ahead` looks up are those that `forward` is given.
         self._matches = True
-        self._alive: weakref.WeakSet[Lookup] = weakref.WeakSet()
+        # Without callbacks, as a WeakSet has them: Python ignores an exception in one, and with it Ctrl-C.
+        self._alive: list[weakref.ref[Lookup]] = []
         #: Steps whose gradients were pushed, and steps that were dropped because they overflowed.
         self.steps, self.dropped = 0, 0
         #: Rows whose gradients were not finite and left out: with ``settings={"embedding.non_finite": "skip"}``, by this rank.
@@ -237,8 +238,9 @@ class EmbeddingBags(nn.Module):
 
     def release(self) -> None:
         """Gives up all batches that were looked up for training and not pushed, such as those of a loop that has failed."""
-        for lookup in list(self._alive):
-            lookup.batch.release()
+        for alive in self._alive:
+            if (lookup := alive()) is not None:
+                lookup.batch.release()
         self._held.clear()
         self._sent.clear()
         self._session.end_step()
@@ -365,7 +367,8 @@ class EmbeddingBags(nn.Module):
             self._see_all_pushes()
         access: Literal["read", "accumulate", "train"] = "read" if reads else "accumulate" if self._at_step else "train"
         lookup = Lookup(self, self._session.look_up(features, access), reads)
-        self._alive.add(lookup)
+        self._alive = [alive for alive in self._alive if alive() is not None]
+        self._alive.append(weakref.ref(lookup))
         return lookup
 
     def _see_all_pushes(self) -> None:

@@ -1,4 +1,4 @@
-//! A training loop of somebody else's as the worker of a run. The package for Python stands on it.
+//! A user's own training loop as the worker of a run. The package for Python stands on it.
 //!
 //! ```text
 //!  look_up ──► wait for a place in the window ──► rows ──► (their network) ──► push ──► place is free once acknowledged

@@ -139,7 +139,7 @@ impl Link {
     }
 
     fn end_push(&self, places: Vec<WindowPlace>) {
-        // Places first: whoever sees no push in flight sees their places free.
+        // Places first: a caller that sees no push in flight then sees their places free.
         drop(places);
         self.open_pushes.send_modify(|open| *open -= 1);
     }

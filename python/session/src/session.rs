@@ -210,7 +210,7 @@ impl Session {
     /// The step that was being accumulated is over: the next batch takes a place of its own.
     pub fn end_step(&self) {
         let place = Arc::clone(&self.step_place);
-        // Whoever holds it waits for the window: its batch belongs to the next step.
+        // A lookup that holds the lock waits for the window: its batch belongs to the next step.
         if let Ok(mut place) = place.try_lock() {
             *place = None;
         }
