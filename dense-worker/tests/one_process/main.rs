@@ -10,6 +10,7 @@ mod books;
 mod counting;
 mod elastic;
 mod ending;
+mod golden;
 mod pooling;
 mod rejoin;
 mod reset;
