@@ -1,6 +1,7 @@
 # Two commands: `make train` trains, `make test` checks everything. See README.md.
 ZAGROS := target/release/zagros
 BENCH := target/release/zagros-bench
+CHAOS := target/release/zagros-chaos
 QUICKSTART := data/quickstart
 BENCHES := --bench table --bench pooling --bench tier --bench cold --bench save --bench durability --bench overlap
 
@@ -57,13 +58,14 @@ unit: setup ## all tests
 test: setup ## fmt, clippy, the docs' links, the quick benchmarks' smoke run, all tests; one check: make test CHECK=lint
 	@python3 scripts/gate.py $(CHECK)
 
-nightly: programs ## what takes too long for every change: all benchmarks, many seeds, kills for 40 minutes, a second torch
+nightly: programs ## what takes too long for every change: all benchmarks, many seeds, kills for an hour, a second torch
 	@python3 scripts/gate.py --nightly $(CHECK)
 
-chaos: programs ## kill and stop processes for 20 minutes a mode; SEED=1
+chaos: programs ## kill, stop and cut off processes for 20 minutes a mode; SEED=1
 	@test -f $(QUICKSTART)/planted.json || $(ZAGROS) data generate $(QUICKSTART)
-	$(ZAGROS) chaos examples/quickstart.toml --servers 2 --workers 2 --set train.epochs=20 --for 20m --seed $(or $(SEED),1)
-	$(ZAGROS) chaos examples/quickstart.toml --servers 2 --workers 2 --set train.epochs=20 --set train.mode=sync --for 20m --seed $(or $(SEED),1)
+	for mode in hybrid sync async; do \
+	  $(CHAOS) examples/quickstart.toml --servers 2 --workers 2 --set train.epochs=20 --set train.mode=$$mode --for 20m --seed $(or $(SEED),1) || exit 1; \
+	done
 
 docs: ## build the documentation site into target/docs/site and check its links
 	@sh scripts/fetch_mdbook.sh

@@ -23,7 +23,7 @@ fn main() {
 }
 
 /// Whether programs find this folder by their own place: it is the checkout's, and they are built into the checkout. A
-/// program that named it all the same would run where it was built, and fail elsewhere without anybody having seen why.
+/// program that named it all the same would run where it was built, and fail elsewhere. No run in the checkout would show this.
 fn is_found_in_checkout(libtorch: &Path) -> bool {
     let same =
         |one: &Path, other: &Path| one.canonicalize().ok().is_some_and(|one| Some(one) == other.canonicalize().ok());

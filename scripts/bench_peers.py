@@ -106,7 +106,7 @@ def compare(args, model, peers):
     print(f"{model}, {args.threads} thread(s), {args.steps} steps: µs of CPU a sample (samples/s)")
     print(f"{'round':>6} " + " ".join(f"{name:>18}" for name in everyone) + f" {'CPU / better peer':>18}")
     for round_ in range(args.rounds):
-        # The order changes each round, so that a machine that gets slower or faster favours nobody.
+        # The order changes each round, so that a machine that gets slower or faster favours none of them.
         order = list(everyone) if round_ % 2 == 0 else list(everyone)[::-1]
         for name in order:
             runs[name].append(everyone[name](args, model))

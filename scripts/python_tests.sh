@@ -11,7 +11,7 @@ needed="python/requirements-test.txt python/requirements-torch.txt"
 unset PYTHONDONTWRITEBYTECODE
 pip="-m pip --quiet --disable-pip-version-check install --no-compile --only-binary=:all:"
 
-# Without CI nobody is forced to have them.
+# Without CI a user need not have them.
 missing() {
     echo "$1" >&2
     if [ "${CI:-}" = true ]; then exit 1; fi

@@ -115,7 +115,7 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// The job on the rows of `train.csv`, with more epochs than anybody waits for.
+/// The job on the rows of `train.csv`, with more epochs than the benchmark waits for.
 fn job(size: ScaleSize) -> String {
     let (servers, workers) = START;
     let model = "kind = \"dlrm\"\nbottom = [512, 256]\ntop = [512, 256]";
@@ -191,7 +191,10 @@ fn explain(figures: &ScaleFigures) {
     out!(
         "least a step's length: compare it with the longest time before the first change. A freeze is the part of a move in"
     );
-    out!("which a server answers nobody. All roles share the {} core(s) of this machine: new processes", figures.cores);
+    out!(
+        "in which a server answers no request. All roles share the {} core(s) of this machine: new processes",
+        figures.cores
+    );
     out!("take them from training, and more workers need not be faster.");
     if figures.steps > LAST_RECORDED {
         out!(

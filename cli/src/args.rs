@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use zagros_chaos::FaultKind;
 use zagros_shell::{ConfigArgs, Logging, ServerCommand};
 
 pub(crate) use self::data::{DataCommand, GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
@@ -44,7 +43,6 @@ Examples:
   zagros train examples/quickstart.toml         train on it in one process
   zagros up examples/quickstart.toml            the same as separate processes on this machine
   zagros up examples/quickstart.toml --watch    the same, shown on the terminal
-  zagros chaos examples/quickstart.toml         the same while its processes are killed: is anything lost?
   zagros predict runs/NAME rows.csv -o s.csv    score new rows with a trained model
   zagros sweep job.toml --grid embedding.dim=8,16   train with each of these values: which is best?
   zagros models                                 the networks, and what each size needs
@@ -92,8 +90,6 @@ pub(crate) enum Command {
     Simulate(SimulateArgs),
     /// Train a job's network in several sizes, fit a law, and forecast what the next size would bring.
     ScalingLaw(ScalingLawArgs),
-    /// Break the processes of a run on purpose, on this machine, and check that nothing is lost.
-    Chaos(ChaosArgs),
     /// Score data with a saved model.
     Eval(EvalArgs),
     /// Score the rows of files with a saved model, and write the scores.
@@ -224,41 +220,6 @@ pub(crate) struct UpArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ChaosArgs {
-    #[command(flatten)]
-    pub(crate) job: JobArgs,
-    /// No fault is made after this time: `30s`, `10m`. The job is trained again and again until then. Default: 10m, or as long as
-    /// `--faults` takes.
-    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
-    pub(crate) length: Option<Duration>,
-    /// The order of the faults, their pauses and their targets. The same seed gives the same schedule.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Mean pause between the recovery from a fault and the next one.
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
-    pub(crate) every: Duration,
-    /// Stop after this many faults. The job is trained again and again until then: `--faults 200 --kinds kill --every 200ms`.
-    #[arg(long, value_name = "N", value_parser = at_least_one())]
-    pub(crate) faults: Option<u64>,
-    /// Kinds of faults. Of processes: kill (kill -9), stop (SIGSTOP, then SIGCONT), disk (no write succeeds). Of links: slow, partition
-    /// (nothing passes), break (connections end), late (connections end, and their requests arrive later). Of the run: scale (another
-    /// number of embedding servers and, up to `cluster.max_workers`, of dense workers).
-    #[arg(
-        long,
-        value_name = "KIND,…",
-        value_delimiter = ',',
-        default_value = "kill,stop,disk,slow,partition,break,late,scale"
-    )]
-    pub(crate) kinds: Vec<FaultKind>,
-    /// Embedding servers (instead of cluster.servers).
-    #[arg(long, value_name = "N")]
-    pub(crate) servers: Option<u32>,
-    /// Dense workers (instead of cluster.workers).
-    #[arg(long, value_name = "N")]
-    pub(crate) workers: Option<u32>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
     /// Run folder. Default: the run below runs/ that wrote last.
     #[arg(value_name = "RUN")]
@@ -319,7 +280,7 @@ pub(crate) struct EvalArgs {
     /// Change a key of the run's job: `--set cluster.servers=3`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
-    /// Open the model's TorchScript module, which has this SHA-256: it can run code of whoever made it.
+    /// Open the model's TorchScript module, which has this SHA-256: it can run code of its author.
     #[arg(long, value_name = "SHA256")]
     pub(crate) trust_module: Option<String>,
     /// Print one JSON object.
@@ -363,7 +324,7 @@ pub(crate) struct WorkerArgs {
     /// What SIGTERM and Ctrl-C mean where the run goes on without this worker (cluster.min_workers).
     #[arg(long, value_enum, default_value_t = LeaveMeaning::Leave, value_name = "MEANING")]
     pub(crate) on_stop: LeaveMeaning,
-    /// Round the gradients of rows, and report each push to the socket of `zagros chaos`.
+    /// Round the gradients of rows, and report each push to the socket of `zagros-chaos`.
     #[arg(long, value_name = "SOCKET", hide = true)]
     pub(crate) push_recorder: Option<PathBuf>,
 }
@@ -373,7 +334,7 @@ pub(crate) struct WorkerArgs {
 pub(crate) enum LeaveMeaning {
     /// It leaves the run, and ends with 0.
     Leave,
-    /// It leaves the run, and ends with the code of the signal, 143 or 130: whoever started it starts another process in its place, which
+    /// It leaves the run, and ends with the code of the signal, 143 or 130: its supervisor starts another process in its place, which
     /// joins the run.
     Restart,
 }

@@ -23,8 +23,6 @@ const MODEL: &str = "model";
 pub(crate) struct SavedModel {
     /// The folder with the manifest.
     pub(crate) folder: Folder,
-    /// The folder of its run, if known. Models of the first release have their job only there.
-    run: Option<Folder>,
 }
 
 impl SavedModel {
@@ -36,10 +34,7 @@ impl SavedModel {
     pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         let place = open(named, timeout)?;
         if has_manifest(&place)? {
-            // `.` has no parent by name.
-            let whole = place.path().and_then(|path| path.canonicalize().ok());
-            let run = whole.as_deref().and_then(Path::parent).map(Folder::disk);
-            return Ok(Self { folder: place, run });
+            return Ok(Self { folder: place });
         }
         Self::of_run(&place, timeout)?.ok_or_else(|| no_model(&place))
     }
@@ -54,10 +49,10 @@ impl SavedModel {
                 let what = format!("the model of {place} was saved in {folder}, but there is no {MANIFEST} any more");
                 return Err(Failure::with_help(Exit::Data, what, "name the folder that it was moved to"));
             }
-            return Ok(Some(Self { folder, run: Some(place.clone()) }));
+            return Ok(Some(Self { folder }));
         }
         let inside = place.join(MODEL);
-        Ok(has_manifest(&inside)?.then(|| Self { folder: inside, run: Some(place.clone()) }))
+        Ok(has_manifest(&inside)?.then(|| Self { folder: inside }))
     }
 
     /// The job of the model's training, with overrides.
@@ -66,18 +61,8 @@ impl SavedModel {
     /// When the job is missing, is not the saved one, or does not fit the overrides.
     pub(crate) fn job(&self, sets: &[String]) -> Result<Job, Failure> {
         let manifest = Manifest::read(&self.folder).map_err(failed)?;
-        if manifest.is_vouched_for() {
-            let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
-            return parse(&self.folder, text, sets);
-        }
-        for folder in [Some(&self.folder), self.run.as_ref()].into_iter().flatten() {
-            match folder.read(JOB) {
-                Err(error) if error.is_missing() => {}
-                text => return parse(folder, text.map_err(refused)?, sets),
-            }
-        }
-        let help = "models of earlier releases have it only in their run folder; copy that file beside the manifest";
-        Err(Failure::with_help(Exit::Data, format!("{} has no {JOB}, which its data are read by", self.folder), help))
+        let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
+        parse(&self.folder, text, sets)
     }
 }
 
@@ -92,9 +77,7 @@ pub(crate) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failur
         Some(trusted) => {
             format!("the model's job names a module with SHA-256 {sha256}, but the trusted one is {trusted}")
         }
-        None => {
-            "the model has a TorchScript module, which can run code of whoever made it when it is opened".to_owned()
-        }
+        None => "the model has a TorchScript module, which can run code of its author when it is opened".to_owned(),
     };
     let help = format!("if you trust {}, add --trust-module {sha256}", file.display());
     Err(Failure::with_help(Exit::Usage, what, help))
@@ -213,12 +196,11 @@ pub(crate) fn not_written((folder, name): (&Folder, &str), error: io::Error, lef
 
 #[cfg(test)]
 mod tests {
+    use zagros_store::{ContentDigest, hexadecimal};
+
     use super::*;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
-    /// A manifest of an earlier release. It does not have the hashes of its files.
-    const OLD: &str = r#"{"format": 1, "job": "ads", "fingerprint": "0", "release": "0.1.0", "outcome": "finished", "steps": 1,
-        "samples": 1, "dense": "dense.safetensors", "row_files": [], "rows": 0, "evaluation": null}"#;
     const TEXT: &str = "name = 'ads'\n[data]\nformat = 'criteo'\ntrain = '/a'\n";
 
     /// The message in one line, because its line breaks depend on the lengths of paths.
@@ -226,24 +208,42 @@ mod tests {
         format!("{:?}", refused.unwrap_err()).replace("\n  │ ", " ")
     }
 
+    /// Writes a manifest of a model with this job.
+    fn save(model: &Path, job: &[u8]) {
+        std::fs::create_dir_all(model).unwrap();
+        std::fs::write(model.join(JOB), job).unwrap();
+        let sha256 = |bytes: &[u8]| hexadecimal(&ContentDigest::of(bytes).sha256);
+        let (zeros, dense) = ("0".repeat(64), "dense.safetensors");
+        let file = |name: &str, bytes: &[u8]| {
+            format!(r#"{{"name": "{name}", "bytes": {}, "sha256": "{}"}}"#, bytes.len(), sha256(bytes))
+        };
+        let text = format!(
+            r#"{{"manifest_sha256": "{zeros}", "format": 1, "job": "ads", "fingerprint": "0", "release": "0.1.0",
+            "outcome": "finished", "steps": 1, "samples": 1, "dense": "{dense}", "row_files": [], "rows": 0,
+            "files": [{}, {}], "evaluation": null}}"#,
+            file(dense, b""),
+            file(JOB, job)
+        );
+        let sealed = text.replacen(&zeros, &sha256(text.as_bytes()), 1);
+        std::fs::write(model.join(MANIFEST), sealed).unwrap();
+    }
+
     #[test]
     fn a_model_is_found_by_its_run_or_its_own_folder_and_its_job_with_it() {
         let run = tempfile::tempdir().unwrap();
         let model = run.path().join(MODEL);
-        std::fs::create_dir(&model).unwrap();
-        std::fs::write(model.join(MANIFEST), OLD).unwrap();
+        save(&model, TEXT.as_bytes());
         let find = |path: &Path| SavedModel::find(path, TIMEOUT).unwrap();
-        assert!(refusal(find(run.path()).job(&[])).contains("has no job.toml"));
-        // As in the first release.
-        std::fs::write(run.path().join(JOB), TEXT).unwrap();
         for named in [run.path(), &model] {
             assert_eq!(find(named).folder.path(), Some(model.as_path()));
             assert_eq!(find(named).job(&["train.seed=9".to_owned()]).unwrap().train.seed, 9);
         }
         std::fs::write(model.join(JOB), TEXT.replace("ads", "own")).unwrap();
-        assert_eq!(find(run.path()).job(&[]).unwrap().name, "own");
-        std::fs::write(model.join(JOB), [0xff]).unwrap();
+        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is not the file that was saved"));
+        save(&model, &[0xff]);
         assert!(refusal(find(run.path()).job(&[])).contains("job.toml is damaged"));
+        std::fs::remove_file(model.join(JOB)).unwrap();
+        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is missing"));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(crate) fn folder_set(folder: &Path) -> String {
     format!("output.folder={}", serde_json::Value::from(folder.display().to_string()))
 }
 
-/// Changes to the job that give a process its part of the cores, where nobody has said how many threads it has.
+/// Changes to the job that give a process its part of the cores, where neither the job file nor `sets` says how many threads it has.
 pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<String> {
     let part = Machine { cores: (cores() / processes.max(1)).max(1), workers: 1, servers: 0 }.plan();
     let threads =

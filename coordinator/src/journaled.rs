@@ -55,13 +55,13 @@ pub(crate) struct JournalFailure {
 }
 
 impl JournaledCore {
-    /// A run that nobody has joined, without a journal.
+    /// A run that no process has joined, without a journal.
     pub(crate) fn unwritten(config: CoreConfig) -> Self {
         Self::at(Core::new(config), None, Duration::ZERO)
     }
 
     /// The run that the journal has, if its members may still be there and the journal has all of it. Otherwise a run that
-    /// nobody has joined; for a journal of one run, that run as it ended.
+    /// no process has joined; for a journal of one run, that run as it ended.
     ///
     /// # Errors
     /// When the folder cannot be used.
@@ -82,7 +82,7 @@ impl JournaledCore {
         Ok(Self { runs: *runs, ..Self::at(core, Some(journal), Duration::ZERO) })
     }
 
-    /// Goes on with a replayed run, unless it is over. `why` says why nobody can be left of it.
+    /// Goes on with a replayed run, unless it is over. `why` says why no member can be left of it.
     fn continued(mut self, at: Duration, why: Option<String>) -> Result<Self, JournalError> {
         if self.core.outcome().is_some() {
             return Ok(self);
@@ -151,7 +151,7 @@ impl JournaledCore {
         self.failing.clone()
     }
 
-    /// The run is over, and its members know: nobody comes back to it.
+    /// The run is over, and its members know: no process comes back to it.
     pub(crate) fn forget(&mut self) {
         if self.runs == JournalRuns::One {
             return;
@@ -202,7 +202,7 @@ fn time_now(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
     recovered.time.at + gap(recovered, wall_ms)
 }
 
-/// Why nobody can be left of the run of a journal, if so.
+/// Why no member can be left of the run of a journal, if so.
 fn why_over(recovered: &RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Option<String> {
     if recovered.core.config().fingerprint != config.fingerprint {
         return Some("the journal is of another job".to_owned());
@@ -210,7 +210,7 @@ fn why_over(recovered: &RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Opt
     if recovered.machine == Machine::StartedAgain {
         return Some(
             "the machine was started again since the journal was written, and its newest entries may be lost; \
-                    whoever is left of the journal's run ends and resumes from the newest checkpoint"
+                    a process that is left of the journal's run ends, and the run resumes from the newest checkpoint"
                 .to_owned(),
         );
     }

@@ -48,7 +48,7 @@ struct LockedCore {
 }
 
 impl LocalCoordinator {
-    /// A coordinator for this job's run that nobody has joined.
+    /// A coordinator for this job's run, which no process has joined.
     ///
     /// # Panics
     /// When the registry already has a coordinator: it can hold only one.
@@ -57,8 +57,8 @@ impl LocalCoordinator {
         Self::leading(job, JournaledCore::unwritten(config_of(job)), registry)
     }
 
-    /// The coordinator of the run that the journal has, as the process before left it. Without such a run, and if nobody can be
-    /// left of it, the coordinator of a run that nobody has joined; for a journal of one run, of that run as it ended.
+    /// The coordinator of the run that the journal has, as the process before left it. If the journal has no run, or no member
+    /// can be left of it, the coordinator of a run that no process has joined; for a journal of one run, of that run as it ended.
     ///
     /// # Errors
     /// When the folder cannot be used.
@@ -290,7 +290,6 @@ fn config_of(job: &Job) -> CoreConfig {
         run: RunId(rand::random()),
         job: job.name.clone(),
         servers: job.cluster.servers,
-        min_servers: job.cluster.min_servers.unwrap_or(job.cluster.servers),
         workers: job.cluster.workers,
         min_workers: job.cluster.least_workers(),
         max_workers: job.cluster.most_workers(),

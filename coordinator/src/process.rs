@@ -54,7 +54,7 @@ pub struct CoordinatorConfig {
     pub journal: Option<JournalUse>,
     /// What a request to end means. [`StopMeaning::Restart`] needs a journal.
     pub on_stop: StopMeaning,
-    /// File that gets the state of the run every two seconds, for whoever asks once the process is gone.
+    /// File that gets the state of the run every two seconds. `zagros doctor` reads it once the process is gone.
     pub state_file: Option<PathBuf>,
     /// File that gets the report of a run that is finished, in brief.
     pub end_report: Option<PathBuf>,
@@ -200,7 +200,7 @@ fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {
     if let Err(error) = served {
-        // Nobody receives the error once the run is over.
+        // No task receives the error once the run is over.
         let _ = failed.send(error).await;
     }
 }

@@ -39,7 +39,7 @@ pub struct StatusReport {
     pub warnings: Vec<String>,
     /// Who waits for whom, and what to do: what `zagros doctor` says without a look at the processes.
     pub diagnosis: Diagnosis,
-    /// The change of the number of embedding servers; `null` until somebody has asked for one.
+    /// The change of the numbers of embedding servers and dense workers; `null` until a scale request asks for one.
     pub scale: Option<ScaleReport>,
     /// Seconds since the coordinator started.
     pub elapsed_seconds: f64,

@@ -412,7 +412,7 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
         server.leave(Outcome::Finished, "").await.unwrap();
     }
     assert_eq!(second.outcome().await, RunOutcome::Finished);
-    assert!(!folder.path().join("journal").exists(), "nobody comes back to a run that is over");
+    assert!(!folder.path().join("journal").exists(), "no process comes back to a run that is over");
 }
 
 /// A supervisor that starts every process again, such as Kubernetes: the process alone ends when it is asked to, and how the
@@ -446,7 +446,7 @@ async fn a_coordinator_that_is_replaced_drains_no_run_and_one_of_a_run_that_is_o
     }
 }
 
-/// The placement, once somebody answers.
+/// The placement, once the coordinator answers.
 async fn placement_of(control: &dyn ControlPlane) -> PlacementResponse {
     let asked = tokio::time::timeout(TIMEOUT, async {
         loop {

@@ -1,4 +1,4 @@
-//! The live page over a real port: who gets in, what is sent, and that a slow reader delays nobody else.
+//! The live page over a real port: who gets in, what is sent, and that a slow reader delays no other reader.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -125,7 +125,7 @@ async fn events_come_each_second_and_end_with_the_run() {
     let first = read_until(&mut stream, "\n\n").await;
     assert!(first.contains("content-type: text/event-stream") && first.contains("retry: 2000"), "{first}");
     assert!(first.contains("event: whole") && first.contains("\"job\":\"test\""), "{first}");
-    // A run that nobody has joined has nothing that would not be sent again.
+    // A run that no process has joined has no points, so each event has the whole report.
     assert!(read_until(&mut stream, "\n\n").await.contains("\"state\":\"waiting\""));
     assert!(matches!(served.end().await, CoordinatorEnd::Over(RunOutcome::Interrupted(_))));
     let mut rest = String::new();

@@ -1,4 +1,4 @@
-//! What a worker means to push, reported above the client that routes it: a part that routing drops is missed by nobody below.
+//! What a worker means to push, reported above the client that routes it: the code below does not notice a part that routing drops.
 
 use zagros_embedding_client::UniqueIds;
 

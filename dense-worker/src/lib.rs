@@ -20,8 +20,7 @@ mod testing;
 pub use audit::{PushAudit, StartedPush};
 pub use control::{
     CopiedFiles, Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest,
-    Measures, Predict, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten,
-    request_forgetting, target_form,
+    Measures, Predict, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten, target_form,
 };
 pub use error::{ExitClass, WorkerError};
 pub use event::{Evaluation, Event, HeldOutPart, Observer, ObserverList, SilentObserver, StepReport};

@@ -54,7 +54,7 @@ pub struct Metrics {
     /// Last measures of the held-out parts.
     held_out: HeldOutGauges,
     stages: [Counter; Stage::ALL.len()],
-    /// What the parts of the worker wait for. Whoever measures a stage also knows what it waits for.
+    /// What the parts of the worker wait for. It is here because code that measures a stage also knows what the stage waits for.
     pub waits: Waits,
 }
 

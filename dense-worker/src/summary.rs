@@ -74,7 +74,7 @@ pub struct Summary {
     #[serde(default)]
     pub recent: Evaluation,
     /// The same measures of each epoch.
-    #[serde(default, alias = "passes")]
+    #[serde(default)]
     pub epochs: Vec<Evaluation>,
     /// Rows of all tables. With rows on disk those of the saved model; if no model was saved, those in memory.
     pub rows: u64,

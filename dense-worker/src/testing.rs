@@ -167,7 +167,6 @@ fn cluster() -> Cluster {
         server_threads: 1,
         servers: 1,
         workers: 1,
-        min_servers: None,
         min_workers: None,
         max_workers: None,
         buckets: 16,

@@ -38,16 +38,6 @@ pub enum ServerError {
         #[source]
         source: StoreError,
     },
-    /// The log of a lost server has other rows by now, or another process holds it.
-    #[error(
-        "the log of embedding server {index} does not have the rows of lineage {lineage} any more; nothing was taken over"
-    )]
-    NotTheLostRows {
-        /// Index of the lost server.
-        index: u32,
-        /// The rows that were expected.
-        lineage: zagros_protocol::Lineage,
-    },
     /// The log of its rows cannot be used.
     #[error("embedding server {index} cannot use its log")]
     Log {
@@ -88,7 +78,7 @@ pub enum ServerError {
     /// The log has rows that do not fit into the tables of the job.
     #[error(
         "embedding server {index} cannot take over the rows of the log in {}: {difference}; start it with the job of those rows, or \
-         move the folder away (delete it, if nobody needs the rows) and resume the run from its newest checkpoint",
+         move the folder away (delete it, if the rows are not needed) and resume the run from its newest checkpoint",
         folder.display()
     )]
     OtherTables {

@@ -1,7 +1,6 @@
 //! The embedding server as a process: ports, membership, and an orderly end.
 
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +16,10 @@ use zagros_plumbing::admin::PageAccess;
 use zagros_plumbing::metrics::IntCounter;
 use zagros_plumbing::{Lifecycle, Shutdown, StopMeaning, admin};
 use zagros_protocol::ServerIndex;
-use zagros_protocol::control::{LostLog, Outcome};
+use zagros_protocol::control::Outcome;
 use zagros_transport::Credentials;
 
-use crate::control::{
-    RunCheck, ServeTaken, ServerRows, StopReason, StorageFolders, TakenServer, TakeoverHost, Takeovers, join,
-    take_part_in_run,
-};
+use crate::control::{RunCheck, StopReason, StorageFolders, join, take_part_in_run};
 use crate::grpc::GrpcAdapter;
 use crate::resharding::{MoveRunner, migration_service};
 use crate::tier::keep_little;
@@ -67,61 +63,12 @@ pub enum ServerEnd {
     Released,
 }
 
-/// Serves until shutdown is requested or the coordinator says that this server is not needed any more. If it has taken over
-/// logs of lost servers, it serves until these are not needed any more either.
+/// Serves until shutdown is requested or the coordinator says that this server is not needed any more.
 ///
 /// # Errors
 /// If a folder is not a folder, if the coordinator does not admit the server, if another process takes its member slot,
 /// if a port fails, or if coordinator and workers are silent.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, ServerError> {
-    let instance = rand::random();
-    let bind = config.data_listener.local_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
-    let (job, advertised) = (Arc::clone(&config.job), config.advertised.clone());
-    let serve = serve_taken(&config, shutdown.clone());
-    let takeovers = Arc::new(Takeovers::new(TakeoverHost { job, bind, advertised, instance, serve }));
-    let ended = serve_rows(config, (ServerRows::Own, instance), Some(Arc::clone(&takeovers)), shutdown).await;
-    takeovers.finish(ended.is_ok()).await;
-    ended
-}
-
-/// Serves in the place of lost servers, as a member of the run for each, with the settings of this server.
-fn serve_taken(config: &ServerConfig, shutdown: Shutdown) -> ServeTaken {
-    let ServerConfig { job, control, credentials, page, storage_folders, on_stop, .. } = config;
-    let (job, control, credentials, page, on_stop) =
-        (Arc::clone(job), Arc::clone(control), credentials.clone(), page.clone(), *on_stop);
-    let storage_folders = storage_folders.clone();
-    Box::new(move |TakenServer { index, rows, listener, advertised }| {
-        let config = ServerConfig {
-            job: Arc::clone(&job),
-            index,
-            control: Arc::clone(&control),
-            data_listener: listener,
-            advertised,
-            admin_listener: None,
-            credentials: credentials.clone(),
-            page: page.clone(),
-            storage_folders: storage_folders.clone(),
-            on_stop,
-            // Metrics of two servers in one registry would have one name. The coordinator has the load of each.
-            registry: Registry::new(),
-        };
-        let serving = serve_rows(config, (rows, rand::random()), None, shutdown.clone());
-        Box::pin(async move {
-            match serving.await {
-                Ok(ServerEnd::Released) => info!(lost = index.0, "the other servers have the buckets of the lost one"),
-                Ok(ServerEnd::Stopped) => {}
-                Err(error) => warn!(lost = index.0, %error, "stopped serving in the place of a lost embedding server"),
-            }
-        })
-    })
-}
-
-async fn serve_rows(
-    config: ServerConfig,
-    (rows, instance): (ServerRows, u64),
-    takeovers: Option<Arc<Takeovers>>,
-    shutdown: Shutdown,
-) -> Result<ServerEnd, ServerError> {
     let index = config.index.0;
     if config.job.cluster.memory.is_some() {
         keep_little();
@@ -129,7 +76,6 @@ async fn serve_rows(
     let roots = StorageFolders::new(&config.job, &config.storage_folders);
     let roots = roots.map_err(|source| ServerError::StorageFolder { index, source })?;
     let service = open_service(&config).await?;
-    check_rows(&service, rows)?;
     // A token of its own: stopping the server does not stop its whole process.
     let life = Lifecycle::new(Shutdown::new());
     let (failed, mut failures) = mpsc::channel(1);
@@ -144,9 +90,7 @@ async fn serve_rows(
         on_stop: config.on_stop,
         credentials: config.credentials.clone(),
         shutdown,
-        rows,
-        instance,
-        takeovers,
+        instance: rand::random(),
     };
     let moves = migration_service(Arc::clone(&service), Arc::clone(&guard));
     let adapter = GrpcAdapter::new(Arc::new(LocalShard::new(Arc::clone(&service))), guard, roots, service.timeout);
@@ -172,16 +116,6 @@ async fn open_service(config: &ServerConfig) -> Result<Arc<EmbeddingService>, Se
     let (job, index, registry) = (Arc::clone(&config.job), config.index, config.registry.clone());
     let opened = tokio::task::spawn_blocking(move || EmbeddingService::durable(&job, index, &registry)).await;
     opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-}
-
-/// Another process may have used the log since it was looked at.
-fn check_rows(service: &EmbeddingService, rows: ServerRows) -> Result<(), ServerError> {
-    match rows {
-        ServerRows::Taken { lineage, .. } if service.lineage() != Some(lineage) || !service.has_recovered() => {
-            Err(ServerError::NotTheLostRows { index: service.index().0, lineage })
-        }
-        ServerRows::Own | ServerRows::Taken { .. } => Ok(()),
-    }
 }
 
 fn serve_data(
@@ -236,17 +170,14 @@ struct RunMember {
     advertised: String,
     on_stop: StopMeaning,
     shutdown: Shutdown,
-    rows: ServerRows,
     instance: u64,
-    /// A server in the place of a lost one takes over no other.
-    takeovers: Option<Arc<Takeovers>>,
 }
 
 impl RunMember {
     async fn take_part(&self) -> Result<ServerEnd, ServerError> {
         let index = self.service.index();
         let mut joined = self.join().await;
-        if let (Err(MemberError::ForeignRows { .. }), ServerRows::Own) = (&joined, self.rows) {
+        if let Err(MemberError::ForeignRows { .. }) = &joined {
             info!(server = index.0, "the rows that were recovered are of another run; the server starts without them");
             self.service.start_empty()?;
             joined = self.join().await;
@@ -300,14 +231,8 @@ impl RunMember {
         let (service, control) = (Arc::clone(&self.service), Arc::clone(&self.control));
         let member = (membership.member(), membership.incarnation());
         let moves = MoveRunner::new(service, control, self.credentials.clone(), member);
-        let on_lost = |lost: &[LostLog]| {
-            if let Some(takeovers) = &self.takeovers {
-                Takeovers::follow(takeovers, lost);
-            }
-        };
-        let take_part = |drains| {
-            take_part_in_run(&self.service, self.control.as_ref(), membership, (moves, &on_lost), (timeout, drains))
-        };
+        let take_part =
+            |drains| take_part_in_run(&self.service, self.control.as_ref(), membership, moves, (timeout, drains));
         let never = Shutdown::new();
         match self.on_stop {
             StopMeaning::Drain => take_part(&self.shutdown).await,
@@ -320,11 +245,7 @@ impl RunMember {
 
     async fn join(&self) -> Result<Membership, MemberError> {
         let control = Arc::clone(&self.control);
-        let host = match self.rows {
-            ServerRows::Own => 0,
-            ServerRows::Taken { host, .. } => host,
-        };
-        join(&self.job, &self.service, &self.advertised, (self.instance, host), control, &self.shutdown).await
+        join(&self.job, &self.service, &self.advertised, self.instance, control, &self.shutdown).await
     }
 
     /// Leaves the run. If this fails, the coordinator notices the end when the lease ends.

@@ -20,7 +20,7 @@ pub enum ChangeEffect {
 use ChangeEffect::{Learning, Meaning, Operational};
 
 /// Every key, or section whose keys all have one effect. `rows` stands for `embedding` and `tables.<name>`.
-const EFFECTS: [(&str, ChangeEffect); 100] = [
+const EFFECTS: [(&str, ChangeEffect); 99] = [
     ("name", Operational),
     ("checkpoint", Operational),
     ("eval", Operational),
@@ -108,7 +108,6 @@ const EFFECTS: [(&str, ChangeEffect); 100] = [
     ("train.non_finite", Learning),
     // A run may move to more or fewer machines, although a step of more workers has more samples.
     ("cluster.servers", Operational),
-    ("cluster.min_servers", Operational),
     ("cluster.workers", Operational),
     ("cluster.min_workers", Operational),
     ("cluster.max_workers", Operational),
@@ -263,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Whoever adds a key must decide its effect on a run that resumes with another value.
+    /// A change that adds a key must state its effect on a run that resumes with another value.
     #[test]
     fn each_key_of_the_job_file_is_classified_and_nothing_else_is() {
         let mut keys = Vec::new();

@@ -9,7 +9,7 @@ use crate::overrides::Overrides;
 use crate::resolve::{self, Context};
 use crate::settings::Job;
 use crate::threads::Machine;
-use crate::{check, document, renamed, shape};
+use crate::{check, document, shape, upgrade};
 
 /// Far above any job file. A data file that is given by mistake is refused before it is read into memory.
 const MAX_BYTES: u64 = 4 << 20;
@@ -52,30 +52,29 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
     let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return false };
     let applied = overrides.apply(&mut document).is_ok();
-    renamed::apply(&mut document);
+    upgrade::apply(&mut document);
     applied && document.find(&document::Path::from(key)).is_some()
 }
 
-/// A sentence with both names for each key that the file or an override gives by its earlier name; none for a file that
-/// cannot be read.
+/// A sentence for each key of the file or an override that is no more; none for a file that cannot be read.
 #[must_use]
-pub fn renamed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
+pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };
     let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return Vec::new() };
     if overrides.apply(&mut document).is_err() {
         return Vec::new();
     }
-    renamed::apply(&mut document)
+    upgrade::apply(&mut document)
 }
 
-/// Parse → override → rename earlier keys → check against the schema → deserialise → check across keys. Each step needs the
+/// Parse → override → take out keys that are no more → check against the schema → deserialise → check across keys. Each step needs the
 /// one before.
 fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<Problem>> {
     let source = Source::file(&path.display().to_string(), text);
     let mut document =
         Node::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
-    renamed::apply(&mut document);
+    upgrade::apply(&mut document);
     let problems = check::check(&mut document, &shape::job());
     if !problems.is_empty() {
         return Err(problems);
@@ -198,41 +197,19 @@ mod tests {
 
     /// Checkpoints and saved models contain the job file as it was written.
     #[test]
-    fn a_file_with_a_key_of_an_earlier_name_loads() {
-        let parse = |text: &str, sets: &[&str]| {
-            Job::parse(&format!("{CRITEO}{text}"), Path::new("job.toml"), &Overrides::sets(sets.iter().copied()))
-        };
-        let (old, new) = ("[cluster]\npatience_seconds = 7\n", "[cluster]\ntimeout_seconds = 7\n");
-        assert_eq!(parse(old, &[]).unwrap(), parse(new, &[]).unwrap());
-        assert_eq!(parse(old, &[]).unwrap().cluster.timeout, std::time::Duration::from_secs(7));
-        assert_eq!(parse("", &["cluster.patience_seconds=7"]).unwrap(), parse(new, &[]).unwrap());
-        let wrong = parse("[cluster]\npatience_seconds = 0\n", &[]).unwrap_err().plain();
-        assert!(wrong.contains("`cluster.timeout_seconds` is out of range"), "{wrong}");
-        let both = parse(&format!("{new}patience_seconds = 7\n"), &[]).unwrap_err().plain();
-        assert!(both.contains("unknown key `cluster.patience_seconds`"), "{both}");
-        for admission in ["embedding.admission", "tables.C1.admission"] {
-            let old = parse(&format!("[{admission}]\nkind = 'count'\nsightings = 5\n"), &[]).unwrap();
-            let new = parse(&format!("[{admission}]\nkind = 'count'\nmin_count = 5\n"), &[]).unwrap();
-            let default = parse(&format!("[{admission}]\nkind = 'count'\n"), &[]).unwrap();
-            assert_eq!((&old, old == default), (&new, false), "{admission}");
-            let set = format!("{admission}={{kind='count', sightings=5}}");
-            assert_eq!(parse("", &[&set]).unwrap(), new, "{admission}");
-        }
-    }
-
-    #[test]
-    fn an_earlier_name_is_reported_with_the_new_one() {
+    fn a_file_with_a_key_that_is_no_more_loads_and_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ads.toml");
-        fs::write(&path, format!("{CRITEO}[cluster]\npatience_seconds = 7\n")).unwrap();
-        let notes = renamed_keys(&path, &Overrides::none());
-        assert_eq!(notes, ["`cluster.patience_seconds` is now `cluster.timeout_seconds`"]);
-        assert!(is_given(&path, &Overrides::none(), "cluster.timeout_seconds"));
-        fs::write(&path, format!("{CRITEO}[tables.C2]\nadmission = {{ kind = 'count', sightings = 3 }}\n")).unwrap();
-        let notes = renamed_keys(&path, &Overrides::none());
-        assert_eq!(notes, ["`tables.C2.admission.sightings` is now `tables.C2.admission.min_count`"]);
+        fs::write(&path, format!("{CRITEO}[cluster]\nmin_servers = 1\n")).unwrap();
+        let none = Overrides::none();
+        assert_eq!(Job::load(&path, &none).unwrap(), Job::parse(CRITEO, &path, &none).unwrap());
+        let [note] = &removed_keys(&path, &none)[..] else { panic!("one key") };
+        assert!(note.starts_with("`cluster.min_servers` has no effect any more: "), "{note}");
+        assert!(!is_given(&path, &none, "cluster.min_servers"));
+        assert_eq!(removed_keys(&path, &Overrides::sets(["cluster.min_servers=1"])).len(), 1);
         fs::write(&path, CRITEO).unwrap();
-        assert_eq!(renamed_keys(&path, &Overrides::none()), [""; 0]);
+        assert_eq!(removed_keys(&path, &none), [""; 0]);
+        assert_eq!(removed_keys(&path, &Overrides::sets(["cluster.min_servers=1"])).len(), 1);
     }
 
     #[test]

@@ -246,7 +246,7 @@ fn any_job() -> impl Strategy<Value = String> {
         "train": ["a b.txt", "/é"], "test": "t", "validation": "v", "validation_share": null,
         "test_from": null, "validation_from": null, "time_column": null,
     });
-    let fixed_cluster = json!({ "coordinator": null, "worker_address": null, "admin": null, "server_addresses": null, "servers": 3, "min_servers": null, "workers": null, "min_workers": null, "max_workers": null, "buckets": 7, "memory": "1.5 GiB" });
+    let fixed_cluster = json!({ "coordinator": null, "worker_address": null, "admin": null, "server_addresses": null, "servers": 3, "workers": null, "min_workers": null, "max_workers": null, "buckets": 7, "memory": "1.5 GiB" });
     // The other time to live is given.
     let fixed_rows = json!({ "ttl_seconds": null });
     let features = (any_numeric("age"), any_categorical("item"), any_categorical("tag"));

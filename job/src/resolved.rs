@@ -89,7 +89,6 @@ mod tests {
             "cluster.admin='0.0.0.0:9'",
             "cluster.worker_address='0.0.0.0:9'",
             "cluster.timeout_seconds=5",
-            "cluster.min_servers=1",
             "cluster.min_workers=1",
             "output.folder=other",
             "cluster.memory=2GiB",

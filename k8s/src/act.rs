@@ -112,7 +112,7 @@ fn pause(look: &Reconciliation<'_>, job: &HybridJob, work: OperatorWork, again: 
     }
 }
 
-/// Notes that the work was done, so that nobody has to act any more.
+/// Notes that the work was done, so that no person has to act any more.
 async fn settle(look: &Reconciliation<'_>, job: &mut HybridJob, mut next: HybridJobStatus) -> Result<(), Error> {
     if refusal(&next).is_none() {
         return Ok(());

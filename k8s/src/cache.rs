@@ -155,7 +155,7 @@ where
                 }
             };
             self.turns.send_replace(());
-            // Sending fails once the operator ends and nobody receives.
+            // Sending fails once the operator ends and no task receives.
             let _ = keys.into_iter().try_for_each(|key| changed.send(key));
         }
     }
@@ -196,7 +196,7 @@ impl<K: Resource<DynamicType = ()>> CacheState<K> {
             }
             Event::InitDone => {
                 let now = std::mem::take(&mut self.arriving);
-                // Includes jobs without any object left: their objects went while nobody watched.
+                // Includes jobs without any object left: their objects went while no watch was open.
                 let before = self.listed.replace(now).unwrap_or_default();
                 self.failure = None;
                 let now = self.listed.iter().flat_map(HashMap::keys);

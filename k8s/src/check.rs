@@ -168,7 +168,7 @@ async fn leader(client: &Client, place: &str, findings: &mut CheckFindings) -> R
         None => {
             let name = lease.map_or_else(|| MANAGER.to_owned(), |lease| lease.name_any());
             findings.problems.push(format!(
-                "nobody leads by the lease {name} of namespace {place}: does an operator run there? \
+                "no operator leads by the lease {name} of namespace {place}: does an operator run there? \
                  kubectl -n {place} get pods"
             ));
         }

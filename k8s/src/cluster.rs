@@ -169,10 +169,8 @@ impl JobClient {
         for RemovalTarget { kind, name, how } in targets {
             info!(job = self.job, name, "pods are asked to end");
             match (kind, how) {
-                (OwnedKind::CoordinatorJob | OwnedKind::Workers, RemovalMethod::Suspend) => self.suspend(name).await?,
-                (OwnedKind::CoordinatorJob | OwnedKind::Workers, RemovalMethod::Delete) => {
-                    self.remove_named::<Job>(name).await?
-                }
+                (OwnedKind::Workers, RemovalMethod::Suspend) => self.suspend(name).await?,
+                (OwnedKind::Workers, RemovalMethod::Delete) => self.remove_named::<Job>(name).await?,
                 (OwnedKind::Coordinator | OwnedKind::Servers, _) => self.remove_named::<StatefulSet>(name).await?,
                 (OwnedKind::Service, _) => self.remove_named::<Service>(name).await?,
             }

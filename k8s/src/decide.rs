@@ -157,7 +157,6 @@ fn reason_to_begin(facts: &DecisionFacts<'_>) -> Option<&'static str> {
         _ if status.attempt == 0 => Some("Started"),
         Some(Phase::Suspended) => Some("Resumed"),
         Some(Phase::Invalid) => Some("Corrected"),
-        _ if facts.observed.is_of_older_operator(status.attempt) => Some("OperatorChanged"),
         _ if is_other => Some("SpecChanged"),
         _ => None,
     }

@@ -86,7 +86,7 @@ impl Error {
         matches!(self, Self::Kube { source, .. } if status(source).is_some_and(|status| status.code == 422))
     }
 
-    /// Whether somebody has to act before the same request can succeed.
+    /// Whether a person has to act before the same request can succeed.
     #[must_use]
     pub fn needs_a_person(&self) -> bool {
         matches!(self.remedy(), ErrorRemedy::Report(_))

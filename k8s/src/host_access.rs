@@ -92,7 +92,7 @@ mod tests {
         ] {
             assert_eq!(fields(&json!({role: {"pod": pod}})), [format!("spec.{role}.pod.{field}")]);
         }
-        // What RDMA needs gives nobody the node.
+        // The capability that RDMA needs gives a container no access to the node.
         assert_eq!(fields(&json!({"denseWorkers": {"pod": adds("IPC_LOCK")}})), Vec::<String>::new());
     }
 

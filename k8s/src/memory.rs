@@ -16,7 +16,7 @@ use crate::validate::{JobText, SpecProblem, ValidJob};
 
 /// How often a coordinator is asked for its progress.
 pub const ASK: Duration = Duration::from_secs(15);
-/// An object is applied again after this time, because somebody may have changed an object that is not watched.
+/// An object is applied again after this time, because another client may have changed an object that is not watched.
 const REPAIR: Duration = Duration::from_secs(300);
 /// First pause after a failure. It doubles for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

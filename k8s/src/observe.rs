@@ -69,8 +69,6 @@ pub struct OwnedObject {
 pub enum OwnedKind {
     /// The coordinator's StatefulSet.
     Coordinator,
-    /// The coordinator's Job, of an operator before 0.2.
-    CoordinatorJob,
     /// The workers' Job.
     Workers,
     /// The servers' StatefulSet.
@@ -83,7 +81,7 @@ impl OwnedKind {
     /// Whether workers need its pods for as long as they run.
     #[must_use]
     pub fn is_member(self) -> bool {
-        matches!(self, Self::Coordinator | Self::CoordinatorJob | Self::Servers)
+        matches!(self, Self::Coordinator | Self::Servers)
     }
 }
 
@@ -111,7 +109,7 @@ pub struct JobState {
     pub failed: i32,
     /// Whether the pod of number 0 ended well.
     pub first_is_done: bool,
-    /// Whether somebody suspended it: its pods are gone, and none are made.
+    /// Whether it is suspended: its pods are gone, and none are made.
     pub is_suspended: bool,
     /// How it ended or is about to end; `None` while it runs.
     pub end: Option<JobEnd>,
@@ -221,12 +219,6 @@ impl ObservedObjects {
         }
     }
 
-    /// Whether an operator before 0.2 made the objects of this attempt. Its coordinator has no journal.
-    #[must_use]
-    pub fn is_of_older_operator(&self, attempt: i32) -> bool {
-        self.owned.iter().any(|one| one.kind == OwnedKind::CoordinatorJob && one.attempt == Some(attempt))
-    }
-
     /// The worker that ended last with another code than 0. Workers that were replaced before `back` do not count.
     #[must_use]
     pub fn lost_worker(&self, back: Option<Timestamp>) -> Option<&PodState> {
@@ -325,10 +317,9 @@ fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
     fn is_of_an_attempt<K: Resource>(object: &K) -> bool {
         object.labels().contains_key(ATTEMPT_LABEL)
     }
-    let jobs = objects.jobs.iter().filter(|job| is_of_an_attempt(job.as_ref())).filter_map(|job| {
-        let kind = if role_of_job(job)? == Role::Worker { OwnedKind::Workers } else { OwnedKind::CoordinatorJob };
+    let jobs = objects.jobs.iter().filter(|job| is_of_an_attempt(job.as_ref())).map(|job| {
         let state = JobState::of(job);
-        Some(one(job.as_ref(), kind, state.end.is_none() && !state.is_suspended))
+        one(job.as_ref(), OwnedKind::Workers, state.end.is_none() && !state.is_suspended)
     });
     let sets = objects.sets.iter().filter(|set| is_of_an_attempt(set.as_ref()));
     let services = objects.services.iter().filter(|service| is_of_an_attempt(service.as_ref()));

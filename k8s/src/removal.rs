@@ -120,7 +120,7 @@ impl ObservedObjects {
             .any(|one| one.kind == OwnedKind::Workers && one.is_active && !one.is_deleting && scope.has(one.attempt))
     }
 
-    /// Whether somebody else deletes pods of workers: their Job is there and would make others in their place.
+    /// Whether a worker's pod is being deleted while its Job is there and may make another in its place.
     #[must_use]
     pub fn has_leaving_workers(&self) -> bool {
         let is_leaving = |pod: &PodState| pod.role == Role::Worker && pod.until.is_some();
@@ -144,9 +144,7 @@ impl ObservedObjects {
         let how = |one: &OwnedObject| match (policy, one.kind) {
             (CleanPodPolicy::None, _) | (_, OwnedKind::Service) => None,
             (CleanPodPolicy::All, _) | (_, OwnedKind::Servers | OwnedKind::Coordinator) => Some(RemovalMethod::Delete),
-            (CleanPodPolicy::Running, OwnedKind::Workers | OwnedKind::CoordinatorJob) => {
-                one.is_active.then_some(RemovalMethod::Suspend)
-            }
+            (CleanPodPolicy::Running, OwnedKind::Workers) => one.is_active.then_some(RemovalMethod::Suspend),
         };
         let workers = self.targets(scope, |one| how(one).filter(|_| one.kind == OwnedKind::Workers));
         if !workers.is_empty() {
@@ -238,7 +236,7 @@ mod tests {
         assert_eq!(seen.removal(RemovalScope::Others(2), at(0)), RemovalStep::Done);
         seen.owned.push(owned(OwnedKind::Servers, 1));
         assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
-        // The label was changed by somebody.
+        // A user changed the label.
         seen.owned.last_mut().unwrap().attempt = None;
         assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
     }

@@ -4,7 +4,7 @@
 //! lowers the partition by one when all servers are ready and the coordinator counts each of them as alive:
 //!
 //! ```text
-//!  servers 0 1 2, partition 3: nobody     2 is restarted at 2     2 is back: 1 is restarted at 1     …     0, then 3 again
+//!  servers 0 1 2, partition 3: none       2 is restarted at 2     2 is back: 1 is restarted at 1     …     0, then 3 again
 //! ```
 //!
 //! Between two updates the partition is the number of servers. A changed template is thus applied without a restart, and
@@ -104,7 +104,7 @@ impl ServerFacts {
         (0..servers).rev().find(|index| !is_new(index))
     }
 
-    /// Whether all other servers are ready and alive. If this one is not, its restart interrupts nobody.
+    /// Whether all other servers are ready and alive. If this one is not, its restart interrupts nothing.
     fn may_restart(&self, index: i32, servers: i32) -> bool {
         let others = self.pods.iter().filter(|pod| pod.index != index && pod.is_ready).count();
         let is_up = self.pods.iter().any(|pod| pod.index == index && pod.is_ready);

@@ -33,7 +33,7 @@ pub struct ServerScale {
     pub wanted: i32,
     /// With how many the attempt started.
     pub started: i32,
-    /// The coordinator's last report, once somebody has changed the number.
+    /// The coordinator's last report, once a scale request has changed the number.
     pub known: Option<ServerScaling>,
 }
 
@@ -44,7 +44,7 @@ pub struct WorkerScale {
     pub wanted: i32,
     /// With how many the attempt started.
     pub started: i32,
-    /// The coordinator's last report, once somebody has changed a number of the run.
+    /// The coordinator's last report, once a scale request has changed a number of the run.
     pub known: Option<ServerScaling>,
 }
 
@@ -91,7 +91,7 @@ impl ServerScale {
 }
 
 impl WorkerScale {
-    /// What the coordinator reports of the workers, once somebody has changed their number.
+    /// The coordinator's report of the workers, once a scale request has changed their number.
     fn changed(&self) -> Option<&ServerScaling> {
         self.known.as_ref().filter(|known| known.workers_wanted > 0)
     }
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(scale(5, None).step(None), ScaleStep::Wait);
         assert_eq!(scale(5, None).step(Some(&report("waiting"))), ScaleStep::Wait);
         assert_eq!(scale(5, None).step(Some(&report("training"))), ScaleStep::Ask);
-        // Somebody asked for another number without the spec.
+        // A user asked the coordinator for another number, and did not change the spec.
         assert_eq!(scale(3, Some((4, 4, 0))).step(Some(&report("training"))), ScaleStep::Ask);
     }
 

@@ -4,7 +4,7 @@ use crate::amount;
 use crate::crd::Recovery;
 use crate::validate::ValidJob;
 
-/// Memory of a server's container where nobody says how much, bytes.
+/// Memory of a server's container where neither the spec nor the job file says how much, bytes.
 const SERVER_MEMORY: u64 = 4 << 30;
 
 impl ValidJob {

@@ -81,7 +81,7 @@ impl ValidJob {
     }
 
     /// Whether the processes of the run prove that they belong to it, by the Secret that the operator makes. Not if the job
-    /// file says `cluster.insecure`, as the files of attempts do that an operator before 0.2 has made.
+    /// file says `cluster.insecure`.
     #[must_use]
     pub fn asks_for_proof(&self) -> bool {
         !self.job.cluster.insecure

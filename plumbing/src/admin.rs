@@ -1,5 +1,5 @@
 //! The HTTP port of a role: `/healthz` (the process is alive), `/readyz` (the role can serve, or why not), `/metrics`.
-//! The first two are open to whoever reaches the port, because probes send no token. Every other path needs what
+//! The first two are open to every reader of the port, because probes send no token. Every other path needs what
 //! [`PageAccess`] says.
 //!
 //! A port on a loopback address refuses requests whose `Host` does not name this machine. Otherwise a web page could

@@ -27,7 +27,7 @@ pub const DIVERGED: u8 = 5;
 pub const STORAGE: u8 = 6;
 /// The process was silent for too long, and was fenced.
 pub const FENCED: u8 = 7;
-/// `zagros doctor` found something that needs somebody.
+/// `zagros doctor` found something that needs a person.
 pub const UNHEALTHY: u8 = 8;
 
 /// Every exit code, in ascending order.

@@ -42,7 +42,7 @@ impl Shutdown {
 /// What a request to end (SIGTERM, Ctrl-C) means for a process whose state other processes need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StopMeaning {
-    /// All processes end in order: this one ends once nobody needs it any more.
+    /// All processes end in order: this one ends once no other process needs it any more.
     #[default]
     Drain,
     /// This process alone ends, at once. Another process takes its place and recovers its state from the disk.

@@ -1,4 +1,4 @@
-//! Limits the connections of a port, so that silent strangers keep nobody else out.
+//! Limits the connections of a port, so that silent strangers keep no other peer out.
 //!
 //! - A connection that has not sent its first bytes within [`FIRST_BYTES_WITHIN`] is closed.
 //! - A port has a limit of open connections. One connection more closes the connection that was silent for longest, of

@@ -39,10 +39,6 @@ pub struct JoinRequest {
     /// Whether this process has read its rows back from that log. A process that has made the log has no rows.
     #[prost(bool, tag = "12")]
     pub recovered: bool,
-    /// The process of another embedding server has taken over the log of a lost one and joins in its place: the instance of that
-    /// process. 0 for a server that is a process of its own.
-    #[prost(uint64, tag = "13")]
-    pub host: u64,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -266,20 +262,9 @@ pub struct HeartbeatResponse {
     /// This worker leaves, and the run goes on without it: fewer workers were asked for, or its process was asked to end.
     #[prost(bool, tag = "33")]
     pub leave: bool,
-    /// Logs of lost servers that the receiver may take over (embedding servers only). The first process that locks a log has it.
-    #[prost(message, repeated, tag = "34")]
-    pub lost_logs: ::prost::alloc::vec::Vec<LostLog>,
     /// The run is over because all its work is done. A worker that has not trained yet has nothing to do.
     #[prost(bool, tag = "35")]
     pub finished: bool,
-}
-/// The log of an embedding server whose process is lost, and which nobody has replaced.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct LostLog {
-    #[prost(uint32, tag = "1")]
-    pub index: u32,
-    #[prost(fixed64, tag = "2")]
-    pub lineage: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaveRequest {
@@ -955,7 +940,7 @@ pub enum WaitKind {
     Window = 6,
     /// Processes that have not joined.
     Members = 7,
-    /// Nobody: its own work.
+    /// No other process: its own work.
     Work = 8,
 }
 impl WaitKind {

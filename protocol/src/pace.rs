@@ -1,7 +1,7 @@
 //! How fast the numbers of steps and pushes may grow by what a member claims.
 //!
 //! Rows age by these numbers, and windows of pushes move with them. A member with a fault, or with a purpose, could claim
-//! `u64::MAX`: every row with a time to live would be too old, and no later push would count. Nobody can know the right number
+//! `u64::MAX`: every row with a time to live would be too old, and no later push would count. No process can know the right number
 //! but by the claims. So a claim moves the largest known number by what is spare alone:
 //!
 //! ```text

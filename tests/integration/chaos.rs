@@ -1,4 +1,6 @@
-//! `zagros chaos`: processes, disks and links are broken by a schedule, and every row is checked.
+//! `zagros-chaos`: processes, disks and links are broken by a schedule, and every row is checked.
+
+use zagros_tests::{FinishedCommand, Program};
 
 use crate::fixture::Fixture;
 
@@ -14,13 +16,16 @@ fn chaos(fixture: &Fixture, mode: &str, kinds: &str, seed: &str) -> String {
 
 fn chaos_for(epochs: u32, fixture: &Fixture, mode: &str, kinds: &str, seed: &str) -> String {
     let (mode, epochs) = (format!("train.mode={mode}"), format!("train.epochs={epochs}"));
-    let arguments = ["chaos", "job.toml", "--for", "5m", "--every", "300ms", "--faults", "4", "--seed", seed];
-    let ended = fixture
-        .zagros(arguments.into_iter().chain(SETS).chain(["--kinds", kinds, "--set", &mode, "--set", &epochs]))
-        .expect(0);
+    let arguments = ["job.toml", "--for", "5m", "--every", "300ms", "--faults", "4", "--seed", seed];
+    let more = ["--kinds", kinds, "--set", &mode, "--set", &epochs];
+    let ended = run(fixture, &[&arguments[..], &SETS, &more].concat()).expect(0);
     assert!(ended.stdout.contains("Exact: 4 faults, nothing lost, nothing doubled"), "{}", ended.stdout);
     assert!(!ended.stdout.contains('✗'), "{}", ended.stdout);
     ended.stdout
+}
+
+fn run(fixture: &Fixture, arguments: &[&str]) -> FinishedCommand {
+    fixture.start_program(Program::Chaos, arguments.iter().copied()).finish()
 }
 
 /// The lines of the schedule that is printed first.
@@ -80,6 +85,6 @@ fn a_run_whose_servers_come_and_go_while_processes_are_killed_loses_and_doubles_
 fn a_job_whose_rows_cannot_be_checked_is_refused_by_its_key() {
     let fixture = Fixture::new(100);
     let own = "tables.C1.optimizer={ kind = \"adagrad\" }";
-    fixture.zagros(["chaos", "job.toml", "--set", own]).expect(2).says(&["table `C1`", "optimizer"]);
-    fixture.zagros(["chaos", "job.toml", "--kinds", "earthquake"]).expect(2).says(&["earthquake", "kill, stop, disk"]);
+    run(&fixture, &["job.toml", "--set", own]).expect(2).says(&["table `C1`", "optimizer"]);
+    run(&fixture, &["job.toml", "--kinds", "earthquake"]).expect(2).says(&["earthquake", "kill, stop, disk"]);
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use zagros_store::{ContentDigest, hexadecimal};
 
 use crate::fixture::Fixture;
 
@@ -140,35 +141,24 @@ fn a_pipe_or_a_million_names_in_a_model_hold_nobody_up() {
     for many in [1025, 1_000_000] {
         let names: Vec<Value> = (0..many).map(|number| format!("r{number}").into()).collect();
         manifest["row_files"] = names.into();
-        let old = manifest.as_object_mut().expect("an object");
-        old.remove("files");
-        old.remove("manifest_sha256");
-        std::fs::write(model.join("manifest.json"), manifest.to_string()).expect("it is written");
+        write_sealed(&model, &mut manifest);
         for command in ["inspect", "eval"] {
             fixture.zagros([command, &named]).expect(3).says(&["manifest.json"]);
         }
     }
 }
 
-/// As earlier releases wrote them: they are read, and it is said that nothing can be.
-#[test]
-fn a_model_without_hashes_is_read_with_a_warning() {
-    let fixture = Fixture::new(500);
-    fixture.zagros(["train", "job.toml"]).expect(0);
-    let model = fixture.run_folder().join("model");
-    as_before(&model);
-    let named = model.display().to_string();
-    fixture.zagros(["inspect", &named]).expect(0).says(&["was saved without hashes"]);
-    fixture.zagros(["eval", &named]).expect(0).says(&["saved without hashes"]);
+fn sha256(bytes: &[u8]) -> String {
+    hexadecimal(&ContentDigest::of(bytes).sha256)
 }
 
-/// Takes the hashes out of a manifest.
-fn as_before(model: &Path) {
-    let text = std::fs::read_to_string(model.join("manifest.json")).expect("a manifest");
-    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
-    let keys = manifest.as_object_mut().expect("an object");
-    keys.retain(|key, _| key != "files" && key != "manifest_sha256");
-    std::fs::write(model.join("manifest.json"), manifest.to_string()).expect("it is written");
+/// Writes a manifest with its own hash in it.
+fn write_sealed(model: &Path, manifest: &mut Value) {
+    let zeros = "0".repeat(64);
+    manifest["manifest_sha256"] = zeros.as_str().into();
+    let text = manifest.to_string();
+    let sealed = text.replacen(&zeros, &sha256(text.as_bytes()), 1);
+    std::fs::write(model.join("manifest.json"), sealed).expect("it is written");
 }
 
 /// The job in a model is as foreign as the model: that it trusts its module says nothing.
@@ -177,16 +167,22 @@ fn a_module_that_a_models_own_job_trusts_is_not_opened_unasked() {
     let fixture = Fixture::new(500);
     fixture.zagros(["train", "job.toml"]).expect(0);
     let model = fixture.run_folder().join("model");
-    as_before(&model);
     let job = std::fs::read_to_string(model.join("job.toml")).expect("a job");
     let mut job: toml_edit::DocumentMut = job.parse().expect("TOML");
     let (hash, other) = ("ab".repeat(32), "cd".repeat(32));
     let module = format!("kind = 'torchscript'\nfile = '/nowhere/module.pt'\nsha256 = '{hash}'\ntrust = true\n");
     job["model"] = module.parse::<toml_edit::DocumentMut>().expect("TOML").as_item().clone();
-    std::fs::write(model.join("job.toml"), job.to_string()).expect("it is written");
+    let job = job.to_string();
+    std::fs::write(model.join("job.toml"), &job).expect("it is written");
+    let text = std::fs::read_to_string(model.join("manifest.json")).expect("a manifest");
+    let mut manifest: Value = serde_json::from_str(&text).expect("JSON");
+    let files = manifest["files"].as_array_mut().expect("files");
+    let record = files.iter_mut().find(|file| file["name"] == "job.toml").expect("the job");
+    (record["bytes"], record["sha256"]) = (job.len().into(), sha256(job.as_bytes()).into());
+    write_sealed(&model, &mut manifest);
     let named = model.display().to_string();
     let trusted = format!("--trust-module {hash}");
-    fixture.zagros(["eval", &named]).expect(2).says(&["can run code of whoever made it", &trusted]);
+    fixture.zagros(["eval", &named]).expect(2).says(&["can run code of its author", &trusted]);
     fixture.zagros(["eval", &named, "--trust-module", &other]).expect(2).says(&[&other, &trusted]);
     // Now it is looked for.
     fixture.zagros(["eval", &named, "--trust-module", &hash]).expect(3).says(&["/nowhere/module.pt"]);

@@ -44,7 +44,7 @@ fn newest_with_a_delta(run: &Path) -> (PathBuf, Vec<String>) {
     panic!("no checkpoint has a delta");
 }
 
-/// Invariants CK-2 and CK-6: the checkpoint is read by whoever reads checkpoints, and the run that resumes from it on another
+/// Invariants CK-2 and CK-6: `zagros inspect` and `zagros eval` read the checkpoint, and the run that resumes from it on another
 /// number of servers is the same bit for bit.
 #[test]
 fn a_run_that_resumes_from_deltas_is_the_same_bit_by_bit() {

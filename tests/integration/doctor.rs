@@ -1,4 +1,4 @@
-//! `zagros doctor` on real processes: it names the one that everybody waits for (invariant WT-2), and how a run ended.
+//! `zagros doctor` on real processes: it names the one that the others wait for (invariant WT-2), and how a run ended.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 /// Long enough for a slow machine. Only a test that fails waits so long.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A run that goes on for as long as it is looked at. Nobody is lost meanwhile.
+/// A run that goes on for as long as it is looked at. No process is lost meanwhile.
 const SETS: [&str; 5] = [
     "train.epochs=1000",
     "train.staleness=0",
@@ -87,7 +87,7 @@ fn a_stopped_process_is_named_whoever_it_is() {
         let deadline = Instant::now() + TIMEOUT;
         let waits = format!("dense worker {other} waits in ");
         while !lines(&wait_for(&fixture, &[], "member_silent", &subject)).contains(&waits) {
-            assert!(Instant::now() < deadline, "nobody waits for {subject}");
+            assert!(Instant::now() < deadline, "no member waits for {subject}");
         }
         signal_process(worker, Signal::CONT);
         wait_until_healthy(&fixture);

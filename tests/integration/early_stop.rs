@@ -128,7 +128,7 @@ fn a_run_leaves_a_page_that_can_be_made_anew() {
     {
         assert!(first.contains(text), "no {text:?}");
     }
-    assert!(!first.contains("http://") && !first.contains("https://"), "it asks nobody for anything");
+    assert!(!first.contains("http://") && !first.contains("https://"), "it loads nothing from elsewhere");
     std::fs::remove_file(&path).expect("the page is removed");
     let folder = fixture.run_folder().display().to_string();
     let outcome = fixture.zagros(["report", &folder]).expect(0).stdout;

@@ -70,7 +70,7 @@ fn a_taken_port_is_named_with_what_to_do() {
 #[test]
 fn a_role_without_a_coordinator_gives_up_and_says_whom_it_waited_for() {
     let fixture = Fixture::new(100);
-    // Bound and dropped: nobody listens there.
+    // Bound and dropped: no process listens there.
     let address = TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("a free port").to_string();
     let coordinator = format!("cluster.coordinator={address}");
     for role in ["dense-worker", "embedding-server"] {

@@ -55,38 +55,6 @@ fn forget_live(fixture: &Fixture, run: &str, value: &str) -> Value {
     serde_json::from_str(&done.stdout).expect("JSON")
 }
 
-/// Nobody can ask the tables inside the process of `zagros train`: it takes the request before its next checkpoint.
-#[test]
-fn a_run_in_one_process_forgets_before_its_next_checkpoint_and_in_its_model() {
-    let fixture = Fixture::new(20_000);
-    let ([gone, other], arguments) = prepare(&fixture);
-    let alone = arguments.iter().map(String::as_str).filter(|argument| !["--servers", "2"].contains(argument));
-    let alone: Vec<&str> = alone.map(|argument| if argument == "up" { "train" } else { argument }).collect();
-    let mut training = fixture.start(alone.iter().copied());
-    training.wait_for_line("checkpoint after step");
-    let run = live_run(&fixture);
-    let name = run.display().to_string();
-    let before = newest(&run);
-    assert!(row(&fixture, &before, &gone).is_some(), "the run has the row from its first model");
-    let done = forget_live(&fixture, &name, &gone);
-    assert_eq!((&done["requested"], &done["removed"]), (&Value::from(true), &Value::Null), "{done}");
-    let saves = checkpoints(&run).len();
-    while checkpoints(&run).len() < saves + 2 {
-        training.wait_for_line("checkpoint after step");
-    }
-    training.signal(Signal::INT);
-    training.finish().expect(130);
-    let last = newest(&run);
-    assert_eq!(row(&fixture, &last, &gone), None, "{last}");
-    assert!(row(&fixture, &last, &other).is_some() && row(&fixture, &before, &gone).is_some());
-    assert!(!run.join("forget-requests.taken.jsonl").exists());
-    // Now that nobody trains, the same command cleans the checkpoints of before.
-    fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone]).expect(0);
-    assert_eq!(row(&fixture, &before, &gone), None);
-    let audit = std::fs::read_to_string(run.join("forgotten.jsonl")).expect("an audit file");
-    assert!(audit.starts_with("{\"time\"") && audit.contains("\"save\":\"asked of the run\""), "{audit}");
-}
-
 #[test]
 fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_state_is_loaded() {
     let fixture = Fixture::new(20_000);
@@ -138,7 +106,7 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     assert_eq!(row(&fixture, &last, &gone), None, "{last}");
     assert!(row(&fixture, &first.display().to_string(), &gone).is_some());
 
-    // Now that nobody trains, the same command cleans the checkpoints.
+    // Now that no run trains, the same command cleans the checkpoints.
     fixture.zagros(["forget", &name, "--table", "C1", "--value", &gone]).expect(0);
     for folder in checkpoints(&run) {
         let folder = folder.display().to_string();

@@ -59,7 +59,6 @@ mod store;
 mod streamed;
 mod streaming;
 mod sweep;
-mod takeover;
 mod too_large;
 mod train;
 mod watch;

@@ -10,8 +10,8 @@ use zagros_tests::{RunningCommand, dashboards, signal_process};
 use crate::faults::pid;
 use crate::fixture::Fixture;
 
-/// Two servers and workers, and all that has metrics: a cold tier, checkpoints, held-out parts, groups of samples. Whoever
-/// stands still is not declared dead while Prometheus looks at it.
+/// Two servers and workers, and all that has metrics: a cold tier, checkpoints, held-out parts, groups of samples. A process
+/// that stands still is not declared dead while Prometheus looks at it.
 const SETS: [&str; 11] = [
     // A server with a log comes back.
     "cluster.durability=checkpoint",

@@ -107,7 +107,7 @@ fn a_person_sees_the_run_its_trouble_and_its_end() {
     assert_eq!(browser.value(EVIL), serde_json::json!([true, 0]), "what is text became markup");
     browser.wait("the next event puts it right", "document.querySelector('h1').innerText === 'criteo-small'");
 
-    // The browser asked this server and nobody else, and had nothing to complain of.
+    // The browser asked this server and no other one, and had nothing to complain of.
     let asked = browser.asked();
     assert!(asked.iter().any(|asked| asked == &format!("{url}events")), "{asked:?}");
     assert!(asked.iter().all(|asked| asked.starts_with(&url)), "{asked:?}");

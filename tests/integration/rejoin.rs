@@ -108,7 +108,8 @@ fn where_enough_are_left_the_run_goes_on_without_a_killed_worker() {
     assert!(fixture.summary()["samples"].as_u64() >= Some(10 * u64::from(ROWS)));
 }
 
-/// Invariant RK-6. The store of the model answers nobody until worker 0 is killed. The replacement goes back to the best state, scores and saves.
+/// Invariant RK-6. The store of the model answers no write until worker 0 is killed. The replacement goes back to the best state,
+/// scores and saves.
 #[test]
 fn a_first_worker_that_is_killed_while_it_saves_is_replaced_and_its_replacement_saves() {
     let store = FakeS3::start("models");

@@ -110,7 +110,7 @@ fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
     same.signal(Signal::INT);
     same.finish().expect(130);
     std::fs::remove_dir_all(new).expect("the new run is removed");
-    // How far it came before it heard of the signal, nobody knows.
+    // The test does not know how far the run came before it heard of the signal.
     let mut up =
         fixture.start(["up", "job.toml", "--set", "train.epochs=60", "--set", "optimizer.lr=0.02", "--resume"]);
     up.wait_for_line("going on after step");

@@ -24,7 +24,7 @@ fn scale(fixture: &Fixture, servers: u32, says: &str) {
     assert!(done.stdout.contains(says), "{}", done.stdout);
 }
 
-/// Waits until a run that somebody else scales has so many servers.
+/// Waits until the run has so many servers, without asking for them.
 fn wait_for_servers(fixture: &Fixture, servers: u32) {
     let mut tries = 0;
     loop {

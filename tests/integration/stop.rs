@@ -1,4 +1,4 @@
-//! How `zagros up` ends a run early: workers save while servers and coordinator live, and nobody waits for the dead.
+//! How `zagros up` ends a run early: workers save while servers and coordinator live, and no process waits for a dead one.
 
 use rustix::process::Signal;
 use serde_json::Value;

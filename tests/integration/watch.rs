@@ -58,7 +58,7 @@ impl OnTerminal {
         let all = Arc::clone(&shown);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // An error says that nobody has the other end any more.
+            // An error says that no process has the other end any more.
             while let Ok(read @ 1..) = screen.read(&mut bytes) {
                 all.lock().expect("no panic").push_str(&String::from_utf8_lossy(&bytes[..read]));
             }

@@ -23,6 +23,8 @@ pub enum Program {
     Server,
     /// `zagros-bench`: measures speed.
     Bench,
+    /// `zagros-chaos`: breaks the processes of a run, and checks that nothing is lost.
+    Chaos,
 }
 
 impl Program {
@@ -31,6 +33,7 @@ impl Program {
             Self::Zagros => "zagros",
             Self::Server => "zagros-server",
             Self::Bench => "zagros-bench",
+            Self::Chaos => "zagros-chaos",
         }
     }
 

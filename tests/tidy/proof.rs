@@ -1,4 +1,4 @@
-//! Every gRPC port asks for proof of membership (invariant MB-7): nobody makes a server or a channel of its own.
+//! Every gRPC port asks for proof of membership (invariant MB-7): no other crate makes a server or a channel of its own.
 
 use zagros_tests::sources;
 

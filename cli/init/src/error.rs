@@ -35,7 +35,7 @@ pub enum InitError {
         /// What failed, where, and what to do.
         source: Box<IngestError>,
     },
-    /// Text whose columns nobody names.
+    /// Text whose columns have no names.
     #[error(
         "{}: its first line looks like values, so its columns have no names; write a line of names first, or name them by \
          --set data.format=delimited --set data.header=false --set 'data.columns=[\"…\", …]' (and data.delimiter, if it is no comma)",

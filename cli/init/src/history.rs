@@ -1,4 +1,4 @@
-//! Which columns of several values hold what another column holds one of: the items that somebody saw before, and the item of
+//! Which columns of several values hold what another column holds one of: the items that a user saw before, and the item of
 //! the row.
 
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! From data that nobody has described to a commented job file.
+//! From data that no job file describes yet to a commented job file.
 //!
 //! ```text
 //! data ──► sample (bounded rows and bytes) ──► table: columns of texts ──► columns: kinds ──► Sketch ──► job text

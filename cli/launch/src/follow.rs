@@ -3,7 +3,7 @@
 //! | process | started | asked to end |
 //! |---|---|---|
 //! | embedding server | it is wanted, and was never started or has handed its buckets over | never: it ends by itself |
-//! | dense worker | it is wanted, and nobody holds its slot | it is not wanted any more |
+//! | dense worker | it is wanted, and no process holds its slot | it is not wanted any more |
 
 use zagros_shell::Failure;
 

@@ -30,7 +30,7 @@ pub struct RestartBudget<'a> {
     pub is_in_place: &'a dyn Fn(RoleName) -> bool,
     /// Starts a role.
     pub start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>,
-    /// Starts a dense worker in a slot that nobody holds.
+    /// Starts a dense worker in a slot that no process holds.
     pub join: &'a dyn Fn(u32) -> Result<ChildProcess, Failure>,
 }
 
@@ -52,7 +52,7 @@ pub enum InPlaceLimit {
     /// [`MOST`] times within [`SPAN`], each time after a longer pause: it may end for ever.
     #[default]
     OfFailures,
-    /// Each time and at once: somebody kills it on purpose, again and again.
+    /// Each time and at once: a test kills it on purpose, again and again.
     Unlimited,
 }
 

@@ -37,7 +37,7 @@ pub struct Supervisor {
     worker_losses: WorkerLosses,
     /// What the run is to have, announced again and again. `None` if that never changes.
     wanted: Option<watch::Receiver<WantedRoles>>,
-    /// How many dense workers the run is to have, once somebody has asked for a number.
+    /// How many dense workers the run is to have, once a scale request has asked for a number.
     pub(crate) workers_wanted: Option<u32>,
 }
 

@@ -10,7 +10,7 @@ use zagros_protocol::control::{Role, StatusResponse};
 pub struct WantedRoles {
     /// Embedding servers.
     pub servers: u32,
-    /// Dense workers; `None` until somebody has asked for a number of them.
+    /// Dense workers; `None` until a scale request has asked for a number of them.
     pub workers: Option<WantedWorkers>,
 }
 
@@ -19,12 +19,12 @@ pub struct WantedRoles {
 pub struct WantedWorkers {
     /// How many.
     pub count: u32,
-    /// Indices of those that nobody is, or that have left.
+    /// Indices that no process has taken, or whose process the coordinator has given up.
     pub vacant: BTreeSet<u32>,
 }
 
 impl WantedRoles {
-    /// What somebody has asked for while the run trains. A run that ends needs no more processes.
+    /// What a scale request has asked for while the run trains. A run that ends needs no more processes.
     #[must_use]
     pub fn of(status: &StatusResponse) -> Option<Self> {
         let scale = status.scale.as_ref().filter(|_| status.state == "training")?;

@@ -31,7 +31,7 @@ impl Announcement {
     /// Whether the process that wrote it still runs on this machine.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        // A killed process that nobody has waited for does not run, and another process may have got its id.
+        // A killed process that its parent has not waited for does not run, and another process may have got its id.
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let is_zombie = status.lines().any(|line| line.starts_with("State:") && line.contains('Z'));
         let is_ours = status.lines().next().is_some_and(|name| name.contains("zagros"));

@@ -30,7 +30,7 @@ pub enum Exit {
     Storage,
     /// This process was silent for too long, and another process got its member slot.
     Fenced,
-    /// The doctor found something that needs somebody.
+    /// The doctor found something that needs a person.
     Unhealthy,
     /// The command ended after SIGINT or SIGTERM, and finished its step first.
     Signal(u8),
@@ -131,7 +131,7 @@ impl Failure {
 /// The command line. One that is wrong, or asks for help only, ends the process.
 pub fn arguments<A: Parser>() -> A {
     A::try_parse().unwrap_or_else(|error| {
-        // Nobody may read it.
+        // The reader of the output may be gone.
         let _ = error.print();
         end(error.exit_code())
     })
@@ -146,13 +146,13 @@ pub fn conclude(command: impl FnOnce() -> Result<Exit, Failure>) -> ! {
 
 /// Without the destructors of libraries. Those of libtorch take a fifth of a second to give back memory that goes anyway.
 fn end(code: i32) -> ! {
-    // Nobody may read any more.
+    // The readers of the output may be gone.
     let _ = (std::io::stdout().flush(), std::io::stderr().flush());
     signal_hook::low_level::exit(code)
 }
 
 /// Sets the form of errors: lines are broken only for a person at a terminal. For a log, a script and `up` they stay whole,
-/// because nobody finds a path that is cut in two.
+/// because no reader finds a path that is cut in two.
 fn install_printer() {
     let is_terminal = std::io::stderr().is_terminal();
     let handler = move |_: &_| -> Box<dyn ReportHandler> {

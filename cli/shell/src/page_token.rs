@@ -17,8 +17,8 @@ pub(crate) fn from_environment() -> Result<Option<PageToken>, Failure> {
     find(|name| std::env::var_os(name))
 }
 
-/// Who may read the HTTP port of a role at this address. On an address that other machines reach, whoever has the token:
-/// the given one, or the one that is derived from the run's secret.
+/// Who may read the HTTP port of a role at this address. On an address that other machines reach, a reader needs the
+/// token: the given one, or the one that is derived from the run's secret.
 pub(crate) fn page_access(address: SocketAddr, token: Option<PageToken>, credentials: &Credentials) -> PageAccess {
     let derived = || PageToken::parse(&credentials.page_token().filter(|_| !address.ip().is_loopback())?).ok();
     match token.or_else(derived) {

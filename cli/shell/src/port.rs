@@ -22,7 +22,7 @@ pub(crate) enum Exposure {
     Guarded,
     /// It may, with a warning.
     Warned(String),
-    /// It may not: other machines reach it, and nobody would be asked for proof.
+    /// It may not: other machines reach it, and the role would ask no peer for proof.
     Refused,
 }
 
@@ -58,7 +58,7 @@ impl Port {
         if address.ip().is_loopback() || (is_checked && self.can_be_proven()) {
             return Exposure::Guarded;
         }
-        let what = format!("this port is open to other machines, and whoever reaches it may {}", self.admits());
+        let what = format!("this port is open to other machines, and a process that reaches it may {}", self.admits());
         if is_insecure || !self.can_be_proven() {
             let inside = "keep it inside a network of the run's own members, or listen on 127.0.0.1";
             return Exposure::Warned(format!("{what}; {inside}"));
@@ -88,7 +88,7 @@ mod tests {
                 assert_eq!(exposure(port, false, false), Exposure::Refused);
             }
             let Exposure::Warned(warning) = exposure(Port::EmbeddingServer, false, true) else { panic!("no warning") };
-            assert!(warning.contains("whoever reaches it may read, change and save the rows"), "{warning}");
+            assert!(warning.contains("a process that reaches it may read, change and save the rows"), "{warning}");
             assert!(matches!(exposure(Port::DenseWorker, true, false), Exposure::Warned(_)), "it has no proof");
         }
     }

@@ -63,7 +63,7 @@ impl Role {
     /// proof.
     ///
     /// # Errors
-    /// When the port is taken, or when other machines reach it and nobody would be asked for proof. Says what to do.
+    /// When the port is taken, or when other machines reach it and the role would ask no peer for proof. Says what to do.
     pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
         let key = port.key();
         let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -164,7 +164,7 @@ pub fn exit_with_parent(shutdown: Shutdown) {
         tracing::warn!("the parent process is gone; stopping");
     });
 }
-/// Refuses a job in epochs whose steps nobody has counted: each role would have to count the same.
+/// Refuses a job in epochs that does not say how many steps an epoch has: each role would have to count the same.
 fn check_counted(job: &Job) -> Result<(), Failure> {
     let Some(key) = job.uncounted().into_iter().next() else { return Ok(()) };
     let what = format!("{key} is in epochs, and `train.epoch_steps` does not say how many steps one has");

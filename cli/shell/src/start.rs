@@ -16,7 +16,7 @@ pub fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
 /// As [`load_job`], but plans threads for `machine`.
 pub fn load_job_for(path: &Path, sets: &[String], machine: &Machine) -> Result<Job, Failure> {
     let overrides = Overrides::new(sets.to_vec(), std::env::vars_os());
-    for note in zagros_job::renamed_keys(path, &overrides) {
+    for note in zagros_job::removed_keys(path, &overrides) {
         tracing::warn!("{note}");
     }
     Job::load_for(path, &overrides, machine).map_err(|errors| Failure::new(Exit::Usage, errors))

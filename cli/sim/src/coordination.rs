@@ -52,7 +52,6 @@ impl Coordination {
             run: RunId(1),
             job: "simulated".to_owned(),
             servers,
-            min_servers: servers,
             workers,
             max_workers: workers,
             fixed_workers: None,
@@ -65,7 +64,7 @@ impl Coordination {
             staleness: scenario.work.staleness as u32,
             checkpoint_every: None,
             lease: Duration::from_secs_f64(lease),
-            // Whoever is lost comes back.
+            // A lost process always comes back.
             timeout: Duration::from_secs(1 << 32),
             fingerprint: FINGERPRINT,
         };
@@ -120,7 +119,7 @@ impl Coordination {
         self.core.complete(time(now), &request).map(|_| ())
     }
 
-    /// The group of a worker that asks for one newer than `after`; its generation is not above `after` while somebody is missing.
+    /// The group of a worker that asks for one newer than `after`; its generation is not above `after` while a worker is missing.
     pub(crate) fn group(&mut self, now: f64, who: Membership, after: u64) -> Result<GroupResponse, Refusal> {
         let Membership { member, incarnation } = who;
         self.core.group(time(now), &GroupRequest { member, incarnation, after })

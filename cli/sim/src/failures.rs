@@ -75,7 +75,7 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
     })
 }
 
-/// The workers of one machine; of a single machine only the last worker. Nobody where there is one worker: the run would end.
+/// The workers of one machine; of a single machine only the last worker. None where there is one worker: the run would end.
 fn workers_of_a_machine(scenario: &Scenario) -> Vec<LostProcess> {
     let workers = scenario.workers();
     let on_each = scenario.machines.groups.iter().map(|group| group.workers as usize).find(|workers| *workers > 0);

@@ -189,7 +189,7 @@ mod tests {
             for ((at, seconds, _), end) in tasks.iter().zip_eq(&found) {
                 prop_assert!(*end >= (at + seconds) * (1.0 - 1e-9), "{at} + {seconds} ended at {end}");
             }
-            // Nobody is idle while there is work, so all is done by then.
+            // The processor is never idle while there is work, so all is done by then.
             prop_assert!(last <= 5.0 + work + 1e-9);
         }
     }

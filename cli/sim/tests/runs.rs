@@ -184,7 +184,8 @@ proptest! {
         prop_assert_eq!(report.samples_trained, report.samples);
     }
 
-    /// Whoever is lost and whenever: each split is complete once, or the run would stand still, and what is trained on twice is counted.
+    /// Whichever processes are lost, and whenever: each split is complete once, or the run would stand still. The report counts
+    /// what is trained on twice.
     #[test]
     fn every_sample_is_trained_once_beside_those_that_are_counted(
         faults in prop::collection::vec((0.0..120.0_f64, any::<bool>(), 0_usize..8), 1..5), seed: u32,

@@ -52,7 +52,7 @@ pub(crate) struct PredictArgs {
     /// Change a key of the run's job: `--set data.threads=4`.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) sets: Vec<String>,
-    /// Open the model's TorchScript module, which has this SHA-256: it can run code of whoever made it.
+    /// Open the model's TorchScript module, which has this SHA-256: it can run code of its author.
     #[arg(long, value_name = "SHA256")]
     pub(crate) trust_module: Option<String>,
     /// Print one JSON object.

@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use zagros_chaos::{PushRecorder, StartedPush, TableRows};
 use zagros_collective::{CollectiveBackend, Rendezvous, StoreRendezvous};
 use zagros_coordinator_client::Waits;
 use zagros_dense_worker::{Event, Observer, Outcome, PushAudit, RunFolder, SilentObserver, Worker, WorkerError};
 use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
+use zagros_embedding_client::push_record::{PushRecorder, StartedPush, TableRows};
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
@@ -93,15 +93,15 @@ fn run_folder(path: &Path) -> Result<RunFolder, Failure> {
     })
 }
 
-/// The recorder of `zagros chaos`.
+/// The recorder of the test program `zagros-chaos`.
 fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, Failure> {
     PushRecorder::connect(socket, index, job.tables.len() as u32).map_err(|error| {
         let what = format!("no push recorder listens at {}: {error}", socket.display());
-        Failure::with_help(Exit::Usage, what, "only `zagros chaos` gives --push-recorder")
+        Failure::with_help(Exit::Usage, what, "only `zagros-chaos` gives --push-recorder")
     })
 }
 
-/// A worker that tells `zagros chaos` what it is about to push.
+/// A worker that tells `zagros-chaos` what it is about to push.
 struct RecordedWorker(Arc<PushRecorder>);
 
 impl Observer for RecordedWorker {

@@ -9,10 +9,7 @@ use zagros_job::is_dense_table;
 use zagros_shell::{Exit, Failure, answer, live_coordinator, out};
 
 use crate::args::ForgetArgs;
-use crate::forget::{
-    AUDIT, ForgetPlace, ForgetPlan, LiveAnswer, LiveRemoval, SavePlan, WantedIds, apply, forget_live, request,
-    trains_in_one_process, wanted_ids,
-};
+use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, WantedIds, apply, forget_live, wanted_ids};
 
 /// Ids that are printed of those that were not found.
 const SHOWN: usize = 10;
@@ -27,10 +24,6 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
     let wanted = WantedIds { table: args.table.clone(), ids: wanted_ids(args)? };
     for model in &args.models {
         match live_coordinator(model)? {
-            None if trains_in_one_process(model)? => {
-                let removal = request(model, &wanted, (args.dry_run, Duration::from_secs(args.timeout)))?;
-                print_live(model, removal, &wanted, args)?;
-            }
             None => forget(model, args, &wanted)?,
             Some(coordinator) => {
                 let how = (args.dry_run, Duration::from_secs(args.timeout));
@@ -110,7 +103,7 @@ fn in_json(save: &SavePlan) -> serde_json::Value {
 
 /// What became of the ids in a run that trains, and what is left of them.
 fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
-    let LiveRemoval { answer: done, plan } = removal;
+    let LiveRemoval { removed, plan } = removal;
     // A checkpoint that the run deletes meanwhile cannot be read.
     let holding = |plan: ForgetPlan| plan.saves.into_iter().filter(SavePlan::is_changed).collect::<Vec<_>>();
     let holding = plan.map(holding);
@@ -122,20 +115,15 @@ fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &Forge
             "ids": wanted.ids.len(),
             "dry_run": args.dry_run,
             "trains": true,
-            "removed": if let LiveAnswer::Removed(removed) = &done { Some(removed.len()) } else { None },
-            "requested": matches!(done, LiveAnswer::Requested),
+            "removed": removed.map(|removed| removed.len()),
             "still_held_by": holding.ok().map(|saves| saves.iter().map(in_json).collect::<Vec<_>>()),
         });
         return answer(&report.to_string());
     }
     out!("{run} trains: {ids} id(s) of table {}", wanted.table);
-    match done {
-        LiveAnswer::NotAsked => out!("  the run would remove their rows; nothing has changed"),
-        LiveAnswer::Requested => {
-            out!("  it removes their rows before its next checkpoint, and before it saves its model");
-            out!("  an id that the data name again begins as a new row");
-        }
-        LiveAnswer::Removed(removed) => {
+    match removed {
+        None => out!("  the run would remove their rows; nothing has changed"),
+        Some(removed) => {
             let rows = HumanCount(removed.len() as u64);
             out!("  the embedding servers have removed {rows} of them, for good; the list is in {run}/{AUDIT}");
             out!("  an id that the data name again begins as a new row");

@@ -1,4 +1,4 @@
-//! `zagros init`: a commented job file for data that nobody has described.
+//! `zagros init`: a commented job file for data that no job file describes yet.
 
 use std::path::{Path, PathBuf};
 

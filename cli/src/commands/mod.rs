@@ -1,7 +1,6 @@
 //! One file per command. This file calls the right one.
 
 mod calibrate;
-mod chaos;
 mod data;
 pub(crate) mod dense_worker;
 mod eval;
@@ -38,7 +37,6 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
         Command::Calibrate(args) => block_on(calibrate::run(args)),
         Command::Simulate(args) => simulate::run(&args),
         Command::ScalingLaw(args) => block_on(scaling_law::run(args)),
-        Command::Chaos(args) => block_on(chaos::run(args, arguments.logging)),
         Command::Eval(args) => block_on(eval::run(args)),
         Command::Predict(args) => block_on(predict::run(args)),
         Command::DenseWorker(args) => block_on(dense_worker::run(args)),

@@ -34,7 +34,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
     saved::start_from(args.from.as_deref(), &mut sets)?;
     let mut job = load_job(&args.job.job, &sets)?;
-    // Nobody can join a run inside one process.
+    // No other process can join a run inside one process.
     job.cluster.max_workers = None;
     if args.dry_run {
         plan::print(&job, &Machine::this())?;

@@ -15,8 +15,6 @@ use crate::saved::refused;
 
 /// What a line names as its save where the embedding servers of a run that trains removed the row.
 const SERVERS: &str = "embedding servers";
-/// The same where a run in one process was asked to remove it.
-const ASKED: &str = "asked of the run";
 /// The file, in the folder that the command names.
 pub(crate) const AUDIT: &str = "forgotten.jsonl";
 
@@ -91,33 +89,6 @@ pub(super) fn note_live(named: &Folder, wanted: &WantedIds, removed: &BTreeSet<u
         text.push(b'\n');
     }
     if removed.is_empty() { Ok(()) } else { named.write(AUDIT, &text).map_err(refused) }
-}
-
-/// A line of a run that is asked to remove a row.
-#[derive(Serialize)]
-struct RequestLine<'a> {
-    time: &'a str,
-    save: &'static str,
-    table: &'a str,
-    id: String,
-}
-
-/// Adds a line for each id that a run in one process is asked to remove: nobody hears whether it had a row.
-///
-/// # Errors
-/// When the file cannot be read or written.
-pub(super) fn note_request(named: &Folder, wanted: &WantedIds) -> Result<(), Failure> {
-    let mut text = match named.read(AUDIT) {
-        Err(error) if error.is_missing() => Vec::new(),
-        before => before.map_err(refused)?,
-    };
-    let time = jiff::Timestamp::now().to_string();
-    for id in &wanted.ids {
-        let line = RequestLine { time: &time, save: ASKED, table: &wanted.table, id: id.to_string() };
-        serde_json::to_writer(&mut text, &line).or_internal()?;
-        text.push(b'\n');
-    }
-    named.write(AUDIT, &text).map_err(refused)
 }
 
 fn append(text: &mut String, wanted: &WantedIds, save: &SavePlan, after: &Manifest) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zagros_coordinator_client::GrpcControlPlane;
-use zagros_dense_worker::{forget_rows, note_forgotten, request_forgetting};
+use zagros_dense_worker::{forget_rows, note_forgotten};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, GrpcShard};
 use zagros_job::{Job, Overrides};
 use zagros_plumbing::Deadline;
@@ -25,7 +25,7 @@ use zagros_protocol::datapath::Encoding;
 use zagros_shell::{Exit, Failure, FoundCoordinator};
 use zagros_store::Folder;
 
-use super::audit::{note_live, note_request};
+use super::audit::note_live;
 use super::places::is_state;
 use super::{ForgetPlace, ForgetPlan, WantedIds};
 use crate::resume::failed;
@@ -35,29 +35,13 @@ const SOON: Duration = Duration::from_secs(10);
 /// Pause between two looks at it.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What became of the ids in a run that trains.
-#[derive(Debug)]
-pub(crate) enum LiveAnswer {
-    /// Nobody was asked to remove them.
-    NotAsked,
-    /// The servers have removed these, which had a row or a frequency count.
-    Removed(BTreeSet<u64>),
-    /// The process of a run without servers of its own removes them before its next checkpoint, and before it saves its model.
-    Requested,
-}
-
 /// The answer of a run that trains, and what it has saved.
 #[derive(Debug)]
 pub(crate) struct LiveRemoval {
-    pub(crate) answer: LiveAnswer,
+    /// Those that the servers have removed, which had a row or a frequency count. `None` if they were not asked.
+    pub(crate) removed: Option<BTreeSet<u64>>,
     /// What saves of before say of the ids. An error where they could not be read, perhaps because the run has deleted one meanwhile.
     pub(crate) plan: Result<ForgetPlan, Failure>,
-}
-
-impl LiveRemoval {
-    fn of(answer: LiveAnswer, place: Result<ForgetPlace, Failure>, wanted: &WantedIds) -> Self {
-        Self { answer, plan: place.and_then(|place| ForgetPlan::of(&place, wanted)) }
-    }
 }
 
 /// Removes the rows from the servers of a run that trains, unless `dry_run`.
@@ -71,7 +55,7 @@ pub(crate) async fn forget_live(
     (dry_run, timeout): (bool, Duration),
 ) -> Result<LiveRemoval, Failure> {
     check_table(run, &wanted.table)?;
-    let mut answer = LiveAnswer::NotAsked;
+    let mut removed = None;
     if !dry_run {
         note_forgotten(run, &wanted.table, &wanted.ids).map_err(not_noted)?;
         let client = client(coordinator, timeout)?;
@@ -81,28 +65,10 @@ pub(crate) async fn forget_live(
             Failure::with_help(failed(error).exit(), what, help)
         })?;
         note_live(&Folder::disk(run), wanted, &done)?;
-        answer = LiveAnswer::Removed(done);
+        removed = Some(done);
     }
-    Ok(LiveRemoval::of(answer, written_saves(run, timeout).await, wanted))
-}
-
-/// Asks a run that trains in one process to remove the rows, unless `dry_run`.
-///
-/// # Errors
-/// When there is no such table, or a list or the audit file cannot be written.
-pub(crate) fn request(
-    run: &Path,
-    wanted: &WantedIds,
-    (dry_run, timeout): (bool, Duration),
-) -> Result<LiveRemoval, Failure> {
-    check_table(run, &wanted.table)?;
-    let mut answer = LiveAnswer::NotAsked;
-    if !dry_run {
-        request_forgetting(run, &wanted.table, &wanted.ids).map_err(not_noted)?;
-        note_request(&Folder::disk(run), wanted)?;
-        answer = LiveAnswer::Requested;
-    }
-    Ok(LiveRemoval::of(answer, ForgetPlace::of_live_run(run, timeout), wanted))
+    let plan = written_saves(run, timeout).await.and_then(|place| ForgetPlan::of(&place, wanted));
+    Ok(LiveRemoval { removed, plan })
 }
 
 fn not_noted(error: std::io::Error) -> Failure {

@@ -23,8 +23,8 @@ mod vocabulary;
 pub(crate) use apply::apply;
 pub(crate) use audit::AUDIT;
 pub(crate) use ids::wanted_ids;
-pub(crate) use live::{LiveAnswer, LiveRemoval, forget_live, request};
-pub(crate) use places::{ForgetPlace, trains_in_one_process};
+pub(crate) use live::{LiveRemoval, forget_live};
+pub(crate) use places::ForgetPlace;
 pub(crate) use plan::{ForgetPlan, SavePlan};
 
 /// Rows that are to be removed.

@@ -17,7 +17,8 @@ const STATES: [&str; 2] = ["resume-", "step-"];
 /// Folder of both in a run folder.
 const CHECKPOINTS: &str = "checkpoints";
 
-/// The folders of a model or a run. Nobody trains in the run while this exists, but for [`ForgetPlace::of_live_run`].
+/// The folders of a model or a run. It holds the lock of a run folder on disk, so no process trains in that run while it exists.
+/// [`ForgetPlace::of_live_run`] takes no lock.
 pub(crate) struct ForgetPlace {
     /// What was named, where the audit file goes.
     pub(crate) named: Folder,
@@ -134,29 +135,17 @@ fn job(run: &Path) -> Result<Job, Failure> {
     Job::load(&run.join("job.toml"), &Overrides::none()).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
-/// Whether a run folder is that of a process that trains without servers of its own (`zagros train`).
-///
-/// # Errors
-/// When the folder cannot be read.
-pub(crate) fn trains_in_one_process(run: &Path) -> Result<bool, Failure> {
-    if !run.join("job.toml").is_file() {
-        return Ok(false);
-    }
-    let lock = RunFolder::open(run).and_then(|folder| folder.lock()).map_err(failed)?;
-    Ok(lock.is_none() && !has_live_roles(run))
-}
-
 fn has_live_roles(run: &Path) -> bool {
     let roles = std::fs::read_dir(run.join("roles")).into_iter().flatten().filter_map(Result::ok);
     roles.filter_map(|file| Announcement::read(&file.path())).any(|role| role.is_live())
 }
 
-/// Takes the lock of a run folder, so that nobody resumes the run meanwhile.
+/// Takes the lock of a run folder, so that no process resumes the run meanwhile.
 fn lock(run: &Path) -> Result<Option<RunLock>, Failure> {
     let lock = RunFolder::open(run).and_then(|folder| folder.lock()).map_err(failed)?;
     if lock.is_none() || has_live_roles(run) {
         let what = format!("a process trains in {}: it would write the rows again", run.display());
-        let help = "of a run of `zagros up` or `zagros train` name the whole run folder: it removes the rows. Stop any other (Ctrl-C, SIGTERM; \
+        let help = "of a run of `zagros up` name the whole run folder: its servers remove the rows. Stop any other (Ctrl-C, SIGTERM; \
                     it saves a checkpoint), give this command again, then resume the run by its own command";
         return Err(Failure::with_help(Exit::Usage, what, help));
     }
@@ -206,9 +195,8 @@ mod tests {
         for named in [run.to_owned(), run.join("model"), run.join(CHECKPOINTS)] {
             assert!(find(&named).unwrap_err().contains("a process trains in"), "{}", named.display());
         }
-        assert!(trains_in_one_process(run).unwrap());
         drop(lock);
-        assert!(find(run).is_ok() && find(&run.join(CHECKPOINTS)).is_ok() && !trains_in_one_process(run).unwrap());
+        assert!(find(run).is_ok() && find(&run.join(CHECKPOINTS)).is_ok());
         let pid = std::process::id();
         let role = Announcement { role: "dense-worker-0".into(), pid, address: String::new(), admin: String::new() };
         role.write(&run.join("roles/dense-worker-0.json")).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use zagros_dense_worker::{FileRecord, JOB, Manifest};
-use zagros_shell::{Exit, Failure};
+use zagros_shell::Failure;
 use zagros_snapshot::{ChainLink, MentionedIds, SavedFile, SnapshotError, group_links, mentioned_ids};
 use zagros_store::Folder;
 
@@ -139,11 +139,6 @@ struct Planner<'a> {
 impl Planner<'_> {
     fn save(&mut self, folder: &Folder) -> Result<SavePlan, Failure> {
         let manifest = Manifest::read(folder).map_err(failed)?;
-        if !manifest.is_vouched_for() {
-            let what = format!("{folder} was saved without hashes (release {})", manifest.release);
-            let help = "start a run from it (zagros train JOB --from MODEL), and forget in the model that it saves";
-            return Err(Failure::with_help(Exit::Usage, what, help));
-        }
         let mut save = SavePlan {
             folder: folder.clone(),
             manifest,

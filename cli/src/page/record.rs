@@ -34,7 +34,6 @@ enum Line {
     Step(Step),
     Evaluation(Scored),
     /// Releases before 0.2 wrote `pass`.
-    #[serde(alias = "pass")]
     Epoch(Epoch),
     Choice {
         step: u64,
@@ -71,7 +70,6 @@ pub(crate) struct Scored {
 /// Measures of the training rows of an epoch.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Epoch {
-    #[serde(alias = "pass")]
     pub(crate) epoch: u32,
     pub(crate) step: u64,
     #[serde(flatten)]

@@ -48,16 +48,11 @@ impl QuantizePlan {
     /// Reads manifest, job and the headers of the files.
     ///
     /// # Errors
-    /// When there is no such model or table, no row would change, the target exists, or the model states no hashes of its files.
+    /// When there is no such model or table, no row would change, or the target exists.
     pub(crate) fn of(args: &QuantizeArgs) -> Result<Self, Failure> {
         let timeout = Duration::from_secs(args.timeout);
         let model = SavedModel::find(&args.model, timeout)?;
         let (from, manifest) = (model.folder.clone(), Manifest::read(&model.folder).map_err(failed)?);
-        if !manifest.is_vouched_for() {
-            let what = format!("{from} was saved without hashes (release {})", manifest.release);
-            let help = "start a run from it (zagros train JOB --from MODEL), and convert the model that it saves";
-            return Err(Failure::with_help(Exit::Usage, what, help));
-        }
         let to = saved::open(&args.output, timeout)?;
         check_is_new(&to)?;
         let chains = chains(&from, &manifest)?;

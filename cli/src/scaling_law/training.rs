@@ -1,4 +1,4 @@
-//! Trains runs in processes of their own, so many side by side, until all have ended, the time is over or somebody asks for the end.
+//! Trains runs in processes of their own, so many side by side, until all have ended, the time is over or a signal asks for the end.
 
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
@@ -21,7 +21,7 @@ pub(super) enum TrainingEnd {
     Over,
     /// The time is over.
     OutOfTime,
-    /// Somebody asked for it.
+    /// A signal asked for it.
     Stopped,
 }
 

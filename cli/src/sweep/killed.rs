@@ -57,6 +57,6 @@ mod tests {
         assert_eq!(killed.next([3].into_iter()), NextStart::Wait, "it is alone");
         assert!(!killed.note(task(3), 0), "its own values need too much memory");
         assert_eq!(killed.next([].into_iter()), NextStart::Any);
-        assert!(!killed.note(task(5), 0), "nobody else used memory");
+        assert!(!killed.note(task(5), 0), "no other trial used memory");
     }
 }

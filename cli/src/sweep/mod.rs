@@ -83,7 +83,7 @@ enum SearchEnd {
     Over,
     /// The time is over.
     OutOfTime,
-    /// Somebody asked for it.
+    /// A signal asked for it.
     Stopped,
 }
 

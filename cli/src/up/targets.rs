@@ -26,7 +26,7 @@ pub(crate) struct Targets {
 
 impl Targets {
     /// Empties `file` and lists in it the roles that announce themselves below `run`: those of `job`, and as many as are `wanted`
-    /// once somebody has asked for another number.
+    /// once a scale request has asked for another number.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -88,7 +88,7 @@ impl Listing {
     /// The roles that the run is to have. A role that is lost stays, so that alerts fire. One that is not wanted any more goes.
     fn roles(&self) -> Vec<RoleName> {
         let wanted = self.wanted.borrow();
-        // Until somebody asks for another number, none is known.
+        // Until a scale request asks for another number, none is known.
         let servers = if wanted.servers == 0 { self.servers } else { wanted.servers };
         let workers = wanted.workers.as_ref().map_or(self.workers, |workers| workers.count);
         let (servers, workers) = ((0..servers).map(RoleName::EmbeddingServer), (0..workers).map(RoleName::DenseWorker));

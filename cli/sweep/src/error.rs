@@ -37,7 +37,7 @@ pub enum SpaceError {
         /// The key.
         key: String,
     },
-    /// More combinations than anybody can train.
+    /// More combinations than a user can train.
     #[error("the grid has {count} combinations, more than {most}; use --random with --trials")]
     TooMany {
         /// How many.

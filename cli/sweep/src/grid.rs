@@ -3,7 +3,7 @@
 use crate::space::{Domain, Space, Values};
 use crate::{Parameter, SpaceError};
 
-/// Nobody trains more, and a typing error makes more.
+/// The most combinations of a grid. No user trains more, and a typing error makes more.
 const MOST: usize = 100_000;
 
 /// How many combinations a space has.

@@ -3,7 +3,7 @@
 //! ```text
 //!  journal ─► Sweep (all records so far) ── next() ──► Run { trial, rung } | Wait | Done
 //!                ▲                                        │
-//!                └───────────── SweepRecord: scored, failed ◄──┘  somebody trains and evaluates
+//!                └───────────── SweepRecord: scored, failed ◄──┘  the caller trains and evaluates
 //! ```
 //!
 //! The crate reads no file, starts no process and knows no time. Each choice is a function of the plan, its seed and the

@@ -1,12 +1,12 @@
 //! An estimate of a density from samples: for positions from 0 to 1 a mixture of normal distributions, one at each sample and a wide
-//! one for what nobody has tried; for choices the shares, with one more of each.
+//! one for what no trial has tried; for choices the shares, with one more of each.
 //!
 //! The width of a sample's distribution is the distance to its farther neighbour (Bergstra et al., NeurIPS 2011, section 4.2), but
 //! at least a hundredth.
 
 use rand::Rng;
 
-/// Width of the distribution for what nobody has tried. It is nearly flat from 0 to 1.
+/// Width of the distribution for what no trial has tried. It is nearly flat from 0 to 1.
 const WIDE: f64 = 1.0;
 /// The least width is one over this, or over the number of samples if they are fewer.
 const MOST_NARROW: usize = 100;

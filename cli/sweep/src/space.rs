@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use crate::SpaceError;
 
-/// Digits of a real number that is chosen: more would be noise that nobody wants to type.
+/// Digits of a real number that is chosen: more would be noise that no user wants to type.
 const DIGITS: usize = 4;
 
 /// Values of all parameters, in the order of the space, as texts of the job file.

@@ -130,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_connection_names_the_coordinator_and_may_be_retried() {
-        // Bound and dropped: nobody listens there.
+        // Bound and dropped: no process listens there.
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let plane =
             GrpcControlPlane::connect(&address.to_string(), Duration::from_secs(5), &Credentials::Open).unwrap();

@@ -64,7 +64,7 @@ impl LeaseProof {
         self.renewed.borrow().elapsed()
     }
 
-    /// Waits until the lease is proven again. Waits for ever if nobody renews it any more.
+    /// Waits until the lease is proven again. Waits for ever if the sender of renewals is gone.
     pub async fn valid_again(&mut self) {
         while !self.is_valid() {
             if self.renewed.changed().await.is_err() {

@@ -10,8 +10,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tracing::{debug, warn};
 use zagros_plumbing::{Backoff, Deadline, Shutdown};
 use zagros_protocol::control::{
-    Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, LostLog, Outcome, Progress,
-    ServerLoad, ServerWait,
+    Disk, HeartbeatRequest, HeartbeatResponse, JoinRequest, JoinResponse, LeaveRequest, Outcome, Progress, ServerLoad,
+    ServerWait,
 };
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 
@@ -50,8 +50,6 @@ pub struct MemberView {
     pub broken_group: u64,
     /// Number of the move of buckets that is under way; 0 for none. An embedding server fetches the placement when it changes.
     pub bucket_move: u64,
-    /// Logs of lost servers that an embedding server may take over.
-    pub lost_logs: Vec<LostLog>,
 }
 
 /// A barrier of asynchronous workers, between two steps of each.
@@ -232,7 +230,7 @@ impl Membership {
     }
 
     /// Reports that this worker was asked to end. Returns whether the run goes on without it; else the coordinator drains the
-    /// run. A coordinator that does not answer within a lease lets nobody go.
+    /// run. A coordinator that does not answer within a lease lets no worker go.
     pub async fn ask_to_leave(&self) -> bool {
         self.set_leaving();
         let deadline = Deadline::after(self.lease());
@@ -337,7 +335,6 @@ impl Heartbeats {
             draining: Some(response.draining).filter(|reason| !reason.is_empty()),
             broken_group: response.broken_group,
             bucket_move: response.bucket_move,
-            lost_logs: response.lost_logs,
         };
         self.publish(view);
     }

@@ -1,6 +1,6 @@
 //! What a process waits for, kept by itself: who waits, for whom, since when, and until when.
 //!
-//! A wait costs one uncontended lock at its start and one at its end. Nothing is formatted before somebody asks.
+//! A wait costs one uncontended lock at its start and one at its end. Its text is formatted when a caller asks for it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// `part` waits for somebody of this kind; `what` is what for, as a noun: `the all-reduce of step`.
+    /// A wait of `part`, of this kind. `what` names what it waits for, as a noun: `the all-reduce of step`.
     #[must_use]
     pub const fn new(part: &'static str, kind: WaitKind, what: &'static str) -> Self {
         Self { part, kind, what, number: None, server: None, timeout: None }

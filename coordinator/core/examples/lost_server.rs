@@ -14,7 +14,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         run: RunId(1),
         job: "example".to_owned(),
         servers: 1,
-        min_servers: 1,
         workers: 1,
         min_workers: 1,
         max_workers: 1,

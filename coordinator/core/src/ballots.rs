@@ -30,7 +30,7 @@ const LONGEST_COUNTS: usize = 4 << 10;
 
 /// What workers with votes for these reasons do next: the same for every order of the votes. An epoch is over once all
 /// workers came to end it; until then, those who did come again. `None` when the workers are not at the same point of their
-/// runs, and for no votes. A checkpoint that was due when somebody leaves comes when the next one does.
+/// runs, and for no votes. A checkpoint that was due when a worker leaves comes when the next one does.
 #[must_use]
 pub fn decide(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
     let anyone = |reason| reasons.contains(&reason);
@@ -170,8 +170,8 @@ impl Ballots {
         Ok(BarrierResponse { state: Some(ballot.state.on_wire(voters)) })
     }
 
-    /// The result of this ballot, where some of the workers leave by it. Whoever has missed it learns what these have done, also
-    /// once the others have formed the next group: nobody else says it again.
+    /// The result of this ballot, where some of the workers leave by it. A worker that has missed it learns what these have done,
+    /// also once the others have formed the next group: no other process says it again.
     pub(crate) fn regrouping(&self, group: u64, number: u64) -> Option<BarrierResponse> {
         let newest = self.newest.as_ref().filter(|ballot| (self.group, ballot.number) == (group, number))?;
         match &newest.state {
@@ -214,7 +214,7 @@ impl OpenBallot {
         Self { first_vote: None, votes: vec![None; world], on_the_way: vec![None; world] }
     }
 
-    /// The first vote of a worker stays: whoever did not hear the answer sends it again.
+    /// The first vote of a worker stays: a worker that did not hear the answer sends it again.
     fn take(&mut self, now: Duration, rank: usize, vote: Option<&BarrierVote>) {
         let (Some(known), Some(heard)) = (self.votes.get_mut(rank), self.on_the_way.get_mut(rank)) else { return };
         match vote {

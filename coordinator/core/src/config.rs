@@ -16,8 +16,6 @@ pub struct CoreConfig {
     pub job: String,
     /// Embedding servers. A change of their number changes this value.
     pub servers: u32,
-    /// A lost server's log is taken over while at least this many processes of servers are left.
-    pub min_servers: u32,
     /// Dense workers that the first process group waits for. A run that is to have fewer lowers this value.
     pub workers: u32,
     /// Dense workers that the run takes at most.

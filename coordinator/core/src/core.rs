@@ -15,7 +15,6 @@ mod group_calls;
 mod joined;
 mod losses;
 mod scale;
-mod takeover;
 mod workers;
 
 use std::time::Duration;
@@ -58,7 +57,7 @@ pub struct Core {
     members: Members,
     placement: ServerPlacement,
     resharding: Resharding,
-    /// How many dense workers somebody has asked for while the run trained.
+    /// How many dense workers a scale request has asked for while the run trained.
     wanted_workers: Option<u32>,
     data: TrainingData,
     transforms: Transforms,
@@ -73,7 +72,7 @@ pub struct Core {
 }
 
 impl Core {
-    /// A run that nobody has joined.
+    /// A run that no process has joined.
     #[must_use]
     pub fn new(config: CoreConfig) -> Self {
         Self {
@@ -150,10 +149,7 @@ impl Core {
             self.events.push(RunEvent::ServerRecovered { slot, incarnation, silence });
         }
         match slot.role {
-            Role::EmbeddingServer => {
-                self.take_server(slot, request, content);
-                self.note_takeover(now, slot, request.host);
-            }
+            Role::EmbeddingServer => self.take_server(slot, request, content),
             Role::DenseWorker => self.take_worker(slot, request, resumed),
         }
         self.start_when_ready();
@@ -196,7 +192,6 @@ impl Core {
             batch: self.watch.newest_batch(),
             bucket_move: self.resharding.active().map_or(0, |active| active.id),
             leave: self.is_to_leave(slot),
-            lost_logs: self.lost_logs(now, slot),
             finished: outcome == Some(&RunOutcome::Finished),
         })
     }
@@ -346,8 +341,8 @@ impl Core {
         self.start_drain(reason);
     }
 
-    /// The coordinator's process came back after a pause up to `now`, with the state of the process before. Nobody could be
-    /// heard meanwhile: the leases start anew, and whoever is missing is waited for as if no time had passed.
+    /// The coordinator's process came back after a pause up to `now`, with the state of the process before. It heard
+    /// no member meanwhile. So the leases start anew, and it waits for a missing member as if no time had passed.
     ///
     /// A worker's proof of its lease ended at most a lease after the process before answered it last. Its splits are given to
     /// others a lease after `now` at the earliest, which is later (invariant MB-3).
@@ -385,7 +380,7 @@ impl Core {
         self.roster().alive_workers().map(|(slot, _)| slot.to_string()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether every member has left or is lost, so that nobody listens to the coordinator.
+    /// Whether every member has left or is lost, so that no member listens to the coordinator.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.roster().is_deserted()
@@ -463,8 +458,8 @@ impl Core {
         Err(Refusal::invalid(format!("{slot} is no dense worker")))
     }
 
-    /// Renews the lease of a caller. A silent server may always return, because nobody else has its rows. A silent worker
-    /// may return while nobody else reads its splits. A short outage of the coordinator therefore ends no run.
+    /// Renews the lease of a caller. A silent server may always return, because no other process has its rows. A silent
+    /// worker may return while no other worker reads its splits. A short outage of the coordinator therefore ends no run.
     fn renew(&mut self, now: Duration, member: u64, incarnation: u32) -> Result<(MemberSlot, bool), Refusal> {
         let Self { members, data, .. } = self;
         let may_return = |slot: MemberSlot| slot.role == Role::EmbeddingServer || data.reclaim(slot);

@@ -53,13 +53,6 @@ pub enum RunEvent {
         /// Since the last heartbeat of the process before.
         silence: Duration,
     },
-    /// The process of another embedding server has taken over the log of a lost one.
-    ServerTakenOver {
-        /// The lost one. It is a member of its own still.
-        slot: MemberSlot,
-        /// The one in whose process it is now; `None` if that one has another process by now.
-        host: Option<MemberSlot>,
-    },
     /// A worker was lost, and the run continues without it.
     WorkerGivenUp {
         /// Its slot, in which no other process is expected any more.
@@ -183,10 +176,6 @@ impl fmt::Display for RunEvent {
                 "{slot} is back with its rows (incarnation {incarnation}), {silence:.1?} after the last heartbeat of the \
                  process before; the run continues"
             ),
-            Self::ServerTakenOver { slot, host: Some(host) } => {
-                write!(f, "{host} has taken over the log of {slot}: its process serves for both")
-            }
-            Self::ServerTakenOver { slot, host: None } => write!(f, "another process has taken over the log of {slot}"),
             Self::WorkerGivenUp { slot, timeout, left } => write!(
                 f,
                 "no other process has taken the slot of {slot} within {timeout:.1?}: the run continues with {left} of its \

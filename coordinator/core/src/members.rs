@@ -40,8 +40,6 @@ pub(crate) struct MemberRecord {
     pub(crate) incarnation: u32,
     /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
     pub(crate) lineage: Option<Lineage>,
-    /// The instance of the process that has taken over the log of a lost server. 0 for a process of its own.
-    pub(crate) host: u64,
     pub(crate) state: MemberState,
     /// When it was last heard.
     pub(crate) heard: Duration,
@@ -142,7 +140,6 @@ impl Members {
             instance: request.instance,
             incarnation,
             lineage: Lineage::from_wire(request.lineage),
-            host: request.host,
             state: MemberState::Alive,
             heard: now,
             progress: None,
@@ -341,7 +338,7 @@ impl Members {
         self.by_slot.values_mut().for_each(|member| member.heard += gap);
     }
 
-    /// Every lease starts at `now`. Whoever was lost before a pause of `gap` was lost as much later.
+    /// Every lease starts at `now`. A member that was lost before a pause of `gap` counts as lost that much later.
     pub(crate) fn start_leases_anew(&mut self, now: Duration, gap: Duration) {
         for member in self.by_slot.values_mut() {
             member.heard = if member.state == MemberState::Alive { now } else { member.heard + gap };
@@ -384,11 +381,6 @@ impl MemberRecord {
     /// Whether it is on its way out of a run that goes on without it.
     pub(crate) fn leaves(&self) -> bool {
         self.departure > Departure::Stays
-    }
-
-    /// The process that it is in.
-    pub(crate) fn process(&self) -> u64 {
-        if self.host == 0 { self.instance } else { self.host }
     }
 
     /// Steps and samples that all processes in the slot have reported as their own.

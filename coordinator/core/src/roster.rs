@@ -1,6 +1,5 @@
 //! Questions about all members at once: who has joined, and who is missing.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::config::CoreConfig;
@@ -63,7 +62,7 @@ impl<'a> Roster<'a> {
         self.alive_workers().count() as u32
     }
 
-    /// A server that owns buckets and is gone. A server that is away is gone once nobody waits for it any more.
+    /// A server that owns buckets and is gone. A server that is away is gone once it is silent for longer than lease and timeout.
     pub(crate) fn lost_server(self, now: Duration, owns: impl Fn(u32) -> bool) -> Option<MemberSlot> {
         let is_overdue = |member: &MemberRecord| {
             now.saturating_sub(member.heard).saturating_sub(self.config.lease) > self.config.timeout
@@ -77,13 +76,6 @@ impl<'a> Roster<'a> {
             MemberState::Silent | MemberState::Lost | MemberState::GivenUp | MemberState::Left { .. } => true,
         };
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
-    }
-
-    /// How many processes the servers that hold their slots have. A process that has taken over a log has two slots.
-    pub(crate) fn server_processes(self) -> usize {
-        let servers = self.members.iter().filter(|(slot, _)| slot.role == Role::EmbeddingServer);
-        let alive = servers.filter(|(_, member)| member.state == MemberState::Alive);
-        alive.map(|(_, member)| member.process()).collect::<BTreeSet<u64>>().len()
     }
 
     /// Whether every member has left or is lost.
@@ -124,7 +116,7 @@ impl<'a> Roster<'a> {
         is_spared && !fixed_splits && !self.is_trained() && others >= min_workers as usize
     }
 
-    /// A worker that was to leave, and that is lost: nobody waits for it. It was to leave because the run is to have `wanted`
+    /// A worker that was to leave, and that is lost: the run does not wait for it. It was to leave because the run is to have `wanted`
     /// workers, or it had nothing left to do but that.
     pub(crate) fn released_and_lost(self, wanted: u32) -> Option<MemberSlot> {
         let is_released = |(slot, member): &(MemberSlot, &MemberRecord)| {

@@ -36,8 +36,8 @@ pub(crate) enum RunState {
     Waiting,
     /// There is a placement and a worker.
     Training,
-    /// Model and summary are written, and every worker of the process group knows. The workers only have to leave: nobody waits for
-    /// one that is lost now.
+    /// Model and summary are written, and every worker of the process group knows. The workers only have to leave: the run does
+    /// not wait for one that is lost now.
     Saved,
     /// A process was asked to end, for this reason. Workers save and leave first.
     Draining(String),

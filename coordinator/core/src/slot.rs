@@ -97,8 +97,8 @@ mod tests {
             assert_eq!(MemberSlot::from_member(slot.member()), Some(slot));
         }
         assert_ne!(MemberSlot::server(1).member(), MemberSlot::worker(1).member());
-        for nobody in [0, 1, 9 << 32, u64::MAX] {
-            assert_eq!(MemberSlot::from_member(nobody), None);
+        for number in [0, 1, 9 << 32, u64::MAX] {
+            assert_eq!(MemberSlot::from_member(number), None);
         }
     }
 }

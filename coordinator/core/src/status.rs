@@ -37,7 +37,7 @@ pub(crate) struct StatusView<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerGoal {
     pub(crate) wanted: u32,
-    /// Somebody has asked for this number while the run trained.
+    /// A scale request has asked for this number while the run trained.
     pub(crate) was_changed: bool,
 }
 

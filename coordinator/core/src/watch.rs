@@ -167,7 +167,7 @@ mod tests {
         let far = Progress { step: u64::MAX, batch: u64::MAX, checkpoint_step: u64::MAX, ..Progress::default() };
         watch.report(at(0), false, far);
         assert_eq!((watch.newest_batch(), watch.checkpoints(at(0)).len()), (MOST_AT_ONCE, 0));
-        // A run that goes on from a checkpoint begins far from 0, whoever reports first.
+        // A run that goes on from a checkpoint begins far from 0, whichever worker reports first.
         watch.report(at(0), true, Progress::default());
         watch.report(at(0), true, Progress { step: 1 << 40, ..Progress::default() });
         assert_eq!(watch.newest_batch(), 1 << 40);

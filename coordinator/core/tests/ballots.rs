@@ -1,10 +1,10 @@
 //! Votes at barriers under 2,000 random runs of one to four workers: votes, repeated requests, lost answers, workers on their
 //! way, silent workers, replacements, restarts of the coordinator.
 //!
-//! In every run these hold. Whoever gets a final answer of a ballot gets the same one. A decision comes after every worker has
-//! voted or left, and it is the function of the votes ([`decide`]). A failure names workers that have not voted, and none that
-//! said in time that it is on its way. Nobody waits for a silent worker longer than the timeout. Once all know that a worker
-//! leaves, the next group is without it, also while its process is still there (RK-4).
+//! In every run these hold. All workers that get a final answer of a ballot get the same one. A decision comes after every
+//! worker has voted or left, and it is the function of the votes ([`decide`]). A failure names workers that have not voted, and
+//! none that said in time that it is on its way. No worker waits for a silent one longer than the timeout. Once all know that a
+//! worker leaves, the next group is without it, also while its process is still there (RK-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -99,13 +99,12 @@ struct VotingRun {
 }
 
 impl VotingRun {
-    /// In an `elastic` run workers may leave, and none is silent: nobody waits for ever for one that is.
+    /// In an `elastic` run workers may leave, and none is silent: the coordinator does not wait for ever for one that is.
     fn new(workers: u32, elastic: bool) -> Self {
         let config = CoreConfig {
             run: RunId(1),
             job: "ballots".to_owned(),
             servers: 1,
-            min_servers: 1,
             workers,
             min_workers: if elastic { 1 } else { workers },
             max_workers: workers,
@@ -191,7 +190,7 @@ impl VotingRun {
         self.pass();
     }
 
-    /// Worker 0 stays, and nobody ends the run with the request.
+    /// Worker 0 stays, and no request ends the run.
     fn ask_to_end(&mut self, worker: usize) {
         let others = number_from(0, &self.workers).filter(|(index, other)| {
             *index != worker as u32 && !other.is_muted && !other.leaves && !self.gone.contains(index)
@@ -325,7 +324,7 @@ impl VotingRun {
                 assert_eq!(failure.workers, missing, "{failure:?}");
                 let is_new = !self.finals.contains_key(&ballot);
                 let is_cause = |index: &u32| is_late(index) || self.gone.contains(index);
-                assert!(!is_new || missing.iter().any(is_cause), "nobody is late: {failure:?}");
+                assert!(!is_new || missing.iter().any(is_cause), "no worker is late: {failure:?}");
                 assert!(missing.iter().any(|index| failure.reason.contains(&format!("dense worker {index}"))));
             }
         }

@@ -35,7 +35,7 @@ pub fn diagnose(observation: &Observation) -> Diagnosis {
     Diagnosis { healthy, verdict, findings }
 }
 
-/// Whether all processes are gone, although nobody has said so.
+/// Whether all processes are gone. The last report of the run need not say so.
 fn has_ended(observation: &Observation) -> bool {
     let are_gone = observation.processes.iter().all(|process| process.state == ProcessState::Gone);
     observation.coordinator == CoordinatorSign::Ended && are_gone
@@ -91,7 +91,7 @@ fn of_circle(graph: &WaitGraph, circle: &BTreeSet<Node>) -> Finding {
     }
 }
 
-/// Every root that somebody waits for, and every process that is in trouble although nobody waits for it yet.
+/// Every root that a member waits for, and every process that is in trouble although no member waits for it yet.
 fn roots(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let mut nodes = graph.roots();
     if observation.coordinator != CoordinatorSign::Answers {
@@ -160,7 +160,7 @@ fn joined(observation: &Observation, servers: bool) -> usize {
     observation.members.iter().filter(|member| member.slot.role == role).count()
 }
 
-/// Disks that take nothing, although nobody waits for them yet.
+/// Disks that a member waits for, and that are no roots yet.
 fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let roots = graph.roots();
     let heard = observation.members.iter().filter(|member| is_heard(member));

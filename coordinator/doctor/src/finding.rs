@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The run stands still, or will end, unless somebody acts or a process comes back.
+    /// The run stands still, or will end, unless a person acts or a process comes back.
     Trouble,
     /// The run goes on, slower than it could.
     Slow,
@@ -70,7 +70,7 @@ pub struct Finding {
 /// The findings of one observation, the worst first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// Whether nothing is wrong that needs somebody.
+    /// Whether no finding needs a person.
     pub healthy: bool,
     /// The whole in one sentence.
     pub verdict: String,

@@ -16,7 +16,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(3);
 /// A member that is silent for so long has missed three heartbeats.
 pub(crate) const SILENT: Duration = Duration::from_secs(3);
 
-/// Whom somebody waits for.
+/// What a member waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Node {
     Coordinator,
@@ -64,7 +64,7 @@ impl WaitGraph {
         self.arrows.iter().map(|arrow| arrow.to).filter(|node| !self.reach.contains_key(node)).collect()
     }
 
-    /// Groups of members that wait for each other and for nobody else.
+    /// Groups of members that wait for each other and for nothing else.
     pub(crate) fn circles(&self) -> BTreeSet<BTreeSet<Node>> {
         let leads_back =
             |reached: &BTreeSet<Node>, node: &Node| reached.iter().all(|other| self.reaches(*other, *node));

@@ -6,8 +6,8 @@
 //! processes of this machine  worker 3 ─► worker 1                its process 4711 is stopped; kill -CONT 4711"
 //! ```
 //!
-//! A wait is an arrow from the process that waits to whom it waits for. Arrows end at a process that waits for nobody: the
-//! root of the hang. Where they lead back, the processes wait for each other in a circle.
+//! A wait is an arrow from the process that waits to the one that it waits for. Arrows end at a process that waits for no
+//! other one: the root of the hang. Where they lead back, the processes wait for each other in a circle.
 
 mod diagnose;
 mod ended;

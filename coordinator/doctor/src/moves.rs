@@ -1,10 +1,10 @@
-//! A number of servers or workers that somebody has asked for, and what the run waits for. Training goes on meanwhile.
+//! Findings about a scale request: the wanted servers or workers, and what the run waits for. Training goes on meanwhile.
 
 use crate::finding::{Finding, FindingKind, Severity};
 use crate::observation::{Observation, ObservedMoves};
 use crate::words::list;
 
-/// Workers that somebody has asked for and that have not joined.
+/// Workers that the run is to have and that have not joined.
 pub(crate) fn missing_workers(observation: &Observation) -> Option<Finding> {
     let missing: Vec<String> = observation.missing_workers().iter().map(ToString::to_string).collect();
     let first = missing.first().filter(|_| !observation.group.is_empty())?;

@@ -170,7 +170,7 @@ pub enum WaitSubject {
     Window,
     /// Processes that have not joined.
     Members,
-    /// Nobody: its own work.
+    /// No other process: its own work.
     Work,
 }
 
@@ -183,7 +183,7 @@ pub struct ObservedProcess {
     pub pid: u32,
     /// Its state.
     pub state: ProcessState,
-    /// Whether its HTTP port answers; `None` where nobody asked.
+    /// Whether its HTTP port answers; `None` where the doctor has not asked it.
     pub answers: Option<bool>,
     /// How it ended, once it has.
     pub end: Option<ProcessEnd>,
@@ -234,7 +234,7 @@ impl Observation {
         !matches!(self.state.as_str(), "finished" | "interrupted" | "failed")
     }
 
-    /// The slots that nobody has taken, and without which the run does not train.
+    /// The slots that no process has taken, and without which the run does not train.
     pub(crate) fn missing(&self) -> Vec<MemberSlot> {
         // A process group that has formed waits for no worker that was asked for later.
         let workers = self.missing_workers().into_iter().filter(|_| self.group.is_empty());
@@ -243,12 +243,12 @@ impl Observation {
         servers.chain(workers).collect()
     }
 
-    /// The slots of dense workers that nobody has taken.
+    /// The slots of dense workers that no process has taken.
     pub(crate) fn missing_workers(&self) -> Vec<MemberSlot> {
         (0..self.workers).map(MemberSlot::worker).filter(|slot| self.member(*slot).is_none()).collect()
     }
 
-    /// The slots of embedding servers that nobody has taken.
+    /// The slots of embedding servers that no process has taken.
     pub(crate) fn missing_servers(&self) -> Vec<MemberSlot> {
         (0..self.servers).map(MemberSlot::server).filter(|slot| self.member(*slot).is_none()).collect()
     }

@@ -11,7 +11,7 @@ const WARMED_UP: u64 = 200;
 /// A worker is a straggler if its own part of a step takes so many times as long as that of the quickest, as in
 /// monitoring/rules.
 const STRAGGLES: f64 = 1.5;
-/// The share of its time that the quickest worker waits for the others, at least: otherwise nobody is delayed.
+/// The least share of its time that the quickest worker waits for the others. Below it no worker is delayed.
 const DELAYED: f64 = 0.2;
 /// A worker starves if it waits for batches for more than this share of its time.
 const STARVES: f64 = 0.5;

@@ -23,7 +23,7 @@ pub(crate) struct RootCause {
     pub(crate) next: String,
 }
 
-/// Describes a root that somebody waits for, for `waited` at the longest.
+/// Describes a root. A member has waited for it for `waited` at the longest; zero if no member waits for it.
 pub(crate) fn cause(observation: &Observation, node: Node, waited: Duration) -> RootCause {
     match node {
         Node::Coordinator => coordinator(observation, waited),
@@ -168,7 +168,8 @@ fn heard(member: &ObservedMember, waited: Duration) -> RootCause {
             FindingKind::MemberSilent,
             format!("{slot} has left the run, and is still waited for"),
             Vec::new(),
-            "whoever waits for it gives up at its timeout; the log of the coordinator says why it left".to_owned(),
+            "a member that waits for it gives up at its timeout; the log of the coordinator says why it left"
+                .to_owned(),
         ),
         Role::EmbeddingServer => (
             FindingKind::ServerSlow,
@@ -188,7 +189,7 @@ fn heard(member: &ObservedMember, waited: Duration) -> RootCause {
             );
             (
                 FindingKind::WorkerBusy,
-                format!("the others wait for {slot}: it waits for nobody, and {doing}"),
+                format!("the others wait for {slot}: it waits for no other, and {doing}"),
                 Vec::new(),
                 "look at the processor and memory of its machine; a worker that is slower than the others delays them all"
                     .to_owned(),

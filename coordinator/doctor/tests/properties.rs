@@ -76,7 +76,7 @@ fn observation() -> impl Strategy<Value = Observation> {
     })
 }
 
-/// A member that is heard and has waited for three seconds or longer for somebody else.
+/// A member that is heard and has waited for three seconds or longer for a server, the coordinator, its data or its disk.
 fn hangs(member: &ObservedMember) -> bool {
     let long = |age: Duration| age >= Duration::from_secs(3);
     let is_heard = member.state == "alive" && member.silent < Duration::from_secs(3);

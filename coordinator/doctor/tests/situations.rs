@@ -283,7 +283,7 @@ fn a_worker_that_is_busy_is_named_with_what_it_does() {
     assert_eq!(finding.kind, FindingKind::WorkerBusy);
     assert_eq!(
         finding.what,
-        "the others wait for dense worker 0: it waits for nobody, and has worked on the score of the held-out part for 40 s"
+        "the others wait for dense worker 0: it waits for no other, and has worked on the score of the held-out part for 40 s"
     );
     assert_eq!(finding.severity, Severity::Trouble);
     // One that makes steps is late, and comes.

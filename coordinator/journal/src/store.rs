@@ -151,7 +151,7 @@ impl InputJournal {
         marked.map_err(|source| mark_error(&self.folder, "written", source))
     }
 
-    /// Deletes the journal: nobody will ask for this run any more.
+    /// Deletes the journal: no process will ask for this run any more.
     ///
     /// # Errors
     /// When the folder cannot be deleted.

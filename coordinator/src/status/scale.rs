@@ -28,7 +28,7 @@ pub struct ScaleReport {
     pub longest_freeze_seconds: f64,
     /// Why the newest of the abandoned moves was given up; empty if none was.
     pub last_failure: String,
-    /// Dense workers that train; 0 until somebody has asked for a number of workers.
+    /// Dense workers that train; 0 until a scale request asks for a number of workers.
     pub workers: u32,
     /// Dense workers that the run is to have; 0 as well.
     pub workers_wanted: u32,

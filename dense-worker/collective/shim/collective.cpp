@@ -23,7 +23,7 @@ using zagros::guarded;
 
 namespace {
 
-// c10d's flight recorder keeps the last 2000 calls with their stacks, for a dump that nobody takes here. It looks its
+// c10d's flight recorder keeps the last 2000 calls with their stacks, for a dump that this program does not take. It looks its
 // groups up outside its lock (recordWithResetEnabled in FlightRecorderDetail.hpp), so two groups that make their first
 // calls in one process at once break its map. It reads its size once; this is set before main, while there is one
 // thread, and a size that the user has set stays.

@@ -1,5 +1,5 @@
-// What both kinds of group share: what Rust holds. Whoever makes a group, Gloo or NCCL, the calls of collective.cpp reach
-// it through this.
+// What both kinds of group share: what Rust holds. The calls of collective.cpp reach a group of Gloo and one of NCCL
+// through this.
 #pragma once
 
 #include <chrono>

@@ -22,7 +22,7 @@ pub(crate) fn within_unless<T: Send + 'static>(
 ) -> Option<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let run = move || {
-        // Nobody receives the result if the call took too long.
+        // The caller does not receive the result if the call took too long.
         let _ = sender.send(work());
     };
     std::thread::Builder::new().name("rendezvous".to_owned()).spawn(run).ok()?;

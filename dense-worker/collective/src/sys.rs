@@ -145,7 +145,7 @@ impl Store {
         let listener = listener.map_or(-1, IntoRawFd::into_raw_fd);
         let mut out = ptr::null_mut();
         call(|why, room| {
-            // SAFETY: host ends with NUL, out and why are ours; the shim takes the descriptor, which nobody else has.
+            // SAFETY: host ends with NUL, out and why are ours; the shim takes the descriptor, which no other code has.
             unsafe { zagros_store_open(host.as_ptr(), port, listener, millis(timeout), &raw mut out, why, room) }
         })?;
         NonNull::new(out).map(Self).ok_or_else(|| "no store was made".to_owned())
@@ -319,7 +319,7 @@ impl NativeWork {
         // SAFETY: the work lives as long as self.
         let done = unsafe { zagros_work_is_done(self.raw.as_ptr()) };
         let Some((start, length, capacity)) = self.values.take_if(|_| done) else { return Vec::new() };
-        // SAFETY: these are the parts of a vector that nobody freed, taken back once. A finished work does not use them
+        // SAFETY: these are the parts of a vector that no code freed, taken back once. A finished work does not use them
         // any more.
         unsafe { Vec::from_raw_parts(start, length, capacity) }
     }

@@ -88,7 +88,7 @@ fn check(group: &mut dyn Collective, length: usize) {
     group.barrier().unwrap();
 }
 
-/// Parts of different lengths behind some values that belong to nobody, on each rank another number; the first rank's part is empty.
+/// Parts of different lengths behind some values that belong to no rank, on each rank another number; the first rank's part is empty.
 fn check_parts(group: &mut dyn Collective, length: usize) {
     let (rank, world) = (group.rank(), group.world());
     let start = 2 + rank;

@@ -20,7 +20,7 @@ pub enum BarrierReason {
 /// What all workers do after a barrier: a function of all votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierDecision {
-    /// They make a checkpoint and go on. Whoever came to end the epoch comes again.
+    /// They make a checkpoint and go on. A worker that came to end the epoch comes again.
     Checkpoint,
     /// The epoch is over for all.
     EpochOver,

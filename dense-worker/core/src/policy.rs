@@ -10,7 +10,7 @@ pub enum Policy {
     },
     /// All workers make each step together.
     SynchronousGroup {
-        /// Mode `sync`: ranks push one after another, and nobody looks up before all have. Else mode `hybrid`.
+        /// Mode `sync`: ranks push one after another, and no rank looks up before all have pushed. Else mode `hybrid`.
         in_turns: bool,
     },
     /// Mode `async`: each worker makes its own steps. All come to barriers.

@@ -96,7 +96,7 @@ fn worker_down_a_step_that_nobody_made_is_read_again() {
     assert_eq!(worker.on(formed), [follow]);
 }
 
-/// Invariant RK-6: a replacement of the first worker gets the dense network from whoever waited for the save.
+/// Invariant RK-6: a replacement of the first worker gets the dense network from a worker that waited for the save.
 #[test]
 fn worker_down_the_others_stay_until_the_first_has_saved() {
     let mut worker = training(LoopConfig { epochs: 1, has_held_out: false, ..config(HYBRID) });
@@ -184,7 +184,7 @@ fn exit_code_143_a_worker_that_the_run_can_do_without_leaves_between_two_steps()
     let mut other = training(config(HYBRID));
     after(&mut other, [Event::BatchReady(FACTS), all]);
     assert!(matches!(other.on(Event::Left)[..], [Action::Form { after: 1, .. }]));
-    // In mode sync nobody leaves so.
+    // In mode sync no worker leaves so.
     let mut sync = training(config(IN_TURNS));
     assert_eq!(sync.on(Event::StreamDry(leaves)), [Action::Agree { vote: StepVote::default(), batch: false }]);
 }

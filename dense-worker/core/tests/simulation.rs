@@ -92,7 +92,7 @@ proptest! {
         }
     }
 
-    /// Nothing is lost and nothing is pushed twice, whoever is lost and whoever joins late, wherever the others are.
+    /// No batch is lost and none is pushed twice, whichever worker is lost or joins late, wherever the others are.
     #[test]
     fn asynchronous_workers_train_every_batch_once_whoever_is_lost(plan in plans(Policy::AsynchronousWorkers)) {
         let losses = plan.losses.min(3 - u32::from(plan.late_joiner));
@@ -103,7 +103,7 @@ proptest! {
         prop_assert_eq!(world.pushed(), plan.batches());
     }
 
-    /// One leaves in the middle, beside others that are lost or join. No batch is skipped or pushed twice, and where nobody is lost
+    /// One leaves in the middle, beside others that are lost or join. No batch is skipped or pushed twice, and where no worker is lost
     /// the counts of the first worker are those of all, also of the one that has left.
     #[test]
     fn an_asynchronous_worker_leaves_and_every_batch_is_trained_and_counted_once(plan in plans(Policy::AsynchronousWorkers)) {

@@ -223,7 +223,7 @@ fn receive<T>(channel: &Receiver<T>, cancel: &AtomicBool) -> Option<T> {
     None
 }
 
-/// Waits for room; false if nobody will take the message.
+/// Waits for room; false if the receiver is gone or the pipeline is cancelled.
 fn send<T>(channel: &Sender<T>, mut message: T, cancel: &AtomicBool) -> bool {
     while !cancel.load(Ordering::Relaxed) {
         match channel.send_timeout(message, POLL) {

@@ -1,4 +1,4 @@
-//! Predictions in a file: unfinished under another name, and continued there by whoever makes the same predictions again.
+//! Predictions in a file: unfinished under another name, and continued there by a process that makes the same predictions again.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom, Write};
@@ -141,7 +141,7 @@ impl PredictionFile {
     fn conclude(&mut self) -> io::Result<()> {
         let part = part_name(&self.path);
         if self.format == PredictionFormat::Parquet {
-            // Whoever is stopped from here on need not score again.
+            // A process that is stopped from here on need not score again.
             self.save()?;
             self.part.seek(SeekFrom::Start(0))?;
             let mut records = BufReader::with_capacity(1 << 20, self.part.get_ref());

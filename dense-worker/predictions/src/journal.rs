@@ -37,7 +37,7 @@ impl PredictionCounts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Journal {
     version: u32,
-    /// Whoever scores other rows, or with another model, has another one.
+    /// Other rows, or another model, have another one.
     identity: String,
     /// Rows that are durable.
     pub(crate) counts: PredictionCounts,

@@ -49,7 +49,7 @@ impl<W: Write> PredictionStream<W> {
 }
 
 fn ended(source: io::Error) -> PredictionError {
-    let kept = "whoever reads it has to read to its end".to_owned();
+    let kept = "its reader has to read to its end".to_owned();
     PredictionError::Write { path: "standard output".into(), source, kept }
 }
 

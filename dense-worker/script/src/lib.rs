@@ -59,7 +59,7 @@ pub struct Module(NonNull<RawModule>);
 unsafe impl Send for Module {}
 
 impl Module {
-    /// Loads a module from the bytes that `torch.jit.save` wrote. Loading can run code of whoever made it.
+    /// Loads a module from the bytes that `torch.jit.save` wrote. Loading can run code of its author.
     ///
     /// # Errors
     /// libtorch's message, when the bytes are not a module.
@@ -93,7 +93,7 @@ impl Module {
     fn tensors(&self, buffers: bool) -> Result<Vec<(String, Tensor)>, String> {
         let mut taken: Vec<(String, Tensor)> = Vec::new();
         let to = ptr::from_mut(&mut taken).cast();
-        // SAFETY: the module lives as long as self. `take` is called while the list lives, and nobody else holds the list.
+        // SAFETY: the module lives as long as self. `take` is called while the list lives, and no other code holds the list.
         call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, to, take, why, room) })?;
         Ok(taken)
     }
@@ -142,7 +142,7 @@ impl Drop for Module {
 }
 
 /// # Safety
-/// `to` is the list of [`Module::tensors`], `name` ends with NUL, and nobody else has the tensor.
+/// `to` is the list of [`Module::tensors`], `name` ends with NUL, and no other code has the tensor.
 unsafe extern "C" fn take(to: *mut c_void, name: *const c_char, tensor: *mut c_void) {
     // SAFETY: as this function's.
     let (taken, name) = unsafe { (&mut *to.cast::<Vec<(String, Tensor)>>(), CStr::from_ptr(name)) };
@@ -151,7 +151,7 @@ unsafe extern "C" fn take(to: *mut c_void, name: *const c_char, tensor: *mut c_v
 }
 
 /// # Safety
-/// The tensor was made with `new`, and nobody else has it.
+/// The tensor was made with `new`, and no other code has it.
 unsafe fn own(tensor: *mut c_void) -> Tensor {
     // SAFETY: as this function's; it is what tch has of a tensor, and deletes.
     unsafe { Tensor::from_ptr(tensor.cast()) }

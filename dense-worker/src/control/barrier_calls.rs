@@ -22,7 +22,7 @@ impl BarrierCalls {
         let called = self.view.wait_for(is_next).await.ok().and_then(|view| view.barrier);
         match called {
             Some(barrier) => sleep_until(barrier.at).await,
-            // The membership is gone, so nobody calls.
+            // The membership is gone, so no call comes.
             None => std::future::pending().await,
         }
     }

@@ -5,7 +5,7 @@
 //! | booked | this worker | then |
 //! |---|---|---|
 //! | to be read | never got it | it reads it now: no row of the data is skipped |
-//! | complete | never read it | the run ends: rows were not trained on that nobody would miss |
+//! | complete | never read it | the run ends: rows were not trained on, and no other check would find that |
 
 use zagros_ingest::{SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};

@@ -107,7 +107,6 @@ impl Trainer {
             warn!(newest, "the checkpoint before is still being written; this one is skipped");
             return Ok(());
         }
-        self.forget_requested().await?;
         let started = Instant::now();
         let step = self.tracker.steps_of_all();
         let folder = self.checkpoints.prepare(folder_of(&checkpoints, step), step).await?;

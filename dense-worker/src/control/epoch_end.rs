@@ -92,7 +92,7 @@ impl Trainer {
     pub(super) async fn explained(&mut self, error: WorkerError) -> WorkerError {
         let is_over = |error: &MemberError| error.refusal().is_some_and(|refusal| refusal.kind == RefusalKind::Fenced);
         match &error {
-            // Whoever is fenced may be so because the run is over.
+            // A worker may be fenced because the run is over.
             WorkerError::Peers(_) | WorkerError::BarrierMissed { .. } | WorkerError::Fenced { .. } => {}
             WorkerError::Member(member) if is_over(member) => {}
             _ => return error,

@@ -204,7 +204,7 @@ pub(crate) async fn compare_types(
 enum ScoringTurn {
     /// With its batch, or along with others that have one.
     Score(Option<Box<Fetched>>),
-    /// Nobody has one.
+    /// No worker has one.
     Done,
 }
 

@@ -1,10 +1,7 @@
 //! Ids whose rows were removed while the run trained: their list in the run folder, and the request to the embedding servers.
 //!
-//! A state that was saved before still has the rows. Whoever gives such a state back to the servers removes them again, by this
+//! A state that was saved before still has the rows. A run that gives such a state back to the servers removes them again, by this
 //! list. It is written before a server is asked, so no state brings back what a server has removed.
-//!
-//! Nobody can ask the servers of a run in one process. A second list asks the run itself: it takes the list before its next checkpoint, and
-//! before it saves its model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,10 +21,6 @@ use crate::error::WorkerError;
 
 /// The list, in the folder of the run.
 const LIST: &str = "forgotten-ids.jsonl";
-/// What a run in one process is asked to remove.
-const REQUESTS: &str = "forget-requests.jsonl";
-/// The same while it is removed.
-const TAKEN: &str = "forget-requests.taken.jsonl";
 /// Ids of one request. With 8 bytes each they are within what a request may be.
 const AT_ONCE: usize = 16_384;
 
@@ -44,34 +37,8 @@ struct ListLine {
 /// # Errors
 /// When the list cannot be read or written.
 pub fn note_forgotten(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
-    add(&run.join(LIST), table, ids)
-}
-
-/// As [`note_forgotten`], and asks the process that trains in the run to remove the rows.
-///
-/// # Errors
-/// As [`note_forgotten`].
-pub fn request_forgetting(run: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
-    note_forgotten(run, table, ids)?;
-    add(&run.join(REQUESTS), table, ids)
-}
-
-/// What is asked for and not done.
-fn take_requests(run: &Path) -> io::Result<BTreeMap<String, BTreeSet<u64>>> {
-    let mut asked = read(&run.join(TAKEN))?;
-    let requests = run.join(REQUESTS);
-    if requests.is_file() {
-        for (table, ids) in read(&requests)? {
-            add(&run.join(TAKEN), &table, &ids)?;
-            asked.entry(table).or_default().extend(ids);
-        }
-        std::fs::remove_file(&requests)?;
-    }
-    Ok(asked)
-}
-
-fn add(list: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
-    let mut noted = read(list)?;
+    let list = run.join(LIST);
+    let mut noted = read(&list)?;
     noted.entry(table.to_owned()).or_default().extend(ids);
     let mut text = Vec::new();
     for (table, ids) in noted {
@@ -79,7 +46,7 @@ fn add(list: &Path, table: &str, ids: &BTreeSet<u64>) -> io::Result<()> {
         serde_json::to_writer(&mut text, &line)?;
         text.push(b'\n');
     }
-    durable::write(list, &text)
+    durable::write(&list, &text)
 }
 
 /// The ids of each table of a list. None without one.
@@ -144,26 +111,6 @@ impl Trainer {
         }
         Ok(())
     }
-
-    /// Removes what the process of a run is asked to remove ([`request_forgetting`]). No gradient is under way.
-    ///
-    /// # Errors
-    /// When a list cannot be read or written, or a server fails. It is done the next time, then.
-    pub(super) async fn forget_requested(&self) -> Result<(), WorkerError> {
-        let Some(folder) = &self.run.folder else { return Ok(()) };
-        let (run, path) = (folder.path().to_owned(), folder.path().join(TAKEN));
-        let failed = |source| WorkerError::File { what: "take the requests in", path: path.clone(), source };
-        let asked = blocking("forgotten ids", move || take_requests(&run)).await?.map_err(failed)?;
-        if asked.is_empty() {
-            return Ok(());
-        }
-        for (table, ids) in asked {
-            let removed = forget_rows(&self.run.client, &table, &ids).await?;
-            tracing::info!(table, rows = removed.len(), "rows are forgotten, as `zagros forget` asked");
-        }
-        let taken = path.clone();
-        blocking("forgotten ids", move || std::fs::remove_file(&taken)).await?.map_err(failed)
-    }
 }
 
 #[cfg(test)]
@@ -187,23 +134,6 @@ mod tests {
         std::fs::write(run.path().join(LIST), "{\"table\":\"user\",\"ids\":[\"u17\"]}\n").unwrap();
         let odd = read(&list).unwrap_err().to_string();
         assert!(odd.contains(LIST) && odd.contains("\"u17\" is no id"), "{odd}");
-    }
-
-    /// A process that ends while it removes the rows finds the requests again.
-    #[test]
-    fn requests_are_taken_once_and_are_there_until_they_are_done() {
-        let run = tempfile::tempdir().unwrap();
-        assert!(take_requests(run.path()).unwrap().is_empty());
-        request_forgetting(run.path(), "user", &BTreeSet::from([1])).unwrap();
-        assert_eq!(read(&run.path().join(LIST)).unwrap()["user"], BTreeSet::from([1]));
-        for _ in 0..2 {
-            assert_eq!(take_requests(run.path()).unwrap()["user"], BTreeSet::from([1]));
-            assert!(!run.path().join(REQUESTS).exists());
-        }
-        request_forgetting(run.path(), "user", &BTreeSet::from([2])).unwrap();
-        assert_eq!(take_requests(run.path()).unwrap()["user"], BTreeSet::from([1, 2]));
-        std::fs::remove_file(run.path().join(TAKEN)).unwrap();
-        assert!(take_requests(run.path()).unwrap().is_empty());
     }
 
     #[tokio::test]

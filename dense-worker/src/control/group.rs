@@ -191,7 +191,7 @@ impl Trainer {
         let own = Some(self.tracker.overall().clone()).filter(|_| same_epoch);
         training.tracker = training.tracker.with_overall(own.unwrap_or_else(Overall::new));
         self.continue_from(training);
-        // Its batches are numbered as those of the others are, for whoever reads of them.
+        // Its batches are numbered as those of the others are, for a user who reads of them.
         let steps = if steps_are_its_own { self.group.most_steps } else { self.tracker.steps };
         self.stream.next_seq = self.stream.next_seq.max(steps);
     }

@@ -55,7 +55,7 @@ pub(crate) struct GroupRank {
     pub(crate) generation: u64,
     /// How many workers there are.
     pub(crate) world: u32,
-    /// Ranks push one after another, and nobody looks up before all have: the same bits in every run.
+    /// Ranks push one after another, and no rank looks up before all have pushed: the same bits in every run.
     pub(super) in_turns: bool,
     /// Each worker makes its own steps.
     pub(super) asynchronous: bool,

@@ -122,7 +122,7 @@ impl Trainer {
             turn = next_turn(seq, self.stream.steps.as_ref(), prefetch) => turn,
         };
         if let Some(turn) = turn.filter(|turn| turn.samples > 0) {
-            // Nobody else sets it.
+            // No other code sets it.
             let _ = ahead.set(RankTurn { vote: vote.vote(self.step_facts()), ..turn });
         }
     }

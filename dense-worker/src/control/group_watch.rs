@@ -12,7 +12,7 @@ use zagros_job::Mode;
 /// How far a group is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupStage {
-    /// Its workers meet. One that learns of a newer group first goes there and never comes to this one, so nobody waits for it.
+    /// Its workers meet. One that learns of a newer group first goes there and never comes to this one, so no worker waits for it.
     Forming,
     /// It trains, and is left between two steps by all of its workers together.
     Formed,

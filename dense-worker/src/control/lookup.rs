@@ -153,7 +153,7 @@ impl Trainer {
 /// Waits until a process group newer than `generation` has formed.
 async fn newer_group(view: &mut watch::Receiver<MemberView>, generation: u64) {
     if view.wait_for(|view| view.group > generation).await.is_err() {
-        // The membership is gone, so nobody tells.
+        // The membership is gone, so no report of a group comes.
         std::future::pending::<()>().await;
     }
 }

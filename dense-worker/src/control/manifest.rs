@@ -38,9 +38,7 @@ const AT_A_TIME: usize = 8;
 /// What is in a model's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// SHA-256 of this very file, with zeros in this place; empty in those of earlier releases. The first key, where no
-    /// text of a user's comes before it.
-    #[serde(default)]
+    /// SHA-256 of this very file, with zeros in this place. The first key, where no text of a user's comes before it.
     pub manifest_sha256: String,
     /// Layout of the folder.
     pub format: u32,
@@ -62,8 +60,7 @@ pub struct Manifest {
     pub row_files: Vec<String>,
     /// Rows in them.
     pub rows: u64,
-    /// Every file but this one; none in manifests of earlier releases, whose files nobody can vouch for.
-    #[serde(default)]
+    /// Every file but this one.
     pub files: Vec<FileRecord>,
     /// The last evaluation of the held-out part; of the test part, where there is a validation part too.
     pub evaluation: Option<Evaluation>,
@@ -127,8 +124,7 @@ impl Manifest {
         if *format != FORMAT {
             return Err(format!("format {format}, written by release {release}; this release reads format {FORMAT}"));
         }
-        let is_sealed = self.is_vouched_for() || !self.manifest_sha256.is_empty();
-        if is_sealed && seal(text, &self.manifest_sha256) != self.manifest_sha256 {
+        if seal(text, &self.manifest_sha256) != self.manifest_sha256 {
             return Err(format!("{MANIFEST} is damaged (it is not the one that was written); use another save"));
         }
         self.check_names()
@@ -146,7 +142,7 @@ impl Manifest {
             if !seen.insert(name) {
                 return Err(format!("{MANIFEST} names {name:?} twice"));
             }
-            if self.is_vouched_for() && self.record(name).is_none() {
+            if self.record(name).is_none() {
                 return Err(format!("{MANIFEST} does not say what {name:?} is known by"));
             }
         }
@@ -169,12 +165,6 @@ impl Manifest {
         names.filter_map(|file| Some((file.beside?, file.name)))
     }
 
-    /// Whether it says by what its files are known. Those of earlier releases do not.
-    #[must_use]
-    pub fn is_vouched_for(&self) -> bool {
-        !self.files.is_empty()
-    }
-
     /// The text to write: this, with its own hash in it.
     pub(crate) fn sealed(mut self) -> (Self, Vec<u8>) {
         NO_SEAL.clone_into(&mut self.manifest_sha256);
@@ -192,6 +182,11 @@ impl Manifest {
         self.files.iter().find(|file| file.name == name)
     }
 
+    fn known(&self, folder: &Folder, name: &str) -> Result<&FileRecord, WorkerError> {
+        let unknown = || damaged(folder, format!("{MANIFEST} does not name {name}; it is of another save"));
+        self.record(name).ok_or_else(unknown)
+    }
+
     /// The files of rows as servers are asked for them.
     pub(crate) fn row_digests(&self) -> Vec<FileDigest> {
         let digest = |name: &String| {
@@ -207,12 +202,7 @@ impl Manifest {
     /// # Errors
     /// When it is missing, or is not the one that was saved.
     pub fn read_file(&self, folder: &Folder, name: &str) -> Result<Vec<u8>, WorkerError> {
-        let Some(record) = self.record(name) else {
-            if self.is_vouched_for() {
-                return Err(damaged(folder, format!("{MANIFEST} does not name {name}; it is of another save")));
-            }
-            return folder.read(name).map_err(|error| refused(folder, name, error));
-        };
+        let record = self.known(folder, name)?;
         read_known(folder, record).or_else(|error| record.next_content(folder).ok_or(error))
     }
 
@@ -221,15 +211,14 @@ impl Manifest {
     /// # Errors
     /// As [`Self::read_file`].
     pub fn check_file(&self, folder: &Folder, name: &str, passed: &dyn Fn(u64)) -> Result<(), WorkerError> {
-        let Some(record) = self.record(name) else { return Ok(()) };
+        let record = self.known(folder, name)?;
         let (place, own) =
             folder.locate(name).ok_or_else(|| damaged(folder, format!("{name:?} is no name of a file")))?;
         let digest = place.digest(own, passed).map_err(|error| refused(&place, own, error))?;
         compare(folder, record, digest).or_else(|error| record.next_content(&place).map(drop).ok_or(error))
     }
 
-    /// Compares all its files with what was saved, several at a time; reads all of them. Nothing can be said of those of
-    /// earlier releases.
+    /// Compares all its files with what was saved, several at a time; reads all of them.
     ///
     /// # Errors
     /// Of the first by name that is missing, or is not the one that was saved.
@@ -254,7 +243,7 @@ impl Manifest {
     }
 }
 
-/// The next that nobody has taken.
+/// The next file that no thread has taken.
 fn take<'a>(next: &AtomicUsize, files: &'a [FileRecord]) -> Option<(usize, &'a FileRecord)> {
     let number = next.fetch_add(1, Ordering::AcqRel);
     files.get(number).map(|file| (number, file))
@@ -436,43 +425,31 @@ mod tests {
             disk.write(MANIFEST, &manifest.sealed().1).unwrap();
             reported(Manifest::read(&disk))
         };
-        let old = Manifest { files: Vec::new(), ..good.clone() };
         let many: Vec<String> = (0..1025).map(|number| format!("rows-{number}.zrows")).collect();
-        assert!(refused(Manifest { row_files: many, ..old.clone() }).contains("names 1025 files"));
+        assert!(refused(Manifest { row_files: many, ..good.clone() }).contains("names 1025 files"));
         for elsewhere in
             ["../rows.zrows", "/dev/zero", "", "..", "../model/rows.zrows", "../resume-/a", "../resume-1/../a"]
         {
-            let reported = refused(Manifest { row_files: vec![elsewhere.to_owned()], ..old.clone() });
+            let named = |name: &str| FileRecord { name: name.to_owned(), ..good.files[1].clone() };
+            let files = good.files.iter().cloned().chain([named(elsewhere)]).collect();
+            let reported = refused(Manifest { row_files: vec![elsewhere.to_owned()], files, ..good.clone() });
             assert!(reported.contains("which is no file of the folder itself"), "{reported}");
         }
-        let dense = Manifest { dense: "../resume-1/dense.safetensors".to_owned(), ..old.clone() };
-        assert!(refused(dense).contains("which is no file of the folder itself"));
+        let dense = "../resume-1/dense.safetensors".to_owned();
+        let record = FileRecord { name: dense.clone(), ..good.files[0].clone() };
+        let files = good.files.iter().cloned().chain([record]).collect();
+        assert!(refused(Manifest { dense, files, ..good.clone() }).contains("which is no file of the folder itself"));
         let twice = vec!["a.zrows".to_owned(), "a.zrows".to_owned()];
-        assert!(refused(Manifest { row_files: twice, ..old.clone() }).contains("\"a.zrows\" twice"));
+        assert!(refused(Manifest { row_files: twice, ..good.clone() }).contains("\"a.zrows\" twice"));
         let unknown = refused(Manifest { files: good.files[..1].to_vec(), ..good.clone() });
         assert!(unknown.contains("does not say what \"rows-0-of-1.zrows\" is known by"), "{unknown}");
         disk.write(MANIFEST, &vec![b' '; 5 << 20]).unwrap();
         assert!(reported(Manifest::read(&disk)).contains("but may have 4194304 at most"));
         rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
-        assert!(
-            reported(good.check_file(&disk, "pipe", &|_| ()).and_then(|()| old.read_file(&disk, "pipe")))
-                .contains("pipe or a device")
-        );
-    }
-
-    #[test]
-    fn one_of_an_earlier_release_is_read_and_vouches_for_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let (disk, good) = saved(folder.path());
-        let mut old = serde_json::to_value(Manifest { files: Vec::new(), ..good }).unwrap();
-        old.as_object_mut().unwrap().retain(|key, _| key != "manifest_sha256" && key != "files");
-        old["row_crcs"] = serde_json::json!([3_777_525_840_u32]);
-        disk.write(MANIFEST, old.to_string().as_bytes()).unwrap();
-        let old = Manifest::read(&disk).unwrap();
-        assert!(!old.is_vouched_for() && old.row_digests()[0].sha256.is_empty());
-        disk.write("job.toml", b"anything").unwrap();
-        old.check_files(&disk).unwrap();
-        assert_eq!(old.read_file(&disk, "job.toml").unwrap(), b"anything");
+        let record = FileRecord { name: "pipe".to_owned(), ..good.files[0].clone() };
+        let piped = Manifest { files: vec![record], ..good };
+        assert!(reported(piped.check_file(&disk, "pipe", &|_| ())).contains("pipe or a device"));
+        assert!(reported(piped.read_file(&disk, "pipe")).contains("pipe or a device"));
     }
 
     /// Invariant CK-6.

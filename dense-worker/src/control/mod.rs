@@ -69,7 +69,7 @@ mod worker;
 mod worker_counts;
 
 pub use evaluate::Evaluate;
-pub use forgotten::{forget_rows, note_forgotten, request_forgetting};
+pub use forgotten::{forget_rows, note_forgotten};
 pub use manifest::{FileRecord, MANIFEST, Manifest};
 pub use manifest_rows::CopiedFiles;
 pub use measures::{Importance, ImportanceOptions, Measures, TargetImportance};

@@ -76,7 +76,6 @@ impl Trainer {
         let ((steps, samples), (evaluation, validation)) = (self.model_age(), self.measures());
         let calibrators = self.scoring.calibrators.as_ref();
         let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrators };
-        self.forget_requested().await?;
         let (folder, shown) = place(job, run)?;
         let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
         self.run.observer.on(&Event::Saved { folder: folder.to_string() });

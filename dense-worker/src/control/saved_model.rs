@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use tracing::warn;
 use zagros_embedding_client::Shard;
 use zagros_job::{Job, Target, WeightStore};
 use zagros_protocol::control::{LoadRequest, SaveRequest, SaveResponse, SaveStage};
@@ -205,10 +204,6 @@ impl SavedModel {
 
     fn read(folder: &Folder) -> Result<Self, WorkerError> {
         let manifest = Manifest::read(folder)?;
-        if !manifest.is_vouched_for() {
-            let release = &manifest.release;
-            warn!(%folder, release, "this was saved without hashes: damage in its files, or files of another save, go unnoticed");
-        }
         // Servers have their own working directories.
         Ok(Self { folder: folder.make()?, manifest })
     }
@@ -254,7 +249,7 @@ impl SavedModel {
     }
 
     /// Compares the network of a job with the bytes that are saved of it, before it takes memory: the job in the folder of a model may
-    /// be anybody's.
+    /// be another user's.
     ///
     /// # Errors
     /// When the network is far larger than the files, or a file is missing.
@@ -416,7 +411,7 @@ mod tests {
         assert!(SavedModel::open(&disk(&folder)).await.is_ok());
     }
 
-    /// The job of a model may be anybody's: here it has 4 TB of weights, beside a file of some bytes.
+    /// The job of a model may be another user's: here it has 4 TB of weights, beside a file of some bytes.
     #[tokio::test]
     async fn a_network_that_is_far_larger_than_its_file_is_refused_before_it_is_built() {
         let folder = tempfile::tempdir().unwrap();

@@ -89,7 +89,7 @@ impl Splits {
             answer = backoff.retry(deadline, is_away, || self.control.assign(request)) => answer,
         };
         let answer = answer.map_err(|refusal| match refusal.kind.is_retryable() && is_stopping() {
-            // Whoever stops the run may have stopped the coordinator as well.
+            // A user who stops the run may have stopped the coordinator as well.
             true => WorkerError::Interrupted,
             false => self.refused("assign a split", deadline, refusal),
         })?;

@@ -75,7 +75,7 @@ async fn reported(
     let reported = view.wait_for(|view| of(view).is_some()).await.ok().and_then(|view| of(&view));
     match reported {
         Some(reason) => reason,
-        // The membership is gone, so nobody will tell.
+        // The membership is gone, so no report comes.
         None => std::future::pending().await,
     }
 }

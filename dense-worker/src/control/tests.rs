@@ -180,8 +180,8 @@ async fn a_run_that_the_coordinator_ended_says_why() {
     assert_eq!(error.to_string(), "stopped by the coordinator: worker 1 failed: disk full");
 }
 
-/// Pushes that nobody acknowledges, and a coordinator that knows that the run is over: a worker that was asked to end, and
-/// drains its pushes, waits for nobody any more.
+/// No server acknowledges the pushes, and the coordinator knows that the run is over. A worker that was asked to end, and drains
+/// its pushes, then waits no longer.
 #[tokio::test]
 async fn a_worker_that_waits_for_a_push_ends_with_the_run() {
     let setting = Setting::stopping_after(FakeShard::default().acknowledging_once_open(1000), 1);

@@ -62,9 +62,7 @@ pub(crate) struct TrackerState {
     staleness_max: u32,
     staleness_sum: u64,
     seconds: f64,
-    #[serde(alias = "pass")]
     epoch: u32,
-    #[serde(alias = "pass_bytes")]
     epoch_bytes: u64,
 }
 

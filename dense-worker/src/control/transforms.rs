@@ -105,7 +105,7 @@ impl Worker {
     }
 }
 
-/// Ends the reading threads when nobody waits for them any more.
+/// Ends the reading threads when no caller waits for them any more.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -137,7 +137,7 @@ impl Caller {
         reported.map_err(|refusal| control_error(&*self.control, "share the transforms", deadline, refusal))
     }
 
-    /// Until it is asked to stop, or nobody can be reported.
+    /// Reports until the worker is asked to stop, or a report fails.
     async fn keep_reporting(&self, read: &AtomicU64) -> WorkerError {
         let mut stop = self.stop.clone();
         loop {

@@ -100,7 +100,7 @@ struct Data {
 }
 
 impl Worker {
-    /// The only worker of a job, in the process of its coordinator and servers. It reports to nobody, writes nothing, and does
+    /// The only worker of a job, in the process of its coordinator and servers. It sends no reports, writes nothing, and does
     /// not resume. The caller sets the fields that differ.
     #[must_use]
     pub fn alone(job: Job, control: Arc<dyn ControlPlane>, connect: Connect, registry: Registry) -> Self {
@@ -174,7 +174,7 @@ impl Worker {
     /// Finds every file, and what of it must be measured.
     async fn look_at_data(&mut self, input: Input) -> Result<Data, WorkerError> {
         if let Input::Preloaded(batches) = &input {
-            // The coordinator counts bytes; these are dealt out by nobody.
+            // The coordinator counts bytes. It does not deal these batches out.
             let bytes = batches.iter().map(|batch| batch.bytes.max(1)).sum();
             let memory = FileInfo { path: "(memory)".into(), bytes, splittable: false };
             let (held_out, measured) = (HeldOutParts::default(), Vec::new());
@@ -376,7 +376,7 @@ impl Worker {
     }
 }
 
-/// Resolves once the run is over, or this worker is fenced, and it has not noticed for a while: it waits for somebody, who
+/// Resolves once the run is over, or this worker is fenced, and it has not noticed for a while: it waits for a process that
 /// is gone now.
 async fn cut_off(mut stop: Stop) -> WorkerError {
     let reason = stop.over().await;

@@ -25,7 +25,7 @@ pub(crate) fn look_ahead(client: &Arc<EmbeddingClient>, mut incoming: Incoming, 
     }
     let (ready, hinted) = mpsc::channel(batches);
     let client = Arc::clone(client);
-    // Ends with the reader, or when nobody takes batches any more. The hints that are open end with it.
+    // Ends with the reader, or when the receiver takes no more batches. The hints that are open end with it.
     tokio::spawn(async move {
         let mut open = JoinSet::new();
         // A place first: a batch is hinted when so many are before it, not earlier.

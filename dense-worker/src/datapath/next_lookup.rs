@@ -36,14 +36,14 @@ pub(crate) struct NextBatch {
     pub(crate) turn: RankTurn,
 }
 
-/// The side of whoever makes steps.
+/// The side of the code that makes steps.
 #[derive(Debug)]
 pub(crate) struct StepSide {
     pushed: watch::Sender<Option<PushedStep>>,
     next: watch::Receiver<Option<NextBatch>>,
 }
 
-/// The side of whoever looks up batches.
+/// The side of the code that looks up batches.
 #[derive(Clone, Debug)]
 pub(crate) struct LookupSide {
     pushed: watch::Receiver<Option<PushedStep>>,
@@ -115,7 +115,7 @@ mod tests {
         let after = lookups.pushed(4).now_or_never().expect("its push is on its way");
         assert_eq!((after.step, after.pushes), (14, 2));
         drop(steps);
-        assert!(lookups.pushed(5).now_or_never().is_none(), "nobody pushes it any more");
+        assert!(lookups.pushed(5).now_or_never().is_none(), "it is not pushed any more");
     }
 
     #[test]

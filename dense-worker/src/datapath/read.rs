@@ -69,7 +69,7 @@ impl Reader {
         let flag = Arc::clone(&cancel);
         let run = move || {
             let stats = work.run(open, flag);
-            // The pipeline may have failed, and then nobody receives this.
+            // The pipeline may have failed, and then the worker does not receive this.
             let _ = tell_end.send(stats);
         };
         let spawned = std::thread::Builder::new().name("reader".to_owned()).spawn(run);
@@ -117,7 +117,7 @@ impl Work {
         }
     }
 
-    /// Reads until the source ends, an error occurs, or nobody takes batches any more.
+    /// Reads until the source ends, an error occurs, or the receiver takes no more batches.
     fn read(&mut self, mut batches: Box<dyn Batches>) -> StreamStats {
         let (mut index, mut is_reported) = (0, false);
         loop {

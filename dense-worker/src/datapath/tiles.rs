@@ -385,7 +385,7 @@ impl LayerStore for Arc<TileStore> {
         for layer in 0..self.layers.len() {
             let Some(receipt) = self.under_way(layer) else { continue };
             match self.wait(layer, PUSH, receipt) {
-                // The step of that sum is given up, and whoever made it knows.
+                // The step of that sum is given up, and the code that made the step knows.
                 Ok(()) | Err(ModelError::Workers(_)) => {}
                 Err(error) => return Err(error),
             }

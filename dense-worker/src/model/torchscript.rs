@@ -1,6 +1,6 @@
 //! A user's network: a TorchScript module of (numeric, embeddings) → logits. It is trained like any other.
 //!
-//! Loading a module runs code of whoever made it. The job must therefore say that the module is trusted, and give its
+//! Loading a module runs code of its author. The job must therefore say that the module is trusted, and give its
 //! SHA-256. The loaded bytes are the hashed bytes. The module's parameters are trained and saved under their own names,
 //! with `_` for `.`. Its buffers (running statistics) are saved too: see [`super::buffers`].
 

@@ -1,4 +1,4 @@
-//! Mode `async`: dense weights on the embedding servers, workers that wait for nobody but at the ends of epochs.
+//! Mode `async`: dense weights on the embedding servers, workers that wait for each other only at the ends of epochs.
 
 use zagros_zip::ZipEq;
 
@@ -34,7 +34,7 @@ async fn one_worker_alone_makes_the_steps_of_mode_sync() {
         let (first, last) = (found.steps()[0].loss, apart.loss);
         assert!((first - last).abs() > 0.01, "nothing was learned: {first}, {last}");
         assert!((auc(&sync) - auc(&apart)).abs() < 1e-4, "{} sync, {} async", auc(&sync), auc(&apart));
-        // The rows that hold the dense weights are reported to nobody.
+        // The summary does not count the rows that hold the dense weights.
         assert_eq!(sync.rows, apart.rows);
         // What is saved beside the rows is what the servers held in the end.
         assert_eq!(evaluate(&run, &["cluster.servers=3"], None).await.unwrap(), apart.evaluation.unwrap());

@@ -45,7 +45,7 @@ async fn a_killed_run_of_asynchronous_workers_goes_on_from_a_checkpoint_of_all()
     }
 }
 
-/// By time and by steps, again and again, over the ends of epochs: nobody misses a barrier or is left behind in one.
+/// By time and by steps, again and again, over the ends of epochs: no worker misses a barrier or is left behind in one.
 #[tokio::test(flavor = "multi_thread")]
 async fn asynchronous_workers_cut_many_checkpoints_and_lose_no_sample() {
     let folder = tempfile::tempdir().unwrap();

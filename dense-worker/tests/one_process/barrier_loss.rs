@@ -1,4 +1,4 @@
-//! An asynchronous worker does not come to a barrier: and nobody comes in its place: the others name it and end (invariants
+//! An asynchronous worker does not come to a barrier, and no replacement comes: the others name it and end (invariants
 //! AS-1 and WT-1).
 
 use std::sync::OnceLock;

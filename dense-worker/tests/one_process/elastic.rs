@@ -1,4 +1,4 @@
-//! A worker is lost and nobody takes its place: those left go on without it, and take it in again when it comes back
+//! A worker is lost and no process takes its place: those left go on without it, and take it in again when it comes back
 //! (invariant RK-3).
 
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::rejoin::{Killer, LONG_LEASE, Run, job_with, unharmed, within};
 use super::*;
 
-/// As soon as nobody comes for so long.
+/// A worker is given up if no replacement comes for three seconds.
 const SETS: [&str; 3] = ["cluster.timeout_seconds=3", "data.shuffle_rows=3000", "train.evaluate_every=40"];
 
 fn job(folder: &Path) -> Job {
@@ -137,7 +137,7 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     }
 }
 
-/// Says when so many steps have been made, and makes steps last, so that there is something left to train for whoever comes.
+/// Says when so many steps have been made, and makes steps last, so that there is something left to train for a worker that comes.
 struct Pace {
     made: watch::Sender<u64>,
     pause: Duration,

@@ -97,7 +97,7 @@ impl Run {
         until(async || self.cluster.control.heartbeat(beat.clone()).await.is_ok_and(|answer| answer.leave)).await;
     }
 
-    /// Waits until the newest process group has so many workers. Somebody has asked for this number.
+    /// Waits until the newest process group has so many workers. The test has asked for a number of workers before.
     pub(super) async fn has_workers(&self, workers: u32) {
         let scale = async || self.cluster.control.status(StatusRequest {}).await.ok().and_then(|status| status.scale);
         until(async || scale().await.is_some_and(|scale| scale.workers == workers)).await;
@@ -188,7 +188,7 @@ pub(super) async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task
 }
 
 /// A lease that no worker of a busy machine loses. With a short one a worker that gets no processor for a second is lost, and
-/// fenced where another one reads its splits; nobody starts a third one in its place, and the others wait for their timeout.
+/// fenced where another one reads its splits; the test starts no third one in its place, and the others wait for their timeout.
 pub(super) const LONG_LEASE: &str = "cluster.lease_seconds=60";
 
 /// How often the ids that only one row has are trained on in a run without a loss: those and the epochs.
@@ -384,7 +384,7 @@ impl Collective for DeafEnd {
     }
 }
 
-/// Invariant RK-3: nobody is lost, and a step may be made by one worker and not by the other.
+/// Invariant RK-3: no worker is lost, and a step may be made by one worker and not by the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
     let folder = tempfile::tempdir().unwrap();

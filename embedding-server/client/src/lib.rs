@@ -6,6 +6,7 @@ mod grpc_shard;
 mod metrics;
 mod placement;
 mod placement_cache;
+pub mod push_record;
 pub mod shard;
 mod storage;
 #[cfg(test)]

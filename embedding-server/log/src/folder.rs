@@ -4,7 +4,7 @@
 //! lock                            held by the process that writes
 //! lineage.json                    whose rows these are, and where they are: written last when a log is made
 //! written                         how far the log was written when a push was last acknowledged
-//! discarded                       the other files are nobody's rows: a log is being made or deleted
+//! discarded                       the other files are rows of no log: a log is being made or deleted
 //! base-<lsn>/manifest.json        a base: written last. Without it the base is none.
 //! base-<lsn>/part-<number>.log    its rows
 //! segment-<first lsn>.log         records from that lsn on
@@ -48,7 +48,7 @@ pub struct LineageFile {
     pub version: u16,
     /// Chosen at random when the files were made. Every file of the log names it.
     pub log: u64,
-    /// Chosen at random when the log had no row: whoever has these rows has this number.
+    /// Chosen at random when the log had no row. A server that has these rows has this number.
     pub lineage: u64,
     /// The tables, in their order: rows of others cannot be put in.
     pub tables: Vec<TableDescription>,
@@ -142,14 +142,14 @@ impl LogFolder {
         }
     }
 
-    /// Deletes what is left of a log that nobody needs. From now until [`Self::begin`] the folder holds nobody's rows.
+    /// Deletes what is left of a log that no server needs. From now until [`Self::begin`] the files in the folder are rows of no log.
     ///
     /// # Errors
     /// When something cannot be deleted.
     pub fn prepare(&self) -> Result<(), LogError> {
         let mark = self.path.join(DISCARDED);
         let text =
-            b"The other files in this folder are nobody's rows. The next server that uses the folder deletes them.\n";
+            b"The other files in this folder are the rows of no server. The next server that uses the folder deletes them.\n";
         write_whole(&mark, text).map_err(LogError::io("write", &mark))?;
         for file in segments(&self.path)?.into_iter().chain(spares(&self.path)?) {
             remove_file(&file.1)?;
@@ -198,7 +198,7 @@ impl LogFolder {
         sync_folder(&self.path).map_err(LogError::io("sync", &self.path))
     }
 
-    /// Deletes all rows, whose they were, and the folder. A process that ends meanwhile leaves nobody's rows.
+    /// Deletes all rows, the file that says whose they were, and the folder. A process that ends meanwhile leaves rows of no log.
     ///
     /// # Errors
     /// When something cannot be deleted.

@@ -11,7 +11,7 @@
 //!
 //! An lsn (log sequence number) counts the bytes of all records before, over all segments. The segment `first` holds the
 //! records from that lsn on; a record lies in one segment. `next` is the lsn at which the next segment starts, and 0 as long as
-//! there is none: a segment that somebody deleted is missed. The `rest` of the last segment was preallocated and not yet written, or
+//! there is none. So the reader notices a missing segment. The `rest` of the last segment was preallocated and not yet written, or
 //! it is of an earlier segment whose file is used again: its records name smaller lsns, which belong to other places. `durable` is how far the log was durable when the record was
 //! appended: whatever lies before is not allowed to be unreadable, what lies behind may be torn. `crc` is CRC-32C: that of a head
 //! covers the 44 bytes before it.

@@ -5,8 +5,8 @@
 //!                                                   written ▲
 //! ```
 //!
-//! Each segment says in its preamble where the next one starts, once there is one. So the reader misses a segment that somebody
-//! deleted. A new log begins with an empty segment.
+//! Each segment says in its preamble where the next one starts, once there is one. So the reader notices a missing segment.
+//! A new log begins with an empty segment.
 //!
 //! A segment is preallocated, so that a full disk shows before a push is applied and not after. A record lies in one segment:
 //! where the room left is too small, the next segment begins.
@@ -192,7 +192,7 @@ impl SegmentFiles {
     /// Goes on in the next segment, whose first record has the lsn `first` and takes `span` bytes.
     fn roll(&mut self, first: u64, span: u64) -> io::Result<()> {
         while self.spares.front().is_none_or(|spare| spare.room < span) {
-            // A spare that is too small for the record serves nobody.
+            // A spare that is too small for the record gives way to a new one.
             if let Some(small) = self.spares.pop_front() {
                 let _ = fs::remove_file(&small.path);
             }

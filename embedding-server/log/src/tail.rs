@@ -196,7 +196,7 @@ impl TailPlan {
 }
 
 impl LogTail {
-    /// Reads and checks all records from `needed.start` on, one after the other: [`TailPlan`] for whoever has one thread.
+    /// Reads and checks all records from `needed.start` on, one after the other: [`TailPlan`] for a caller with one thread.
     ///
     /// # Errors
     /// As [`TailPlan::new`], [`TailPlan::check`] and [`TailPlan::finish`].

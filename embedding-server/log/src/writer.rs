@@ -1,4 +1,4 @@
-//! The writer: records are appended in memory under a short lock, and written in their order by whoever needs them durable.
+//! The writer: a push appends its records in memory under a short lock. A thread that needs them durable writes them all, in order.
 //!
 //! ```text
 //! push A ─► append … append, commit ─┐                          ┌─► one write (and one sync) for A and B ─► both answered
@@ -125,7 +125,7 @@ impl LogWriter {
             slack: segment_bytes / SLACK_SHARE,
             keeps_steps: false,
         };
-        // Whether it works is seen by whoever needs it.
+        // A failure stops the log, and the next push reports it.
         let _ = log.make_room();
         Ok(log)
     }

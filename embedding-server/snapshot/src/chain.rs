@@ -160,7 +160,7 @@ impl LaterRows {
     }
 }
 
-/// Whoever wants rows of some buckets wants to know which of them are gone.
+/// Shows removed ids to a filter as rows: a reader that wants rows of some buckets wants to know which of them are gone.
 pub fn as_rows(head: &BlockHeader) -> BlockHeader {
     let kind = if head.kind == BlockKind::Removed { BlockKind::Rows } else { head.kind };
     BlockHeader { kind, ..*head }

@@ -140,7 +140,7 @@ impl RowConversion {
 /// is read, so every checksum is checked. Needs the memory of a block and its converted copy, and of the ids of deltas.
 ///
 /// # Errors
-/// If a file is damaged, or of the first version, which cannot be copied; if a row cannot be converted; errors of `to`.
+/// If a file is damaged; if a row cannot be converted; errors of `to`.
 pub fn copy_converted(
     chain: &FileChain,
     conversion: impl Fn(&TableHeader) -> RowConversion,
@@ -177,17 +177,10 @@ pub fn copy_converted(
 fn newest_header(chain: &FileChain) -> Result<SnapshotHeader, SnapshotError> {
     let mut newest: Option<SnapshotHeader> = None;
     for file in chain.files() {
-        let refused = |problem: &str| {
-            Err(SnapshotError::Inconsistent { path: file.path().to_owned(), problem: problem.to_owned() })
-        };
         let header = file.open()?.header().clone();
-        if header.buckets == 0 {
-            return refused(
-                "it is of the first version, whose rows are not in buckets; start a run from it, and save again",
-            );
-        }
         if newest.as_ref().is_some_and(|before| before.tables != header.tables) {
-            return refused("it has other tables than the file that it follows");
+            let problem = "it has other tables than the file that it follows".to_owned();
+            return Err(SnapshotError::Inconsistent { path: file.path().to_owned(), problem });
         }
         newest = Some(header);
     }

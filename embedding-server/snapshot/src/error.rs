@@ -25,9 +25,9 @@ pub enum SnapshotError {
         /// Its first bytes.
         found: Vec<u8>,
     },
-    /// A later release wrote the file.
+    /// Another release wrote the file.
     #[error(
-        "{} has format version {found}, this release reads versions 1 to {newest}; it was written by release \
+        "{} has format version {found}, this release reads versions 2 to {newest}; it was written by release \
          {release}: use that release or a later one",
         path.display()
     )]

@@ -79,7 +79,7 @@ pub fn mentioned_ids(file: &SavedFile, table: &str, ids: &BTreeSet<u64>) -> Resu
 /// read, so every checksum is checked. Needs the memory of one block.
 ///
 /// # Errors
-/// Errors of `to`. The inner error says that the file is damaged, or of the first version, which cannot be copied.
+/// Errors of `to`. The inner error says that the file is damaged.
 pub fn copy_without(
     file: &SavedFile,
     (table, ids): (&str, &BTreeSet<u64>),
@@ -90,11 +90,6 @@ pub fn copy_without(
         Ok(reader) => reader,
         Err(error) => return Ok(Err(error)),
     };
-    if reader.header().buckets == 0 {
-        let problem = "it is of the first version, whose rows are not in buckets; start a run from it, and save again";
-        let error = SnapshotError::Inconsistent { path: file.path().to_owned(), problem: problem.to_owned() };
-        return Ok(Err(error));
-    }
     let number = reader.table(table).ok().map(|(number, _)| number);
     let mut header = reader.header().clone();
     if let (Some(before), Some(copied)) = (&mut header.follows, follows) {

@@ -33,8 +33,6 @@
 //!
 //! A delta has the rows that have changed since the file that its header names, whole, and the ids of rows that are gone. Its
 //! counts and sketches are all that there are. [`crate::FileChain`] says how a file and its deltas are read.
-//!
-//! Version 1 had only f32 rows and no CRC of heads, and it ordered rows by stripe. This release still reads it.
 
 use serde::{Deserialize, Serialize};
 use zagros_table::WeightType;
@@ -45,8 +43,6 @@ pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
 pub const VERSION: u32 = 2;
 /// Version of a delta.
 pub const DELTA_VERSION: u32 = 3;
-/// The earlier version, which is still read.
-pub(crate) const VERSION_1: u32 = 1;
 /// Bytes before the JSON of the header.
 pub(crate) const PREAMBLE_BYTES: usize = 16;
 /// Bytes of a head, without its CRC.
@@ -105,10 +101,10 @@ pub struct TableHeader {
     /// Layout of the optimiser state.
     pub state: String,
     /// Format of the access metadata. `None` if rows have none. Files call it `marks`.
-    #[serde(default, rename = "marks", alias = "access")]
+    #[serde(default, rename = "marks")]
     pub access: Option<String>,
     /// How ids without a row are counted. `None` if they are not. Files call it `frequency counts`.
-    #[serde(default, rename = "sightings", alias = "counter")]
+    #[serde(default, rename = "sightings")]
     pub counter: Option<String>,
 }
 

@@ -1,6 +1,5 @@
 //! Reads a file of rows block by block. Every number is checked before it is used.
 
-mod first_version;
 mod source;
 
 use std::path::Path;
@@ -8,7 +7,6 @@ use std::path::Path;
 use crate::block::{BlockContent, SnapshotBlock};
 use crate::format::{
     BlockHeader, BlockKind, DELTA_VERSION, HEAD_BYTES, MAGIC, PREAMBLE_BYTES, SnapshotHeader, TableHeader, VERSION,
-    VERSION_1,
 };
 use crate::{SnapshotError, SnapshotInput};
 use source::{FilePlace, FileSource, word};
@@ -103,15 +101,16 @@ impl SnapshotReader {
             if head.kind == BlockKind::End {
                 return self.read_end(&head, &bytes, &place).map(|()| None);
             }
-            let is_wanted = wanted(&head);
-            // In version 1, a head has no CRC. Its block must be read to check it.
-            let content = (is_wanted || self.version == VERSION_1).then(|| self.read_content(&head, &bytes, &place));
-            if content.is_none() {
-                self.from.skip(&place, head.payload_bytes().saturating_add(4))?;
-            }
+            let content = match wanted(&head) {
+                true => Some(self.read_content(&head, &bytes, &place)?),
+                false => {
+                    self.from.skip(&place, head.payload_bytes().saturating_add(4))?;
+                    None
+                }
+            };
             self.blocks += 1;
             self.rows += if head.kind == BlockKind::Rows { u64::from(head.entries) } else { 0 };
-            if let Some(content) = content.transpose()?.filter(|_| is_wanted) {
+            if let Some(content) = content {
                 return Ok(Some(SnapshotBlock { table: head.table as usize, content }));
             }
         }
@@ -120,10 +119,7 @@ impl SnapshotReader {
     /// Reads a head. Returns it with its bytes, which the block's CRC covers, and its place.
     fn read_head(&mut self) -> Result<(BlockHeader, Vec<u8>, FilePlace), SnapshotError> {
         let mut place = self.from.here(format!("block {}", self.blocks));
-        let (head, bytes) = match self.version {
-            VERSION_1 => first_version::read_head(&mut self.from, &place)?,
-            _ => self.read_new_head(&place)?,
-        };
+        let (head, bytes) = self.read_head_at(&place)?;
         if !matches!(head.kind, BlockKind::Clock | BlockKind::End) {
             let table = self.check_table(&head, &place)?;
             place.name = format!("{} ({} of table `{}`)", place.name, head.kind.name(), table.name);
@@ -131,7 +127,7 @@ impl SnapshotReader {
         Ok((head, bytes, place))
     }
 
-    fn read_new_head(&mut self, place: &FilePlace) -> Result<(BlockHeader, Vec<u8>), SnapshotError> {
+    fn read_head_at(&mut self, place: &FilePlace) -> Result<(BlockHeader, Vec<u8>), SnapshotError> {
         let mut bytes = self.from.take(place, HEAD_BYTES as u64)?;
         let head_place = FilePlace { name: format!("the head of {}", place.name), offset: place.offset };
         let crc = self.from.check_crc(&head_place, &[&bytes])?;
@@ -214,9 +210,8 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let json = from.take(&place, u64::from(length))?;
     from.check_crc(&place, &[&preamble, &json])?;
     let header = match version {
-        VERSION_1 => first_version::header(&json),
         VERSION | DELTA_VERSION => serde_json::from_slice(&json),
-        found => return Err(later_version(from.path(), found, &json)),
+        found => return Err(other_version(from.path(), found, &json)),
     };
     let header: SnapshotHeader =
         header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
@@ -229,7 +224,7 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     }
 }
 
-fn later_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
+fn other_version(path: &Path, found: u32, json: &[u8]) -> SnapshotError {
     let header: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
     let release = header.get("release").and_then(serde_json::Value::as_str).unwrap_or("(unknown)").to_owned();
     SnapshotError::Version { path: path.to_owned(), found, newest: DELTA_VERSION, release }

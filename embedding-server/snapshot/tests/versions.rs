@@ -35,20 +35,6 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-#[test]
-fn version_1_loads() {
-    let (header, blocks) = read("v1.zrows").unwrap();
-    assert_eq!((header.release.as_str(), header.server, header.servers, header.buckets), ("0.1.0", 0, 1, 0));
-    assert_eq!(header.tables, [table(0, "user", 2, "f32", 4, "adagrad"), table(1, "item", 3, "f32", 3, "sgd")]);
-    let denormal = f32::MIN_POSITIVE / 2.0;
-    let users = bits(&[0.5, -0.25, 1.0, 2.0, 1e-30, denormal, 0.0, 0.0, -0.0, 3.5, 0.125, 4.0]);
-    let items = bits(&[1.0, 2.0, 3.0, 0.0, 0.0, 0.0]);
-    assert_eq!(blocks[0], SnapshotBlock { table: 0, content: rows(&[3, 1 << 40, u64::MAX], &users, &[]) });
-    assert_eq!(blocks[1], SnapshotBlock { table: 1, content: rows(&[7, 0], &items, &[]) });
-    assert_eq!(blocks.len(), 2);
-    assert_eq!(verify(&SavedFile::disk(fixture("v1.zrows")), |_| ()).unwrap().version, 1);
-}
-
 /// A file with every kind of block, narrow weights, access metadata, a NaN, and the largest id.
 fn version_2() -> (SnapshotHeader, Vec<u8>) {
     let clock = SnapshotTime { steps: 1 << 33, seconds: 1_700_000_000 };

@@ -10,15 +10,14 @@ use zagros_protocol::control::{JoinRequest, Role};
 
 use crate::EmbeddingService;
 
-/// Joins the run as the process `instance`, within the job's timeout; in the process `host` if it serves in the place of a lost
-/// server, else `host` is 0. A process with a log reports the rows that it has
+/// Joins the run as the process `instance`, within the job's timeout. A process with a log reports the rows that it has
 /// recovered. The coordinator refuses a process with another job or another protocol version, and says which of them
 /// differs.
 pub(crate) async fn join(
     job: &Job,
     service: &EmbeddingService,
     advertised: &str,
-    (instance, host): (u64, u64),
+    instance: u64,
     control: Arc<dyn ControlPlane>,
     shutdown: &Shutdown,
 ) -> Result<Membership, MemberError> {
@@ -32,7 +31,6 @@ pub(crate) async fn join(
         release: env!("CARGO_PKG_VERSION").to_owned(),
         lineage: service.lineage().map_or(0, |lineage| lineage.0),
         recovered: service.has_recovered(),
-        host,
         ..JoinRequest::default()
     };
     Membership::join(control, request, job.cluster.timeout, shutdown).await

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use zagros_coordinator_client::{ControlPlane, MemberView, Membership};
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_plumbing::{Deadline, Shutdown};
-use zagros_protocol::control::{Disk, LostLog, PlacementRequest, PlacementResponse};
+use zagros_protocol::control::{Disk, PlacementRequest, PlacementResponse};
 
 use crate::EmbeddingService;
 use crate::metrics::RecentLookups;
@@ -24,9 +24,6 @@ const UNDECIDED: Duration = Duration::from_millis(5);
 /// The longest wait for the end of the run after the server was asked to end. One save may take this long. If the
 /// coordinator does not answer, an idle server waits two periods.
 const DRAIN: Duration = Duration::from_secs(3600);
-
-/// Gets the logs of lost servers that this process may take over.
-pub(crate) type OnLost<'a> = &'a (dyn Fn(&[LostLog]) + Sync);
 
 /// Why the server stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,13 +80,12 @@ impl IdleTime {
 }
 
 /// Runs until the server must stop. It acts on signals and on a timer, so a missed signal costs one period. Without a
-/// coordinator it serves while workers send requests, and for `timeout` after the last one (invariant WT-1). `on_lost` gets the
-/// logs of lost servers that this process may take over, again and again.
+/// coordinator it serves while workers send requests, and for `timeout` after the last one (invariant WT-1).
 pub(crate) async fn take_part_in_run(
     service: &EmbeddingService,
     control: &dyn ControlPlane,
     membership: &Membership,
-    (mut moves, on_lost): (MoveRunner, OnLost<'_>),
+    mut moves: MoveRunner,
     (timeout, shutdown): (Duration, &Shutdown),
 ) -> StopReason {
     let mut view = membership.subscribe();
@@ -122,7 +118,6 @@ pub(crate) async fn take_part_in_run(
         if asked.is_some_and(|deadline| is_drained(&now, idle, deadline)) {
             return StopReason::Asked;
         }
-        on_lost(&now.lost_logs);
         service.writers.reached(membership.newest_batch());
         if asks || !serving.is_newest(&now) {
             tokio::select! {

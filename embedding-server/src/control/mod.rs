@@ -4,10 +4,8 @@ mod join;
 mod member_loop;
 mod run_check;
 mod storage_folders;
-mod takeover;
 
 pub(crate) use join::join;
 pub(crate) use member_loop::{StopReason, take_part_in_run};
 pub(crate) use run_check::RunCheck;
 pub(crate) use storage_folders::StorageFolders;
-pub(crate) use takeover::{ServeTaken, ServerRows, TakenServer, TakeoverHost, Takeovers};

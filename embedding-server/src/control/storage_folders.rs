@@ -85,7 +85,7 @@ mod tests {
         let mut job = job(1);
         job.output.folder = folder.path().join("runs");
         std::fs::create_dir_all(job.output.folder.join("model")).unwrap();
-        std::fs::write(folder.path().join("private"), "rows of somebody else").unwrap();
+        std::fs::write(folder.path().join("private"), "rows of another user").unwrap();
         let model = job.output.folder.join("model");
         std::fs::write(model.join("good.zrows"), "rows").unwrap();
         std::os::unix::fs::symlink(folder.path().join("private"), model.join("link.zrows")).unwrap();

@@ -52,7 +52,7 @@ pub(crate) fn push(
     };
     service.tables.tick(request.step, 0);
     let gradients = match gradients {
-        // Nobody reads them: a commit applies those that are in the tiles.
+        // The server reads no gradients of a commit: a commit applies those that are in the tiles.
         _ if is_commit => PayloadValues::Decoded(service.buffers.take(count)),
         gradients => rows.spread(gradients, count, &service.buffers),
     };

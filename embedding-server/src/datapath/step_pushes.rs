@@ -123,7 +123,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lookup_waits_for_each_writer_of_its_step_and_of_its_map() {
         let pushes = StepPushes::default();
-        assert!(is_ready(&pushes, &lookup(0, 7, 1)), "it waits for nobody");
+        assert!(is_ready(&pushes, &lookup(0, 7, 1)), "it waits for no push");
         pushes.note(&push(1, 7, 1));
         pushes.note(&push(1, 7, 1));
         assert!(is_ready(&pushes, &lookup(1, 7, 1)));

@@ -82,7 +82,7 @@ impl LogKeeper {
 impl Drop for LogKeeper {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // A thread itself drops the service if it wrote a base when everybody else let go of it.
+        // One of these threads drops the service itself if it wrote a base when all other holders let go of the service.
         if self.threads.contains(&thread::current().id()) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Whether the tables hold a whole model. A load that failed or died half-way leaves a part of one, which nobody may use.
+//! Whether the tables hold a whole model. A load that failed or died half-way leaves a part of one, which the server refuses to use.
 //!
 //! ```text
 //!           a load starts                       it fails, or its process ends

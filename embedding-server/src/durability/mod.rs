@@ -27,7 +27,7 @@ mod tests;
 pub(crate) use host::LogHost;
 pub(crate) use keeper::LogKeeper;
 pub(crate) use load_state::LoadState;
-pub(crate) use open::{check_free, open};
+pub(crate) use open::open;
 pub(crate) use partial_pushes::RemainingRows;
 pub(crate) use server_log::{PushedRows, ServerLog};
 #[cfg(test)]

@@ -11,7 +11,7 @@ use zagros_cold::StoreContent;
 use zagros_job::{Durability, Job};
 use zagros_log::{LineageFile, LogError, LogFolder, LogPlace, format};
 use zagros_plumbing::{Deadline, durable};
-use zagros_protocol::{Lineage, ServerIndex};
+use zagros_protocol::ServerIndex;
 use zagros_table::TableConfig;
 
 use super::descriptions::{describe_tables, difference};
@@ -92,25 +92,6 @@ fn is_cut_off(found: &LineageFile, boot: Option<&str>, folder: &LogFolder, index
              (durability = \"process\"): the rows of this log are given up, and the run goes back to its newest checkpoint");
     }
     is_cut_off
-}
-
-/// Checks that the log of a lost server lies where this process sees it, has these rows, and that no process holds it.
-///
-/// # Errors
-/// Why it cannot be taken over, and what to do, in words.
-pub(crate) fn check_free(job: &Job, index: ServerIndex, lineage: Lineage) -> Result<(), String> {
-    let path = folder(job, index);
-    if !path.is_dir() {
-        return Err(format!(
-            "there is no folder {}; give all servers one `cluster.log_folder` that they share",
-            path.display()
-        ));
-    }
-    let found = LogFolder::open(&path).and_then(|folder| folder.lineage()).map_err(|error| error.to_string())?;
-    match found {
-        Some(found) if found.lineage == lineage.0 => Ok(()),
-        _ => Err(format!("{} has no rows of lineage {lineage}", path.display())),
-    }
 }
 
 /// Never 0, which says on the wire that there is no log.

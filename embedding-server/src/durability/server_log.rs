@@ -243,7 +243,7 @@ impl ServerLog {
     /// The load has put all its rows in.
     ///
     /// # Errors
-    /// `Disk` if the log is stopped. The tables then hold a part of a model for whoever recovers them.
+    /// `Disk` if the log is stopped. A process that recovers the tables then finds a part of a model.
     pub(crate) fn end_load(&self) -> Result<(), Refusal> {
         self.flush().inspect_err(|_| self.load.fail())?;
         self.load.complete(|| self.writer.complete_load());
@@ -260,7 +260,7 @@ impl ServerLog {
     /// The rows are another run's: forgets them. What is put in from now on has a lineage of its own.
     ///
     /// # Errors
-    /// If the tables are busy or the disk fails. The rows may still be there, and nobody takes them for those of a run.
+    /// If the tables are busy or the disk fails. The rows may still be there, and no run takes them for its own.
     pub(crate) fn start_empty(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         {
             // First: rows of the old lineage are all there, or none is.

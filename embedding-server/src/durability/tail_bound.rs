@@ -82,7 +82,7 @@ impl TailBound {
         Err(format!("the log has {tail} bytes since its newest base, and may have {longest}: {why}"))
     }
 
-    /// A load does not count against pushes: nobody can refuse a part of it.
+    /// A load does not count against pushes: the server cannot refuse a part of it.
     fn longest(&self) -> u64 {
         (LONGEST * self.due()).max(2 * self.loaded.load(Ordering::Acquire))
     }

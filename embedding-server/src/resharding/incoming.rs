@@ -262,7 +262,7 @@ impl Copy<'_> {
         }
     }
 
-    /// The source waits for nobody but the coordinator now, and so does this server.
+    /// The source and this server now wait for the coordinator alone.
     async fn ask_until_decided(&mut self) -> Result<CopyEnd, Stop> {
         loop {
             match self.reports.report(self.stage, self.progress, String::new()).await {

@@ -196,8 +196,8 @@ fn a_request_that_waited_while_buckets_moved_is_refused() {
 /// An earlier process of the target had copied a part.
 #[tokio::test]
 async fn a_target_begins_without_a_row_of_the_buckets() {
-    struct Nobody;
-    impl MoveSource for Nobody {
+    struct NoSource;
+    impl MoveSource for NoSource {
         fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
             Box::pin(async { Err(Refusal::invalid("it has gone")) })
         }
@@ -227,7 +227,7 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
     let table = target.tables.table(ITEM).unwrap();
     table.insert(&rows, &mut zagros_table::RequestBuffers::new()).unwrap();
     let (plan, _) = adopt(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
-    let ended = copy(Arc::clone(&target), plan, Arc::new(Nobody), Arc::new(Verdict(Arc::clone(&target)))).await;
+    let ended = copy(Arc::clone(&target), plan, Arc::new(NoSource), Arc::new(Verdict(Arc::clone(&target)))).await;
     assert_eq!(ended, CopyEnd::Abandoned(String::new()));
     assert!(target.moves.begin_load(target.index).is_ok(), "the move is over");
 }

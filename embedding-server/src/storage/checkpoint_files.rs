@@ -18,7 +18,7 @@
 //! resume-30/   rows-0-of-2.delta-2.zrows     names that one, and ../resume-20/rows-0-of-2.delta-1.zrows
 //! ```
 //!
-//! Whoever deletes a checkpoint leaves the files that the manifests of others name.
+//! The worker that deletes a checkpoint leaves the files that the manifests of kept checkpoints name.
 
 use std::fs;
 use std::io;
@@ -43,7 +43,7 @@ const MOST_FILES: usize = 1024;
 pub(crate) struct CheckpointFiles {
     /// Deltas that may follow a file of all rows.
     most: usize,
-    /// `None` also while a checkpoint is written: what has changed since is then known to nobody else.
+    /// `None` also while a checkpoint is written: only its snapshot then knows what has changed since the one before.
     newest: Mutex<Option<NewestCheckpoint>>,
 }
 

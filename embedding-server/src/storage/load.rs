@@ -77,7 +77,7 @@ fn clear(service: &EmbeddingService, request: &LoadRequest) -> Result<LoadRespon
     Ok(LoadResponse::default())
 }
 
-/// Changes the tables by a load. If the load fails half-way, or its process ends, nobody uses the part that is there.
+/// Changes the tables by a load. If the load fails half-way, or its process ends, the server refuses to use the part that is there.
 fn change_tables(
     service: &EmbeddingService,
     replaces: bool,

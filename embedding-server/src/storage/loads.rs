@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(rows(), [1, 0]);
     }
 
-    /// Whoever has the key of a worker could empty every table.
+    /// Otherwise any process with a worker's key could empty every table.
     #[tokio::test]
     async fn no_rows_are_removed_on_request_where_the_job_never_does() {
         let service = placed(1, 0);

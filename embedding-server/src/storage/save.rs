@@ -50,8 +50,8 @@ pub(crate) fn save(
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
 }
 
-/// A written file, and how many rows of other servers' buckets are not in it. With them, nobody can say how many rows a file
-/// and a delta have together, so no delta follows.
+/// A written file, and how many rows of other servers' buckets are not in it. With such rows the server cannot say how many rows
+/// a file and a delta have together, so no delta follows.
 struct WrittenRows {
     file: WrittenFile,
     foreign: u64,
@@ -80,7 +80,7 @@ fn capture<'a>(service: &'a EmbeddingService, request: &SaveRequest, folder: &Fo
     }
 }
 
-/// Takes the snapshot. It has all rows if nobody knows what has changed.
+/// Takes the snapshot. It has all rows if the tables do not know what has changed.
 fn take_snapshot(service: &EmbeddingService, plan: SavePlan) -> Result<(SavePlan, TableSnapshot<'_>), StorageError> {
     let captured = match service.tables.snapshot_of(plan.kind()) {
         Err(TableSnapshotError::ChangesUnknown) => {

@@ -177,18 +177,6 @@ fn a_damaged_file_is_reported_and_changes_no_row() {
 }
 
 #[test]
-fn a_file_of_version_1_still_loads() {
-    let mut job = job(1);
-    (job.tables[0].dim, job.tables[1].dim) = (2, 3);
-    let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/snapshot/tests/fixtures"));
-    assert_eq!(load(&service, folder, &["v1.zrows".to_owned()]), Ok(5));
-    let slot = [0.5_f32, -0.25, 1.0, 2.0].map(f32::to_bits).to_vec();
-    assert_eq!(content(&[service])[&(0, 3)], (slot, None));
-}
-
-#[test]
 fn one_save_or_load_runs_at_a_time() {
     let (folder, files, service) = small();
     let turn = service.storage.take().unwrap();

@@ -73,7 +73,7 @@ pub(crate) fn open(
     let widths: Vec<usize> = configs.iter().map(TableConfig::cold_words).collect();
     let segment = (memory.rows / 64).clamp(*SEGMENT.start(), *SEGMENT.end());
     let default = LogOptions::default();
-    // Time is left to say so to whoever waits, and to try again.
+    // After this patience the server still has time to send the error to the caller, and the caller to try again.
     let patience = default.patience.min(job.cluster.timeout / 3);
     let options = LogOptions { index: memory.index, segment, patience, ..default };
     let store = LogStore::open(content, &folder(job, index), &widths, &options);

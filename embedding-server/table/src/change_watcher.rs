@@ -1,4 +1,4 @@
-//! Whoever wants to know which rows change, besides the log: a server that copies rows to another one.
+//! A watcher learns which rows change, as the log does. A server that copies rows to another one has such a watcher.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub trait ChangeWatcher: Send + Sync + fmt::Debug {
 /// The watcher of the tables of one server.
 #[derive(Debug, Default)]
 pub(crate) struct WatcherSlot {
-    /// Read by every request, so that it costs one load while nobody watches.
+    /// Every request reads it. Without a watcher this costs one load.
     is_taken: AtomicBool,
     watcher: RwLock<Option<Arc<dyn ChangeWatcher>>>,
 }

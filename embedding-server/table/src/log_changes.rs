@@ -1,4 +1,4 @@
-//! Hands what has changed in a stripe to the log, and to whoever watches.
+//! Hands what has changed in a stripe to the log and to the watcher.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ impl TableSet {
         self.shared().watcher.set(Some(watcher));
     }
 
-    /// Nobody but the log learns of changes any more.
+    /// From now on only the log learns of changes.
     pub fn end_watch(&self) {
         self.shared().watcher.set(None);
     }

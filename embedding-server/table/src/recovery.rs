@@ -51,7 +51,7 @@ impl TableSet {
 }
 
 impl Table {
-    /// Makes room for this many rows in all, spread over the stripes by their ids. Whoever puts rows in that came from
+    /// Makes room for this many rows in all, spread over the stripes by their ids. A caller that puts rows in that came from
     /// [`Self::ids_in_memory`] calls it first: they come in the order of the index, which fills a small index unevenly.
     pub fn reserve_rows(&self, rows: usize) {
         let mean = rows / self.stripes();

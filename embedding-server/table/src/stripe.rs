@@ -48,7 +48,7 @@ pub(crate) struct Stripe {
     pub(crate) step_rows: StepRows,
     /// Copies for a snapshot that has not finished reading the stripe.
     capture: Option<StripeCapture>,
-    /// Rows that have changed since the last checkpoint. `None` while nobody wants to know.
+    /// Rows that have changed since the last checkpoint. `None` while the stripe does not note them.
     changed: Option<ChangedRows>,
     /// What has changed since the lock was taken and is not in the log yet.
     pub(crate) changes: StripeChanges,
@@ -205,7 +205,7 @@ impl Stripe {
         slot
     }
 
-    /// The slot of a key, which may be one of zeros. Nobody notes that the row changes: it is of an earlier process.
+    /// The slot of a key, which may be one of zeros. The stripe does not note that the row changes: it is of an earlier process.
     pub(crate) fn find_or_add(&mut self, key: u64) -> u32 {
         match self.index.find(key) {
             IndexEntry::Slot(slot) => slot,

@@ -1,4 +1,4 @@
-//! The log of changes as a trait: whoever implements it can make the same rows again after the process has ended. The table
+//! The log of changes as a trait: an implementation can make the same rows again after the process has ended. The table
 //! stays free of files.
 //!
 //! What changes under one hold of a stripe's lock is appended before the lock is given back. The log therefore has the

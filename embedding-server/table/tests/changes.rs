@@ -124,7 +124,7 @@ fn a_snapshot_of_changes_has_the_changed_rows_alone() {
     assert!(tables.table(0).unwrap().bytes() < bytes + 16_384, "a snapshot of two rows keeps copies of others");
     assert_eq!(add(&tables, &snapshot, &mut rows), 2);
     drop(snapshot);
-    // A snapshot of all rows for somebody else changes nothing.
+    // A snapshot of all rows for another purpose keeps the list of changes as it is.
     assert_eq!(add(&tables, &tables.snapshot().unwrap(), &mut Rows::new()), 1000);
     assert_eq!(add(&tables, &tables.snapshot_of(SnapshotKind::Changes).unwrap(), &mut rows), 890);
     tables.clear().unwrap();

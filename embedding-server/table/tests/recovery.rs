@@ -127,7 +127,7 @@ fn content(tables: &TableSet) -> Content {
     (rows, counts)
 }
 
-/// The recovered tables have the rows of the others, but for those that nobody has changed since they were made.
+/// The recovered tables have the rows of the others, but for those that have not changed since they were made.
 fn assert_equal_content(config: &TableConfig, live: &TableSet, recovered: &TableSet) {
     recovered.tick(live.now().steps, 0);
     assert_recovered(config, content(live), recovered);

@@ -70,7 +70,7 @@ async fn a_server_that_is_asked_to_end_serves_until_the_run_is_over() {
     assert!(coordinator.change(|state| state.left.clone()).is_some());
 }
 
-/// A supervisor starts the next process with the same log. Nobody else ends.
+/// A supervisor starts the next process with the same log. No other process of the run ends.
 #[tokio::test]
 async fn a_server_with_a_successor_ends_at_once_and_drains_no_run() {
     let coordinator = ScriptedRun::placed(1);

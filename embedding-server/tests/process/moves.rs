@@ -47,7 +47,6 @@ impl CoreRun {
             run: RUN,
             job: "test".to_owned(),
             servers: 1,
-            min_servers: 1,
             workers: 1,
             min_workers: 1,
             max_workers: 1,

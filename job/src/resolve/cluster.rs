@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 use super::Resolver;
 use crate::document::Path;
-use crate::settings::{AdmissionPolicy, Cluster, Collective, Durability, Mode, Table, size};
+use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
 
 /// The least memory of a server. Less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
@@ -17,7 +17,6 @@ impl Resolver<'_> {
             let message = format!("{} servers cannot share {} buckets", cluster.servers, cluster.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
         }
-        self.min_servers_fit(&cluster);
         self.address(&Path::from("cluster.coordinator"), &cluster.coordinator);
         self.address(&Path::from("cluster.admin"), &cluster.admin);
         self.address(&Path::from("cluster.worker_address"), &cluster.worker_address);
@@ -27,25 +26,6 @@ impl Resolver<'_> {
             threads => threads,
         };
         Cluster { server_threads, ..cluster }
-    }
-
-    /// Checks that the run can do without the process of a server: its rows are in a log.
-    fn min_servers_fit(&mut self, cluster: &Cluster) {
-        let (servers, Some(least)) = (cluster.servers, cluster.min_servers) else { return };
-        if least > servers {
-            let message = format!("`cluster.min_servers` is {least}, but the job has {servers} embedding servers");
-            let help = "set it to `cluster.servers` or less";
-            self.problem("cluster.min_servers", message, "more than there are", help);
-        } else if least < servers && !cluster.durability.has_log() {
-            let message = "`cluster.min_servers` has no effect without a log of each server".to_owned();
-            let help = "set `cluster.durability` to \"process\" or \"machine\", or remove the key";
-            self.problem("cluster.min_servers", message, "needs a log", help);
-        } else if least < servers && cluster.durability == Durability::Process {
-            let message = "`cluster.min_servers` needs logs that are on the disk".to_owned();
-            let help = "a lost machine takes the newest acknowledged pushes along with `cluster.durability` \"process\": set it to \
-                        \"machine\", or remove the key";
-            self.problem("cluster.min_servers", message, "needs durability \"machine\"", help);
-        }
     }
 
     /// Checks that the run can do without some workers.
@@ -172,21 +152,6 @@ fn port(address: &str) -> Option<u16> {
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, job, problems};
-
-    #[test]
-    fn min_servers_needs_a_log_and_is_at_most_the_number_of_servers() {
-        let servers = |more: &str| format!("[cluster]\nservers = 3\n{more}\n");
-        let machine = servers("min_servers = 2\ndurability = 'machine'");
-        assert_eq!(job(CRITEO, &machine).cluster.min_servers, Some(2));
-        let found = problems(CRITEO, &servers("min_servers = 2"));
-        assert_eq!(found, ["`cluster.min_servers` needs logs that are on the disk"], "a machine may be lost");
-        let found = problems(CRITEO, &servers("min_servers = 4"));
-        assert_eq!(found, ["`cluster.min_servers` is 4, but the job has 3 embedding servers"]);
-        let found = problems(CRITEO, &servers("min_servers = 2\ndurability = 'checkpoint'"));
-        assert_eq!(found, ["`cluster.min_servers` has no effect without a log of each server"]);
-        let all = servers("min_servers = 3\ndurability = 'checkpoint'");
-        assert_eq!(job(CRITEO, &all).cluster.min_servers, Some(3));
-    }
 
     #[test]
     fn min_workers_needs_another_mode_than_sync_and_is_at_most_the_number_of_workers() {

@@ -52,7 +52,7 @@ impl Resolver<'_> {
         }
         if !trust {
             let help = "set `trust = true` if you know who made the file";
-            let message = "a TorchScript module can run code of whoever made it when it is loaded";
+            let message = "a TorchScript module can run code of its author when it is loaded";
             self.problem("model.kind", message, "not trusted", help);
         }
     }
@@ -252,7 +252,7 @@ mod tests {
         let file = PathBuf::from("/jobs/net.pt");
         let expected = Model::TorchScript { file, sha256: "ab".repeat(32), trust: true };
         assert_eq!(job(CRITEO, &text(&"Ab".repeat(32), "trust = true")).model, expected);
-        let untrusted = ["a TorchScript module can run code of whoever made it when it is loaded"];
+        let untrusted = ["a TorchScript module can run code of its author when it is loaded"];
         assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "")), untrusted);
         assert_eq!(problems(CRITEO, &text(&"ab".repeat(32), "trust = false")), untrusted);
         let no_hash = ["model.sha256 is not a SHA-256 hash"];

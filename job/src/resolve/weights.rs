@@ -52,7 +52,7 @@ impl Resolver<'_> {
                 "the parts of layers are exchanged between processors",
             ),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),
-            ("model", job.dense_layers().is_none(), "nobody knows the layers of a module of your own"),
+            ("model", job.dense_layers().is_none(), "the layers of a module of your own are not known"),
         ];
         for (key, _, message) in reasons.into_iter().filter(|(_, is_so, _)| *is_so) {
             let help = "set train.weights = \"resident\", or change this key; docs/how-to/stream-weights.md says which networks stream";
@@ -97,7 +97,7 @@ mod tests {
             ("mode = 'async'", "mode \"async\" keeps the weights in another form"),
             ("precision = 'bf16'", "layers with streamed weights compute in f32"),
             ("ema = 0.9", "the servers keep no average of streamed weights"),
-            (&module, "nobody knows the layers of a module of your own"),
+            (&module, "the layers of a module of your own are not known"),
         ] {
             assert_eq!(problems(CRITEO, &format!("[train]\nweights = 'streamed'\n{text}\n")), [expected], "{text}");
         }

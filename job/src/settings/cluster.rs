@@ -15,17 +15,11 @@ pub struct Cluster {
     /// Embedding servers. `zagros train` runs all of them in its own process, without sockets.
     #[schemars(range(min = 1, max = 1024))]
     pub servers: u32,
-    /// Processes of embedding servers that must be left for the run to continue without one that nobody replaces. Another server
-    /// then takes over the log of the lost one, once it has been silent for half of `timeout_seconds`. The servers must see the same
-    /// `log_folder`, and `durability` must be `"machine"`: a lost machine takes what was in its cache along. Default: all of them, so
-    /// that the run waits for the lost process, and ends if it does not come back in time.
-    #[schemars(range(min = 1, max = 1024))]
-    pub min_servers: Option<u32>,
     /// Dense workers. Each step is made on the mean loss over all workers' batches, so `train.batch_size` is that of one worker.
     /// `zagros up` starts several workers, `zagros train` one.
     #[schemars(range(min = 1, max = 1024))]
     pub workers: u32,
-    /// Dense workers that must be left for training to continue without a lost worker that nobody replaces within
+    /// Dense workers that must be left for training to continue without a lost worker that is not replaced within
     /// `timeout_seconds`. Worker 0, which reports and saves, is always needed. A worker that comes back later joins the others
     /// again. In modes `hybrid` and `async` only. Default: all of them, so that the run ends.
     #[schemars(range(min = 1, max = 1024))]
@@ -77,13 +71,13 @@ pub struct Cluster {
     #[schemars(length(min = 1))]
     pub cold_folder: Option<PathBuf>,
     /// What survives the end of an embedding server's process besides checkpoints. In one process (`zagros train`) it is always
-    /// `"checkpoint"`: if that process ends, nobody is left to train.
+    /// `"checkpoint"`: if that process ends, no worker is left to train.
     pub durability: Durability,
     /// Folder for the servers' logs, where `durability` asks for them. Default: under `zagros up` a folder in the run folder, else
     /// one below `output.folder`.
     #[schemars(length(min = 1))]
     pub log_folder: Option<PathBuf>,
-    /// Lets roles listen on addresses that other machines reach without asking anyone for proof of membership: whoever reaches
+    /// Lets roles listen on addresses that other machines reach without proof of membership: a process that reaches
     /// such a port reads, changes and deletes rows. Without it, a role that has no secret of the run (docs/security.md) listens on
     /// loopback addresses only.
     pub insecure: bool,
@@ -93,7 +87,6 @@ impl Default for Cluster {
     fn default() -> Self {
         Self {
             servers: 1,
-            min_servers: None,
             workers: 1,
             min_workers: None,
             max_workers: None,

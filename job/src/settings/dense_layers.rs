@@ -98,7 +98,7 @@ impl DenseSegment {
 
 impl Job {
     /// The layers of the dense network in the order of its weights, with the tables that they have where weights are streamed;
-    /// `None` for a user's module, whose layers nobody knows.
+    /// `None` for a user's module, whose layers the job does not know.
     #[must_use]
     pub fn dense_layers(&self) -> Option<Vec<StreamedLayer>> {
         let mut layers: Vec<StreamedLayer> = Vec::new();

@@ -268,7 +268,7 @@ pub enum Model {
         /// SHA-256 of the file, 64 hexadecimal digits, as `sha256sum` prints it.
         #[schemars(length(min = 1))]
         sha256: String,
-        /// Must be true: loading a module can run code of whoever made it.
+        /// Must be true: loading a module can run code of its author.
         #[serde(default)]
         trust: bool,
     },

@@ -58,7 +58,7 @@ fn set(plan: &BuildPlan<'_>, role: Role) -> StatefulSet {
     }
 }
 
-/// A claim may hold the only copy of rows. So Kubernetes deletes none when somebody deletes or scales the StatefulSet: the
+/// A claim may hold the only copy of rows. So Kubernetes deletes none when a user deletes or scales the StatefulSet: the
 /// operator does, once the claim is of no use (`RemovalStep::Services`).
 fn kept() -> StatefulSetPersistentVolumeClaimRetentionPolicy {
     let retain = || Some("Retain".to_owned());

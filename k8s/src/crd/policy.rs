@@ -81,7 +81,7 @@ impl Default for ExitCodes {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.minWorkers <= self.maxWorkers").message("minWorkers is above maxWorkers"))]
 pub struct Elasticity {
-    /// The fewest workers. In modes `hybrid` and `async` a run goes on without a lost worker that nobody replaces in time, while
+    /// The fewest workers. In modes `hybrid` and `async` a run goes on without a lost worker that is not replaced in time, while
     /// this many workers are left. Sets `cluster.min_workers` unless the job file does.
     #[schemars(range(min = 1, max = 1024))]
     pub min_workers: i32,

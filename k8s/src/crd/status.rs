@@ -154,7 +154,7 @@ pub struct Progress {
     /// Embedding servers that the coordinator counts as alive.
     #[serde(default)]
     pub servers: i32,
-    /// A change of their number or of that of the workers; absent until somebody has asked for one.
+    /// A change of their number or of that of the workers; absent until a user has asked for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<ServerScaling>,
     /// Epoch over the data, from 1.
@@ -192,7 +192,7 @@ pub struct ServerScaling {
     /// Dense workers that train.
     #[serde(default)]
     pub workers: i32,
-    /// Dense workers that the run is to have; 0 while nobody has asked for another number than that of the attempt's job file.
+    /// Dense workers that the run is to have; 0 while no user has asked for another number than that of the attempt's job file.
     #[serde(default)]
     pub workers_wanted: i32,
     /// All of it in one sentence.

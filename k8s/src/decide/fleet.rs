@@ -86,7 +86,7 @@ fn every_worker_is_ready(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -
     i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.present.dense_workers.replicas
 }
 
-/// How many workers were restarted. The last failure may be the end of the attempt, but then nobody reads this number.
+/// How many workers were restarted. The last failure may be the end of the attempt, but then the operator does not use this number.
 pub(super) fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
     let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
     if facts.rejoins { failed } else { 0 }

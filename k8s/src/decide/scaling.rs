@@ -42,7 +42,7 @@ pub(super) fn forget(status: &mut HybridJobStatus) {
     status.conditions.retain(|one| one.type_ != SCALED);
 }
 
-/// Records how far a change is. A run whose number nobody changes has no such condition.
+/// Records how far a change is. A run whose number does not change has no such condition.
 pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, step: &ScaleStep) {
     let before = condition(status);
     // The refusal of this spec stays until the coordinator admits the number.

@@ -200,17 +200,16 @@ fn jobs_and_sets_are_those_of_the_attempt() {
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]);
     let none = json!([]);
-    let jobs = [job("1", "worker", &none), job("2", "worker", &failed), job("1", "coordinator", &none)];
+    let jobs = [job("1", "worker", &none), job("2", "worker", &failed)];
     let sets = ["coord", "server"].map(|role| set("2", role));
     let objects = JobObjects { jobs: jobs.to_vec(), sets: sets.to_vec(), ..JobObjects::default() };
     let both = ObservedObjects::new(2, &objects);
     let owned: Vec<_> = both.owned.iter().map(|one| (one.kind, one.attempt, one.is_active)).collect();
-    let (workers, older) = (OwnedKind::Workers, OwnedKind::CoordinatorJob);
+    let workers = OwnedKind::Workers;
     let (coordinator, servers) = (OwnedKind::Coordinator, OwnedKind::Servers);
     let of_two = [(coordinator, Some(2), true), (servers, Some(2), true)];
-    assert_eq!(owned[..3], [(workers, Some(1), true), (workers, Some(2), false), (older, Some(1), true)]);
-    assert_eq!((&owned[3..], both.servers), (&of_two[..], Some(0)));
-    assert!(both.is_of_older_operator(1) && !both.is_of_older_operator(2));
+    assert_eq!(owned[..2], [(workers, Some(1), true), (workers, Some(2), false)]);
+    assert_eq!((&owned[2..], both.servers), (&of_two[..], Some(0)));
     assert_eq!(both.ready(Role::Worker), 1, "those that ended well; no pod is ready");
     assert!(both.workers.as_ref().unwrap().first_is_done);
     assert!(!seen(1, &jobs).workers.unwrap().first_is_done);

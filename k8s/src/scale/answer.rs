@@ -55,7 +55,7 @@ pub(crate) async fn ask_for_numbers(
     Ok(next)
 }
 
-/// What somebody asks for, one text for each role that is asked for.
+/// The wanted numbers as texts, one for each role whose number the request names.
 fn of_roles(wanted: &ScaleRequest, servers: impl Fn(u32) -> String, workers: impl Fn(u32) -> String) -> Vec<String> {
     let servers = (wanted.servers > 0).then(|| servers(wanted.servers));
     let workers = (wanted.workers > 0).then(|| workers(wanted.workers));

@@ -32,7 +32,7 @@ async fn everything_that_is_missing_is_named_at_once() {
     assert!(problems[0].starts_with("the operator cannot update hybridjobs/status of zagros.dev in all namespaces"));
     assert!(problems[1].contains("cannot patch services in all namespaces") && problems[1].contains("rbac.yaml"));
     assert!(problems[2].contains("kubectl apply --server-side -f k8s/crd/hybridjobs.yaml"));
-    assert!(problems[3].starts_with("nobody leads by the lease zagros-operator of namespace zagros-system"));
+    assert!(problems[3].starts_with("no operator leads by the lease zagros-operator of namespace zagros-system"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -89,7 +89,7 @@ async fn a_killed_server_is_named_as_the_cause() {
     operator.stop().await;
 }
 
-/// The node is gone: its pod stays until somebody removes the node, and the next attempt does not wait for that.
+/// The node is gone: its pod stays until a person removes the node, and the next attempt does not wait for that.
 #[tokio::test(start_paused = true)]
 async fn a_lost_node_delays_nothing() {
     let world = ClusterWorld::new();
@@ -170,7 +170,7 @@ async fn the_deadline_ends_a_run_that_hangs() {
     operator.stop().await;
 }
 
-/// Somebody changes or deletes an object of the operator.
+/// A user changes or deletes an object of the operator.
 #[tokio::test(start_paused = true)]
 async fn drift_is_repaired() {
     let world = ClusterWorld::new();

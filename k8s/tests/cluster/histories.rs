@@ -1,4 +1,4 @@
-//! Histories by seed: pods and processes end, operators end, somebody edits and deletes, in any order. The run goes on in its
+//! Histories by seed: pods and processes end, operators end, a user edits and deletes, in any order. The run goes on in its
 //! first attempt, no claim is ever deleted, and everything is as it should be in the end.
 
 use std::collections::BTreeMap;
@@ -232,7 +232,7 @@ async fn claims_go_with_their_attempt_and_with_a_deleted_job() {
     world.until("all gone", |world| world.names("", "persistentvolumeclaims").is_empty()).await;
 }
 
-/// The model is not saved: somebody may want to look at what is there.
+/// The model is not saved: a user may want to look at what is there.
 #[tokio::test(start_paused = true)]
 async fn claims_of_a_failed_job_stay_as_long_as_the_job() {
     let world = ClusterWorld::new();

@@ -60,7 +60,7 @@ async fn a_namespace_with_a_running_job_goes() {
     operator.stop().await;
 }
 
-/// Somebody deletes the pods of workers, and the namespace stays: their Job stays too, and replaces them.
+/// A user deletes the pods of workers, and the namespace stays: their Job stays too, and replaces them.
 #[tokio::test(start_paused = true)]
 async fn deleted_workers_alone_are_replaced() {
     for denied in [None, Some("get namespaces")] {

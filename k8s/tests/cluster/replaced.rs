@@ -61,8 +61,8 @@ impl Replaced {
         is_over.then_some(if given_up == 0 { ("Complete", "") } else { ("Failed", "FailedIndexes") })
     }
 
-    /// Notes that a pod was evicted or lost with its node. This is nobody's fault, and not counted if the Job's policy
-    /// says so.
+    /// Notes that a pod was evicted or lost with its node. The program in it is not at fault, and the Job does not count this
+    /// if its policy says so.
     pub(crate) fn is_disrupted(&self, job: &str, index: i64) {
         let mut failures = self.failures.lock().unwrap();
         let last = Instant::now();

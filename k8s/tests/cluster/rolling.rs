@@ -49,7 +49,7 @@ async fn a_changed_image_reaches_one_server_after_another() {
         world.until("made again", |world| revisions(world)[index] != before[index]).await;
         world.advance(60).await;
         let waits = revisions(&world);
-        assert!((0..index).all(|other| waits[other] == before[other]), "nobody is restarted meanwhile: {waits:?}");
+        assert!((0..index).all(|other| waits[other] == before[other]), "no server is restarted meanwhile: {waits:?}");
         servers_are_alive(&world, 3);
     }
     world.until("updated", |world| revisions(world).iter().all(|one| *one != before[0] && one.is_string())).await;

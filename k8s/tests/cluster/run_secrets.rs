@@ -48,7 +48,7 @@ async fn a_job_has_one_secret_for_as_long_as_it_is_there() {
     operator.stop().await;
 }
 
-/// Somebody deletes the Secret: it is made again.
+/// A user deletes the Secret, and the operator makes it again.
 #[tokio::test(start_paused = true)]
 async fn a_secret_that_is_gone_is_made_again() {
     let world = ClusterWorld::new();

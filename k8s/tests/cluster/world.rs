@@ -243,7 +243,7 @@ impl ClusterWorld {
         let message = until.parse::<Timestamp>().unwrap() - SignedDuration::from_secs(grace);
         if has_ended(&pod) {
             pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
-            // If the Job is gone, nobody counts its pods.
+            // If the Job is gone, the Job controller does not count its pods.
             if !self.has_owner(&pod) {
                 pod["metadata"].as_object_mut().unwrap().remove("finalizers");
             }

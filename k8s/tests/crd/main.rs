@@ -281,11 +281,7 @@ fn an_elastic_run_is_scaled_within_its_bounds() {
         object
     };
     assert_eq!(refusals(&of(4, 4), Some(&of(2, 4))), Vec::<String>::new());
-    assert_eq!(
-        refusals(&of(5, 8), Some(&of(2, 4))),
-        Vec::<String>::new(),
-        "the upper bound is nobody's but the rule's"
-    );
+    assert_eq!(refusals(&of(5, 8), Some(&of(2, 4))), Vec::<String>::new(), "the upper bound is that of the rule alone");
     assert_eq!(refusals(&of(5, 4), Some(&of(2, 4))).len(), 1);
 }
 

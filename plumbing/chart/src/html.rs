@@ -62,7 +62,7 @@ pub fn escaped(text: &str) -> String {
     safe
 }
 
-/// The whole document. It asks nobody for anything.
+/// The whole document. A browser loads nothing besides it.
 pub fn document(title: &str, body: &str) -> String {
     let title = escaped(title);
     format!(
@@ -78,7 +78,8 @@ pub const NOTHING: &str = "–";
 /// Rows that are shown at once: the last ones, and what stands out.
 const SHOWN: usize = 10;
 
-/// A table of which the last rows are shown, and all of them to whoever opens it; columns without a value are skipped.
+/// A table that shows its last rows and the rows that stand out, and all rows once a reader opens it. It skips columns without
+/// a value.
 pub fn table(head: &[&str], rows: &[(&'static str, Vec<String>)]) -> String {
     let has_value =
         |column: &usize| rows.iter().any(|(_, cells)| cells.get(*column).is_some_and(|cell| cell != NOTHING));

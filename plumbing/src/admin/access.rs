@@ -69,11 +69,11 @@ impl fmt::Debug for PageToken {
 /// The access rule of one port. `/healthz` and `/readyz` are open under every rule.
 #[derive(Clone, Debug)]
 pub enum PageAccess {
-    /// Whoever reaches a loopback address has access.
+    /// Every reader that reaches a loopback address has access.
     ThisMachine,
-    /// Whoever reaches the port has access, at the wish of the job.
+    /// Every reader that reaches the port has access, at the wish of the job.
     Anyone,
-    /// Whoever has the token has access.
+    /// Every reader that has the token has access.
     Token {
         /// The token.
         token: PageToken,
@@ -89,7 +89,7 @@ pub enum PageAccess {
 pub enum GuardedPaths {
     /// All but the probes.
     AllButProbes,
-    /// The live page. `/metrics` and `/status` are open, in a run that asks nobody for proof.
+    /// The live page. `/metrics` and `/status` are open, in a run that asks no process for proof.
     Page,
 }
 

@@ -1,8 +1,8 @@
 //! How large the parts of an object are.
 //!
 //! A store takes 10,000 parts of an object at most. So a large object needs large parts, and each part is held in memory until
-//! it is sent. Whoever knows about how large the object will be says so before the first part. All parts but the last then have
-//! one size, as R2 demands:
+//! it is sent. A writer that knows about how large the object will be says so before the first part. All parts but the last then
+//! have one size, as R2 demands:
 //!
 //! ```text
 //! expected      16 MiB × 9,000 parts = 140 GiB     200 GiB                  1 TiB
@@ -31,7 +31,7 @@ pub(crate) struct PartSizes {
 }
 
 impl PartSizes {
-    /// For an object of about so many bytes. 0 if nobody knows.
+    /// For an object of about so many bytes; 0 if the writer does not know how many.
     pub(crate) fn of(expected: u64) -> Self {
         Self::scaled(PART, expected)
     }

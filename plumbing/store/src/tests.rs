@@ -145,7 +145,7 @@ fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
     let count = |method: &str| store.requests().iter().filter(|request| request.starts_with(method)).count();
     for (lost, content, open) in [
         ("PUT /models/ads/rows?", &small, 0),
-        // Of the first start nobody knows the number. It has no parts, and the rules of the bucket remove it.
+        // The writer does not know the id of the first upload. This upload has no parts, and the rules of the bucket remove it.
         ("POST /models/ads/rows?uploads", &content, 1),
         ("PUT /models/ads/rows?partNumber=2", &content, 1),
         ("POST /models/ads/rows?uploadId", &content, 1),
@@ -190,7 +190,7 @@ fn a_file_of_more_bytes_than_ten_thousand_of_the_first_parts_keeps_to_the_limits
     let bucket = std::sync::Arc::new(ObjectBucket::open("s3://models", TIMEOUT, &store.environment()).unwrap());
     let limits = S3Limits { smallest_part: 5 * UNIT / 16, largest_part: 320 * UNIT, ..S3Limits::default() };
     let content = pattern(10_000 * UNIT + 1);
-    // Where nobody knows the size, the last parts grow, which R2 refuses.
+    // If the writer does not know the size, the last parts grow, which R2 refuses.
     for (expected, equal_parts) in [(content.len() as u64, true), (0, false)] {
         store.limit(S3Limits { equal_parts, ..limits });
         let sizes = PartSizes::scaled(UNIT, expected);

@@ -128,8 +128,8 @@ async fn a_port_without_a_secret_is_open_to_those_without_one_and_to_no_others()
 async fn a_broken_connection_may_be_retried() {
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let refused = IntCounter::new("refused", "Refused connections.").unwrap();
-    let nobody = Port { address, reached: Arc::default(), refused, _stop: oneshot::channel().0 };
-    let refused = refusal_of(nobody.describe_as(&Credentials::Secret(RoleKey::random())).await.unwrap_err());
+    let silent = Port { address, reached: Arc::default(), refused, _stop: oneshot::channel().0 };
+    let refused = refusal_of(silent.describe_as(&Credentials::Secret(RoleKey::random())).await.unwrap_err());
     assert!(refused.kind.is_retryable(), "{refused:?}");
 }
 

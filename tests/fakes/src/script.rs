@@ -44,7 +44,7 @@ impl<Request: Clone, Response> Script<Request, Response> {
         self.set(move |_| Err(Refusal::new(kind, message)));
     }
 
-    /// From now on nobody seems to listen.
+    /// From now on each call is refused as if no process listened.
     pub fn disconnect(&self) {
         self.refuse(RefusalKind::Unavailable, "connection refused");
     }

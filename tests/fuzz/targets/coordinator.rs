@@ -186,13 +186,12 @@ pub(crate) struct FuzzedRun {
 }
 
 impl FuzzedRun {
-    /// Nobody has joined.
+    /// No member has joined.
     pub(crate) fn empty(asynchronous: bool) -> Self {
         let config = CoreConfig {
             run: RunId(1),
             job: "fuzz".to_owned(),
             servers: 1,
-            min_servers: 1,
             workers: 2,
             min_workers: 1,
             max_workers: 3,
@@ -289,7 +288,7 @@ impl FuzzedRun {
         }
     }
 
-    /// What everybody may ask at any time.
+    /// What any caller may ask at any time.
     fn look(&mut self) {
         self.core.placement(self.now);
         let status = self.core.status(self.now);

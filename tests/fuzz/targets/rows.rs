@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use zagros_snapshot::{SavedFile, verify};
 
 const GOOD: [&[u8]; 2] = [
-    include_bytes!("../../../embedding-server/snapshot/tests/fixtures/v1.zrows"),
+    include_bytes!("../../../embedding-server/snapshot/tests/fixtures/v3.zrows"),
     include_bytes!("../../../embedding-server/snapshot/tests/fixtures/v2.zrows"),
 ];
 

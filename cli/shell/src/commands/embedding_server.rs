@@ -44,7 +44,7 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let ended = zagros_embedding_server::run(config, role.shutdown.clone()).await;
     let ended = ended.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
     Ok(match ended {
-        // Also if a signal asked for it: the run goes on, and nobody is to start this server again.
+        // Also if a signal asked for it: the run goes on, and no supervisor is to start this server again.
         ServerEnd::Released => Exit::Success,
         ServerEnd::Stopped => role.exit(),
     })

@@ -74,7 +74,7 @@ async fn follow(control: &GrpcControlPlane, wanted: (u32, u32), give_up: Duratio
             Ok(status) => {
                 let ended = !matches!(status.state.as_str(), "waiting" | "training");
                 let reason = format!("{} {}", status.state, status.reason);
-                // The run has had these numbers all along, and nobody has changed any.
+                // The run has had these numbers all along, and no scale request has changed any.
                 let Some(scale) = status.scale.map(ScaleReport::from) else { return Ok(()) };
                 let (servers, workers) = wanted;
                 let is_ours = scale.servers_wanted == servers && [0, workers].contains(&scale.workers_wanted);
@@ -109,7 +109,7 @@ fn superseded(ended: bool, reason: &str, scale: &ScaleReport) -> Failure {
     }
     let ScaleReport { servers_wanted, workers_wanted, .. } = scale;
     let what = format!(
-        "somebody else asked for {servers_wanted} embedding servers and {workers_wanted} dense workers meanwhile"
+        "another user asked for {servers_wanted} embedding servers and {workers_wanted} dense workers meanwhile"
     );
     Failure::with_help(Exit::Cluster, what, "`zagros status` shows what the run does now")
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tokio::sync::mpsc;
 
-/// How long the thread may take to notice that nobody listens.
+/// How long the thread may take to notice that [`Keys`] is gone.
 const POLL: Duration = Duration::from_millis(100);
 
 /// An input of the user.

@@ -73,7 +73,7 @@ impl SimWorld {
         match self.faults[number].kind {
             LostProcess::Worker(index) => {
                 let index = index % self.workers.len();
-                // Whoever is lost already, or has trained on all, is not lost again.
+                // A worker that is lost already, or has trained on all, is not lost again.
                 if self.workers[index].is_alive && !self.workers[index].has_ended && self.others_live(index) {
                     self.queue.push(now + settings.worker_restart_seconds, Happening::Return(number));
                     self.lose_worker(index);
@@ -89,7 +89,7 @@ impl SimWorld {
         Ok(())
     }
 
-    /// Somebody has the dense network, and waits for another process.
+    /// Whether another worker has the dense network, and can wait for a new process.
     fn others_live(&self, index: usize) -> bool {
         let trains =
             |worker: &SimWorker| worker.is_alive && worker.training.progress().has_trained && !worker.has_ended;

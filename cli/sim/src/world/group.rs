@@ -83,7 +83,7 @@ impl SimWorld {
         self.gathering.era += 1;
     }
 
-    /// The workers have heard that a worker of this group is lost: whoever waits for it in a call waits no longer.
+    /// The workers have heard that a worker of this group is lost: a worker that waits for it in a call waits no longer.
     pub(super) fn break_group(&mut self, generation: u64) {
         if generation <= self.gathering.broken {
             return;

@@ -125,7 +125,7 @@ impl SimWorld {
         self.reply(index, event);
     }
 
-    /// What a vote depends on: nobody joins, leaves or makes a checkpoint here.
+    /// The facts that a vote depends on: no worker joins or leaves here, and no checkpoint is due by time.
     pub(super) fn facts(&self) -> StepFacts {
         StepFacts { checkpoint_by_time: false, newest_group: 0, leaves: false }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_plumbing::regular;
-use zagros_shell::{Failure, err};
+use zagros_shell::Failure;
 use zagros_snapshot::{FileChain, SavedFile};
 use zagros_store::{FileName, Folder};
 
@@ -48,10 +48,6 @@ impl Model {
     fn of_folder(folder: Folder) -> Result<Self, Failure> {
         let help = "name a .zrows file to look at it alone";
         let manifest = Manifest::read(&folder).map_err(|error| failed(error).advise(help))?;
-        if !manifest.is_vouched_for() {
-            let release = &manifest.release;
-            err!("{folder} was saved without hashes (release {release}): files of another save in it go unnoticed");
-        }
         let files = manifest.row_files.iter().map(|file| file_of(&folder, file)).collect();
         Ok(Self::of_files(folder, Some(manifest), files))
     }

@@ -1,4 +1,4 @@
-//! Sweeps as somebody trains them: orders, promotions, failures, replays.
+//! Sweeps as the caller trains them: orders, promotions, failures, replays.
 
 use proptest::prelude::*;
 

@@ -34,7 +34,7 @@ impl Core {
     pub(super) fn departs(&mut self, slot: MemberSlot, request: &LeaveRequest) -> bool {
         let has_departed = self.members.state(slot) == Some(MemberState::GivenUp);
         let is_interrupted = request.outcome == Outcome::Interrupted as i32;
-        // Whoever was counted takes no part in a drain.
+        // A worker that was counted takes no part in a drain.
         let goes_on = self.run.trains() || (self.run.draining().is_some() && self.members.is_counted(slot));
         if !self.members.is_leaving(slot) || !is_interrupted || !goes_on {
             return false;

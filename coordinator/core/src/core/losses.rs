@@ -1,4 +1,4 @@
-//! Members that are silent for a lease, and workers in whose place nobody comes.
+//! Members that are silent for a lease, and workers whose place no other process takes.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Core {
 
     pub(super) fn note_loss(&mut self, now: Duration, expired: ExpiredLease) {
         let ExpiredLease { slot, silence } = expired;
-        // The source would stay frozen while nobody copies its rows.
+        // The source would stay frozen while no server copies its rows.
         self.abandon_move_of(now, slot, "is lost: silent for longer than its lease");
         let splits = self.data.suspend(slot);
         self.groups.note_loss(slot);

@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// Whether the newest process in a server's slot has handed its buckets over, or nobody is wanted in the slot.
+    /// Whether the newest process in a server's slot has handed its buckets over, or the run wants no server in the slot.
     pub(super) fn is_released(&self, slot: MemberSlot) -> bool {
         let is_beyond = slot.role == Role::EmbeddingServer && slot.index >= self.config.servers;
         is_beyond || self.members.state(slot) == Some(MemberState::Released)

@@ -19,7 +19,6 @@ fn core(servers: u32, workers: u32) -> Core {
         run: RunId(0xa11),
         job: "test".to_owned(),
         servers,
-        min_servers: servers,
         workers,
         min_workers: workers,
         max_workers: workers,
@@ -494,6 +493,5 @@ mod drain;
 mod joins;
 mod lost;
 mod scale;
-mod takeover;
 mod waits;
 mod workers;

@@ -1,6 +1,6 @@
 //! Changing the number of dense workers while the run trains (invariant RK-5, ADR 51).
 //!
-//! More workers: they may join from now on, whenever they come. The group takes each in between two steps. Nobody waits for a
+//! More workers: they may join from now on, whenever they come. The group takes each in between two steps. The run waits for no
 //! worker that has never come. Fewer workers: those that are left over, the last ones by their indices, learn from their
 //! heartbeats that they are to leave. They leave as a worker does that was asked to end (invariant RK-4).
 
@@ -47,7 +47,7 @@ impl Core {
     /// The run is to have so many dense workers.
     pub(super) fn aim_workers(&mut self, now: Duration, wanted: u32) {
         self.wanted_workers = Some(wanted);
-        // The first group waits for nobody who is not wanted.
+        // The first group waits for no worker that is not wanted.
         self.config.workers = self.config.workers.min(wanted);
         self.events.push(RunEvent::WorkersRequested { workers: wanted });
         let surplus = self.members.iter().map(|(slot, _)| slot).filter(|slot| is_surplus(*slot, wanted));

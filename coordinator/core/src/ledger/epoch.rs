@@ -22,8 +22,8 @@ pub(crate) enum EpochLedger {
     Complete,
 }
 
-/// One epoch over the plan. Every split is in exactly one state: free, held, done, or in a resume cursor that nobody has
-/// taken. A split has at most one holder (invariant SP-1).
+/// One epoch over the plan. Every split is in exactly one state: free, held, done, or in a resume cursor that no worker
+/// has taken. A split has at most one holder (invariant SP-1).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OpenEpoch {
     /// Number of the epoch.
@@ -33,7 +33,7 @@ pub(crate) struct OpenEpoch {
     free: FreeSplits,
     held: BTreeMap<u32, MemberSlot>,
     done: BTreeSet<u32>,
-    /// Resume cursors that nobody has taken. Some of their splits may be done. These are read again, so that the other rows
+    /// Resume cursors that no worker has taken. Some of their splits may be done. These are read again, so that the other rows
     /// come in the same order as before.
     resume_cursors: Vec<ResumeCursor>,
 }

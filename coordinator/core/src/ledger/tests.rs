@@ -52,7 +52,7 @@ fn a_split_of_a_lost_worker_is_read_by_another() {
     assert_eq!(held(&ledger), (0, 2));
 }
 
-/// An epoch that nobody reads takes no memory, whatever the number of epochs and of splits.
+/// An epoch that no worker reads takes no memory, whatever the number of epochs and of splits.
 #[test]
 fn only_open_epochs_take_memory() {
     let mut ledger = epochs(2, 1000);
@@ -152,7 +152,7 @@ fn a_worker_that_reads_ahead_leaves_to_each_other_as_many_splits_as_it_holds() {
         Err("dense worker 0 holds its part of epoch 0, 5 splits, and has not trained on them yet".to_owned())
     );
     assert_eq!(asks(&mut ledger, BOB, 2), Ok(10));
-    // What it has trained on makes room, so nobody waits for a worker that does not come.
+    // The splits that it has trained on make room for others, so it waits for no worker that does not come.
     assert_eq!(ledger.complete(0, &[split_id(0, 0), split_id(0, 2)], ADA), Ok(false));
     assert_eq!(all(&mut ledger, ADA, 2), 2);
     assert_eq!(all(&mut ledger, BOB, 2), 1, "the last one");

@@ -124,7 +124,7 @@ impl Resharding {
         self.not_before = Duration::ZERO;
     }
 
-    /// Number of servers that is wanted; `None` if nobody has asked for another number.
+    /// Number of servers that is wanted; `None` if no scale request has asked for another number.
     pub(crate) fn wanted(&self) -> Option<u32> {
         self.goal.as_ref().map(|goal| goal.servers)
     }
@@ -202,7 +202,7 @@ impl Resharding {
         self.active.as_ref().is_some_and(|active| now.saturating_sub(active.heard) > timeout)
     }
 
-    /// Whoever was to report could not, for this long.
+    /// The coordinator itself stood still for `gap` and could hear no report.
     pub(crate) fn extend(&mut self, gap: Duration) {
         if let Some(active) = &mut self.active {
             active.heard += gap;

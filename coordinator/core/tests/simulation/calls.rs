@@ -36,7 +36,7 @@ impl SimulatedRun {
                         process.ballot = (generation, 1);
                     }
                 });
-                // Everybody who is there is in it, and so is everybody who must be.
+                // The group has no more workers than the run, and has every worker that must be in it.
                 let first = self.core.config().workers;
                 assert!((1..=self.workers()).contains(&group.world), "{group:?}");
                 assert!(group.workers.contains(&0) && group.workers.is_sorted(), "{group:?}");

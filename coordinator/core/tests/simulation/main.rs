@@ -64,7 +64,7 @@ struct SimulatedRun {
     finished: BTreeSet<MemberSlot>,
     /// The members that were silent for a lease. Others may get their splits.
     silent: BTreeSet<MemberSlot>,
-    /// Workers that left, or that nobody waits for, because fewer were wanted.
+    /// Workers that left, or that the coordinator has given up, because fewer were wanted.
     departed: BTreeSet<MemberSlot>,
     generation: u64,
     group: u64,
@@ -83,7 +83,6 @@ impl SimulatedRun {
             run: RunId(1),
             job: "simulation".to_owned(),
             servers,
-            min_servers: servers,
             // The others may come later.
             workers: workers.div_ceil(2),
             min_workers: 1,
@@ -284,7 +283,7 @@ impl SimulatedRun {
                 self.read_events();
                 let other = self.holders.get(&(epoch, split.id)).copied();
                 assert!(other.is_none_or(|other| self.silent.contains(&other)), "split {} given to two", split.id);
-                // Invariant MB-3: whoever loses a split cannot prove its lease any more.
+                // Invariant MB-3: a worker that loses a split cannot prove its lease any more.
                 let unproven = |process: &SimulatedProcess| self.now - process.heard >= PROOF;
                 assert!(
                     other.is_none_or(|other| self.processes.get(&other).is_none_or(unproven)),
@@ -352,7 +351,7 @@ impl SimulatedRun {
     /// Stops a process that learns that it is fenced.
     fn fence(&mut self, slot: MemberSlot, kind: RefusalKind) {
         assert_eq!(kind, RefusalKind::Fenced);
-        assert_eq!(slot.role, Role::DenseWorker, "a server that nobody replaced was fenced");
+        assert_eq!(slot.role, Role::DenseWorker, "a server that was not replaced was fenced");
         self.stale.extend(self.processes.remove(&slot));
     }
 
@@ -429,7 +428,7 @@ proptest! {
         }
         world.play_without_faults();
         prop_assert_eq!(world.core.outcome(), Some(&RunOutcome::Finished));
-        // Whoever came back had its rows.
+        // Each server that came back had its rows.
         prop_assert!(!has_logs || world.generation == 1, "generation {}", world.generation);
         for epoch in 0..EPOCHS {
             for (file, size) in number_from(0_u32, &sizes) {

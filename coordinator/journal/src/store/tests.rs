@@ -13,7 +13,6 @@ pub(super) fn core() -> Core {
         run: RunId(7),
         job: "test".to_owned(),
         servers: 1,
-        min_servers: 1,
         workers: 1,
         min_workers: 1,
         max_workers: 1,

@@ -37,7 +37,7 @@ impl TrainingLoop {
             Some(source) => {
                 let (mine, most) = (progress[rank], progress[source]);
                 let same_epoch = epoch == most.epoch;
-                // The steps of an asynchronous worker are its own, so nobody is further by steps.
+                // The steps of an asynchronous worker are its own, so no worker is further by steps.
                 let is_alone = self.config.policy.is_asynchronous();
                 let made = !is_alone && mine.was_step_made_by(most);
                 let in_flight = if made { InFlight::Push } else { InFlight::ReadAgain };

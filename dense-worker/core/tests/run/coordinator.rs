@@ -43,7 +43,7 @@ impl Coordinator {
         Some(answer)
     }
 
-    /// A repetition of a request that was on its way for long. Nobody waits for its answer.
+    /// A repetition of a request that was on its way for long. No caller waits for its answer.
     pub(crate) fn take_late(&mut self, now: Duration, input: CoreInput) {
         self.take(now, input.clone(), |core| input.replay(core, now));
     }

@@ -140,7 +140,7 @@ impl World {
                 assert_eq!(
                     done,
                     self.plan.splits,
-                    "epoch {epoch} ends with splits that nobody has completed: {}",
+                    "epoch {epoch} ends with splits that no worker has completed: {}",
                     self.describe()
                 );
                 vec![Event::EpochClosed; ranks.len()]

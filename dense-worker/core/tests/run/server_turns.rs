@@ -95,7 +95,7 @@ impl World {
             }
             Some(Err(refusal)) => {
                 assert_eq!(refusal.kind, RefusalKind::Fenced, "{refusal}");
-                panic!("{} is fenced, and nobody has its rows", MemberSlot::server(index as u32));
+                panic!("{} is fenced, and no server has its rows", MemberSlot::server(index as u32));
             }
             None => {}
         }

@@ -137,7 +137,6 @@ impl World {
             run: RunId(1),
             job: "simulation".to_owned(),
             servers: plan.servers,
-            min_servers: plan.servers,
             workers: plan.workers,
             min_workers: plan.workers,
             max_workers: plan.workers,
@@ -349,7 +348,7 @@ impl World {
         self.now + Duration::from_millis(self.dice.below(most))
     }
 
-    /// Somebody with the state stays, and a step was made since the last loss. At the end there are no more steps: two workers may die
+    /// A worker with the state stays, and a step was made since the last loss. At the end there are no more steps: two workers may die
     /// while the model is saved, and any afterwards.
     fn kill_some_worker(&mut self) {
         let index = self.dice.below(self.workers.len() as u64) as usize;
@@ -412,7 +411,7 @@ impl World {
             let mut seen = BTreeSet::new();
             for id in &rows {
                 assert!(seen.insert(*id), "push {id:?} is in bucket {bucket} twice");
-                assert!(self.ledger.made.get(id).is_some_and(|made| made.contains(&bucket)), "nobody made {id:?}");
+                assert!(self.ledger.made.get(id).is_some_and(|made| made.contains(&bucket)), "no worker made {id:?}");
             }
             let lost: Vec<_> =
                 self.ledger.acknowledged.iter().filter(|(id, of)| *of == bucket && !seen.contains(id)).collect();

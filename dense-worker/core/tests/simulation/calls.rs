@@ -313,7 +313,7 @@ impl World {
             Action::CloseEpoch { epoch, check_books } => {
                 let all_done =
                     self.splits.get(&epoch).is_none_or(|splits| splits.iter().all(|split| *split == Split::Done));
-                assert!(!check_books || all_done, "epoch {epoch} ends with splits that nobody read");
+                assert!(!check_books || all_done, "epoch {epoch} ends with splits that no worker read");
                 Event::EpochClosed
             }
             Action::ResetRows => Event::RowsReset,

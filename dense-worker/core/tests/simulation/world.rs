@@ -256,7 +256,7 @@ impl World {
         forms == 0 || live.len() == self.expected
     }
 
-    /// Whether asynchronous workers have a newer group than theirs to go to: the coordinator forms one as soon as nobody is
+    /// Whether asynchronous workers have a newer group than theirs to go to: the coordinator forms one as soon as no worker is
     /// missing and one asks.
     pub(super) fn is_outdated(&self) -> bool {
         let live = self.live();
@@ -272,7 +272,7 @@ impl World {
             .all(|index| self.workers[*index].as_ref().expect("live").generation == 0)
     }
 
-    /// Nobody joins asynchronous workers before they have started.
+    /// No worker joins asynchronous workers before they have started.
     fn all_have_trained(&self) -> bool {
         self.workers.iter().flatten().all(|worker| worker.training.progress().has_trained)
     }
@@ -302,7 +302,7 @@ impl World {
             .iter()
             .filter(|other| **other != index)
             .all(|other| self.workers[*other].as_ref().expect("live").training.progress().has_trained);
-        // Somebody with the state stays.
+        // A worker with the state stays.
         let stays = |other: &usize| *other != index && !self.workers[*other].as_ref().expect("live").leaves;
         if may_lose && others_have_trained && live.iter().any(stays) && self.draw(12) == 0 {
             self.lose(index);
@@ -357,7 +357,7 @@ impl World {
         }
         let events = self.events_of_all(live);
         for (other, event) in live.iter().copied().zip_eq(events) {
-            // Where some leave, the coordinator keeps the result for whoever has missed it.
+            // Where some leave, the coordinator keeps the result for a worker that has missed it.
             let is_kept = matches!(event, Event::BarrierDecided { decision: BarrierDecision::Regroup, .. });
             if other != lost && (is_kept || self.draw(2) == 0) {
                 self.report(other, event);

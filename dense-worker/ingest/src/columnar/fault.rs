@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ::parquet::errors::ParquetError;
 
-/// What is wrong. The place is added by whoever knows it.
+/// What is wrong. The caller that knows the place adds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault(pub(super) String);
 

@@ -63,7 +63,7 @@ fn needed_by(kept: &[(u64, Folder)]) -> Result<BTreeMap<String, BTreeSet<String>
     let mut needed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (_, folder) in kept {
         let manifest = match Manifest::read(folder) {
-            // Nobody can go on from it, whatever it names.
+            // No run can go on from it, whatever it names.
             Err(WorkerError::SavedModel { .. }) => continue,
             manifest => manifest?,
         };
@@ -176,7 +176,7 @@ mod tests {
             write(40, "a.zrows", &["a.zrows"]);
             retain(&root, 1, 40).unwrap();
             assert_eq!(steps(), [40]);
-            // A manifest that nobody can read needs nothing, and stops no deletion.
+            // A manifest that is damaged needs nothing, and stops no deletion.
             write(50, "a.zrows", &["a.zrows"]);
             folder_of(&root, 40).write(MANIFEST, b"{").unwrap();
             retain(&root, 2, 50).unwrap();

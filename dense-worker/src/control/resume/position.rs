@@ -24,7 +24,6 @@ pub(crate) struct TrainingPosition {
     /// Counts and running measures.
     pub(crate) tracker: TrackerState,
     /// Epoch over the data, from 0.
-    #[serde(alias = "pass")]
     pub(crate) epoch: u32,
     /// The training files, in their order.
     pub(crate) files: Vec<FileSize>,
@@ -48,7 +47,6 @@ pub(crate) struct TrainingPosition {
     /// The last evaluation while training, and after which step it was.
     pub(crate) evaluated: Option<(u64, Evaluation)>,
     /// Measures of the training rows of each epoch that is over.
-    #[serde(alias = "of_passes")]
     pub(crate) of_epochs: Vec<Evaluation>,
     /// Early stopping, and the states that are kept.
     pub(crate) choice: ChoiceState,
@@ -186,7 +184,7 @@ impl TrainingPosition {
         }
     }
 
-    /// The number that a worker's next batch has: above every one of its pushes, whoever it was before.
+    /// The number that a worker's next batch has. It is above the number of every earlier push of the worker, in any process.
     pub(crate) fn next_seq(&self, rank: usize) -> u64 {
         let own = self.readers.get(rank).map(|reader| reader.next_seq);
         own.unwrap_or_else(|| self.readers.iter().map(|reader| reader.next_seq).max().unwrap_or(0))

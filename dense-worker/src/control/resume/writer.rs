@@ -34,7 +34,7 @@ pub(crate) struct CheckpointWriter {
     pub(crate) files: Vec<FileSize>,
     pub(crate) last: Instant,
     pub(crate) under_way: Option<AbortOnDropHandle<Result<(), WorkerError>>>,
-    /// Step of the newest that is complete; 0 before the first. Whoever writes one says so at once.
+    /// Step of the newest that is complete; 0 before the first. The task that writes a checkpoint sets it at once.
     pub(crate) complete: Arc<AtomicU64>,
 }
 

@@ -35,7 +35,7 @@ impl LayerLane {
 
     /// Makes a call after those before. A call that is never made drops what it owns.
     pub(super) fn call(&self, call: impl FnOnce(&mut dyn Collective) + Send + 'static) {
-        // The thread ends early only with a panic, which whoever waits for the call learns of.
+        // The thread ends early only with a panic. The caller that waits for the call learns of it.
         let _ = self.calls.send(Box::new(call));
     }
 }

@@ -23,7 +23,7 @@ pub(super) enum TransferError {
     /// At the other workers.
     #[error(transparent)]
     Workers(#[from] CollectiveError),
-    /// Nobody answers any more.
+    /// The task that was to answer is gone.
     #[error("the run ends")]
     RunEnds,
 }

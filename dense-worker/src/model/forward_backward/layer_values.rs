@@ -75,7 +75,7 @@ impl LayerValues {
         #[expect(unsafe_code, reason = "a copy of every layer that comes costs as much as its way here")]
         // SAFETY: the memory has `length` values of f32, is aligned for them, and stays where it is while these values live. All
         // holders of the tensor are variables of a layer in use: the layer takes it from them before it gives the values back.
-        // Nobody reads or writes the slice while libtorch uses the tensor.
+        // No code reads or writes the slice while libtorch uses the tensor.
         let tensor = unsafe { Tensor::f_from_blob(data, &size, &[1], Kind::Float, Device::Cpu) };
         Ok(tensor?)
     }

@@ -258,7 +258,7 @@ impl Stack {
 /// What a backward does with d loss / d input.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InputSlopes<'a> {
-    /// Nobody needs it.
+    /// The caller does not need it.
     Unread,
     /// It is written here. The matrix has a column for each of the last inputs.
     Written(&'a Tensor),

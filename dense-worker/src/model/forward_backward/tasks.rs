@@ -256,7 +256,7 @@ impl ExpertLevel {
         self.of_gates(Mixture::d_output, d_x, rows)
     }
 
-    /// Without a shared gate nobody reads what is `unread`.
+    /// Without a shared gate no code reads `unread`.
     fn of_gates(
         &self,
         matrix: impl Fn(&Mixture) -> &Matrix,

@@ -47,7 +47,7 @@ pub trait LayerStore: Send + Sync + Debug {
     /// Begins to apply the gradients of a step, times the factor, where they wait for it.
     ///
     /// # Errors
-    /// When there is nobody to do so.
+    /// When there are no servers to do so.
     fn commit(&self, step: u64, factor: f32) -> Result<(), ModelError>;
 
     /// Waits until every push has arrived.
@@ -115,7 +115,7 @@ struct WindowState {
     is_learning: bool,
     /// By use: what is here or on its way.
     held: BTreeMap<UseNumber, LayerPresence>,
-    /// By use: threads that are not done with it. A use that nobody has started is missing.
+    /// By use: threads that are not done with it. A use that no thread has started is missing.
     users: BTreeMap<UseNumber, usize>,
     /// By layer: the gradients of threads, with the number of the thread.
     gradients: BTreeMap<usize, Vec<(usize, LayerValues)>>,
@@ -136,7 +136,7 @@ struct UseCounts {
 
 #[derive(Debug)]
 enum LayerPresence {
-    /// Nobody waits for it yet.
+    /// No thread waits for it yet.
     Coming(Box<dyn PendingLayer>),
     /// A thread waits for it.
     Awaited,
@@ -248,7 +248,7 @@ impl LayerWindow {
                 }
                 None => {
                     // A thread that is behind leaves this layer, or fetches it, when it is done with an earlier one. Where a network uses
-                    // three layers at once, nobody does; then all threads come here.
+                    // three layers at once, no thread does; then all threads come here.
                     state.held.remove(&number);
                     state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }

@@ -72,7 +72,7 @@ pub(super) struct AnsweredPart<A> {
 /// What became of a part.
 enum Sent<A> {
     Answered(AnsweredPart<A>),
-    /// Nobody has answered, and the map is another one by now.
+    /// No server has answered, and the map is another one by now.
     Moved(Arc<RoutePart>, Arc<Placement>),
 }
 

@@ -74,7 +74,7 @@ impl Plain {
                 let ((start, end), at) = (span(numbers[next]), aligned + slot * largest as usize);
                 let into = buffer[at..].as_ptr().cast_mut();
                 let read = opcode::Read::new(types::Fd(file.as_raw_fd()), into, (end - start) as u32);
-                // SAFETY: The buffer is used by nobody else until the read has completed, and this function waits for all reads.
+                // SAFETY: No other code uses the buffer until the read has completed, and this function waits for all reads.
                 unsafe { ring.submission().push(&read.offset(start).build().user_data(slot as u64)) }.ok()?;
                 free.pop();
                 wanted[slot] = next;

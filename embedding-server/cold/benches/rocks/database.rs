@@ -20,7 +20,7 @@ pub(crate) struct RocksDatabase {
     widths: Box<[usize]>,
 }
 
-/// A folder whose rows nobody needs after this value is dropped.
+/// A folder whose rows are deleted when this value is dropped.
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,

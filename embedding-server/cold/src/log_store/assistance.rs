@@ -66,7 +66,7 @@ impl TableLog {
             compaction.owed = compaction.owed.saturating_sub(u64::from(records));
             counters.assisted(records as usize * self.layout.format.bytes());
         }
-        // Nobody pays later for what could not be compacted now.
+        // A later writer pays for at most a part of what could not be compacted now.
         compaction.owed = compaction.owed.min(part);
     }
 
@@ -92,7 +92,7 @@ mod tests {
     const FORMAT: RecordFormat = RecordFormat { table: 0, width: 5 };
     const NO_WAIT: Duration = Duration::ZERO;
 
-    /// A table of a store whose thread is paused: nobody compacts but its writers.
+    /// A table of a store whose thread is paused: only its writers compact.
     struct PausedLog {
         table: TableLog,
         counters: Counters,

@@ -1,5 +1,5 @@
 //! Reads by calls, where the kernel does not let this process use io_uring: a few threads read, so that the device has something to
-//! do, and whoever wants the pieces waits no longer than its patience for a disk that hangs.
+//! do, and a caller waits no longer than its patience for a disk that hangs.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -27,11 +27,11 @@ pub(super) struct CallThreads {
     ended: Arc<AtomicU64>,
 }
 
-/// Some pieces that somebody waits for.
+/// Some pieces that a caller waits for.
 struct CallJob {
     pieces: Arc<[FilePiece]>,
     range: Range<usize>,
-    /// Gone once nobody waits any more.
+    /// Gone once the caller waits no more.
     wanted: Weak<()>,
     answer: Sender<CallAnswer>,
 }
@@ -99,7 +99,7 @@ fn serve(jobs: &Receiver<CallJob>, ended: &AtomicU64) {
     for CallJob { pieces, range, wanted, answer } in jobs {
         if wanted.strong_count() > 0 {
             let bytes = read_chunk(&pieces[range.clone()]);
-            // Whoever waited may have gone meanwhile.
+            // The caller may have given up meanwhile.
             let _ = answer.send((range, bytes));
         }
         ended.fetch_add(1, Ordering::Relaxed);

@@ -6,8 +6,8 @@
 //! at the end:      new records on the disk, if rows are kept;  old file deleted
 //! ```
 //!
-//! A row that is written or removed meanwhile is no longer the index's record, so it is not copied. Reads go on: whoever has
-//! looked an address up holds the file, also after it is deleted. A segment is copied when more than half of it is dead, so
+//! A row that is written or removed meanwhile is no longer the index's record, so it is not copied. Reads go on: a reader that
+//! has looked an address up holds the file, also after it is deleted. A segment is copied when more than half of it is dead, so
 //! each byte of new rows causes at most about one byte of copies.
 //!
 //! The thread of the store compacts the tables in turn, part by part. If it is behind, writers help: see [`assistance`](super::assistance).
@@ -57,7 +57,7 @@ impl TableLog {
         self.compact_part(&mut self.compaction.lock(), counters)
     }
 
-    /// As [`Self::compact`], by whoever has locked the compaction.
+    /// As [`Self::compact`], for a caller that has locked the compaction.
     pub(crate) fn compact_part(
         &self,
         compaction: &mut Compaction,

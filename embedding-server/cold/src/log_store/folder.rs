@@ -80,7 +80,7 @@ impl StoreFolder {
         Ok(paths.filter(|path| path.extension().is_some_and(|extension| extension == GONE)).collect())
     }
 
-    /// Deletes the rows of an earlier store. Without the mark nobody takes what is left for rows.
+    /// Deletes the rows of an earlier store. The mark goes first: without it no store takes what is left for rows.
     pub(crate) fn clear(&self) -> Result<(), ColdError> {
         let files = self.segments()?.into_values().flatten().map(|(_, path)| path).chain(self.gone_files()?);
         for path in std::iter::once(self.path.join(flushed::NAME)).chain(files) {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A disk that hangs answers no read, and no read can be taken back: the kernel may write into its buffer at any time. So the
-//! buffer is set aside with its ring, whoever waits gets an error, and both are used again once the disk answers.
+//! buffer is set aside with its ring, the caller gets an error, and both are used again once the disk answers.
 
 use std::time::Duration;
 
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    /// A file whose reads are not answered until somebody writes: a pipe.
+    /// A file whose reads are not answered until the test writes: a pipe.
     fn hanging(folder: &std::path::Path) -> (Arc<RowSegment>, std::io::PipeWriter) {
         let (reader, writer) = std::io::pipe().unwrap();
         let file = std::fs::File::from(std::os::fd::OwnedFd::from(reader));

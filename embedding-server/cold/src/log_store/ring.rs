@@ -178,7 +178,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.forget_answered();
         if self.is_waiting() {
-            // The kernel may still write into the buffer, so nobody else may have its memory.
+            // The kernel may still write into the buffer, so no other code may get its memory.
             std::mem::forget(std::mem::take(&mut self.buffer));
         }
     }

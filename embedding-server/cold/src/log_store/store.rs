@@ -170,7 +170,7 @@ impl ColdStore for LogStore {
     }
 
     fn flush(&self) -> Result<(), ColdError> {
-        // Nobody reads scratch rows after the process.
+        // No later process reads scratch rows.
         if self.log.is_scratch.load(Ordering::Relaxed) { Ok(()) } else { self.log.flush() }
     }
 

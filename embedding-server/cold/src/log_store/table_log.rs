@@ -43,7 +43,7 @@ pub(crate) struct TableLog {
     least_segment: usize,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) state: RwLock<TableState>,
-    /// Whoever compacts holds it for a part of a segment.
+    /// The thread that compacts holds it for a part of a segment. A writer that helps holds it for the parts that it owes.
     pub(crate) compaction: Mutex<Compaction>,
     /// Whether the last attempt to compact failed. Then writers leave it to the thread, which pauses between its attempts.
     pub(crate) is_compaction_failing: AtomicBool,

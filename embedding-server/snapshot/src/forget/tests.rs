@@ -60,7 +60,7 @@ fn a_copy_without_unknown_ids_is_the_same_file() {
     let to = folder.path().join("copy.zrows");
     copy(&path, &to, "user", &set([500]), None);
     assert_eq!(fs::read(&to).unwrap(), fs::read(&path).unwrap());
-    assert!(mentioned_ids(&SavedFile::disk(&path), "nobody", &set([1])).unwrap().is_empty());
+    assert!(mentioned_ids(&SavedFile::disk(&path), "other", &set([1])).unwrap().is_empty());
 }
 
 #[test]

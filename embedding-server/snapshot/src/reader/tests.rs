@@ -159,7 +159,7 @@ fn opened(path: &Path) -> String {
 fn a_later_version_says_which_release_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     let reported = opened(&headed(folder.path(), 4, r#"{"release":"2.5.0","all":"new"}"#));
-    assert!(reported.contains("format version 4, this release reads versions 1 to 3"), "{reported}");
+    assert!(reported.contains("format version 4, this release reads versions 2 to 3"), "{reported}");
     assert!(reported.contains("written by release 2.5.0: use that release or a later one"), "{reported}");
 }
 

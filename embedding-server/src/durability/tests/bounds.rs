@@ -84,7 +84,8 @@ fn pushes_are_refused_while_no_base_can_cut_the_log_and_go_on_afterwards() {
     assert_eq!(service.ready(), Ok(()));
 }
 
-/// Its thread writes a base when everybody else lets go of the server: the thread then ends the server, and waits for nobody.
+/// The thread of the log writes a base when all other holders let go of the server. The thread then ends the server, and waits for
+/// no other thread.
 #[test]
 fn a_server_that_ends_while_a_base_is_written_releases_its_log() {
     let home = LogFixture::new("");
@@ -128,7 +129,7 @@ fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
         }
     };
     wait_until("no base is tried", &|| Arc::strong_count(&service) > 1);
-    // As rows of a move and lookups do: nobody waits for it.
+    // No caller waits for these records, as for those of moved rows and of lookups.
     log.writer.start_load();
     log.writer.complete_load();
     wait_until("nothing is flushed", &|| log.writer.durable() == log.writer.next_lsn());

@@ -80,7 +80,7 @@ impl LogDisk for QuotaDisk {
     }
 }
 
-/// Acknowledgements stop, readiness says why, nothing is lost, and nobody has to do anything once there is room again.
+/// Acknowledgements stop, readiness says why, and nothing is lost. Once there is room again, the server goes on by itself.
 #[test]
 fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
     let home = LogFixture::with("", |job| job.tables.iter_mut().for_each(|table| table.init = Initializer::Zero));

@@ -1,4 +1,4 @@
-//! Loads of saved models into servers that log: whole, or used by nobody.
+//! Loads of saved models into servers that log: a server uses a loaded model whole or not at all.
 
 use zagros_protocol::control::{FileDigest, LoadRequest, SaveRequest};
 
@@ -16,7 +16,7 @@ fn saved(service: &EmbeddingService, replace: bool) -> (tempfile::TempDir, LoadR
 }
 
 /// The process ends while a model is loaded in the place of another one. What comes back is the model before, or the loaded one,
-/// or a part that nobody can use until it is loaded again.
+/// or a part that the server refuses to use until the model is loaded again.
 #[test]
 fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
     let home = LogFixture::new("");

@@ -125,7 +125,6 @@ fn config(servers: u32, workers: u32) -> CoreConfig {
         run: RunId(5),
         job: "test".to_owned(),
         servers,
-        min_servers: servers,
         workers,
         min_workers: workers,
         max_workers: workers,
@@ -320,7 +319,7 @@ impl Cluster {
         self.lost.lock().one_in(12)
     }
 
-    /// Every row is its first value minus what was pushed, at its owner, and nobody else has it.
+    /// Every row is its first value minus what was pushed, at its owner, and no other server has it.
     pub(super) async fn check(self: &Arc<Self>, expected: &BTreeMap<(u32, u64), f32>) {
         let map = self.map();
         let indices: Vec<u32> = self.servers.lock().keys().copied().collect();

@@ -98,7 +98,7 @@ fn rows_that_do_not_fit_are_refused_whole() {
     }
     let late = target.put(&forged(&|sent| sent.steps = u64::MAX)).unwrap_err();
     assert!(late.kind == RefusalKind::Unavailable && late.message.contains("no worker can be"), "{late}");
-    assert_eq!(content(&service), before, "rows do not age by a clock that nobody has");
+    assert_eq!(content(&service), before, "rows do not age by a clock that no server has");
     target.put(&good).unwrap();
     let after = content(&service);
     assert!(after.0 == 1 && after.1.iter().any(|cell| *cell > 0) && after.2 == 10, "{after:?}");

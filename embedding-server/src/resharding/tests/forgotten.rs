@@ -36,7 +36,7 @@ fn a_row_that_was_copied_is_removed_from_the_copy_too_and_a_frozen_server_refuse
     assert_eq!(copied(&source, &mut number), (vec![], vec![id]));
     freeze(&source, 7).unwrap();
     assert_eq!(forget(&source, &request(1, id)).unwrap_err().kind, RefusalKind::Unavailable);
-    // The move is decided: whoever asks has to ask by the new map.
+    // The move is decided: a caller has to ask by the new map.
     adopt(&source, &placement(2, None)).unwrap();
     assert_eq!(forget(&source, &request(1, id)).unwrap_err().kind, RefusalKind::Moved);
     forget(&source, &request(2, id)).unwrap();

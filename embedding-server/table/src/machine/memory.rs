@@ -204,7 +204,7 @@ impl ArenaState {
         let Some(chunk) = self.chunks.iter().find(is_inside).filter(|_| first < end) else { return };
         let offset = first - chunk.as_ptr() as usize;
         #[cfg(target_os = "linux")]
-        // SAFETY: nobody reads a freed block before it is taken again and filled with zeros.
+        // SAFETY: no code reads a freed block before it is taken again and filled with zeros.
         let _ = unsafe { chunk.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, offset, end - first) };
         #[cfg(not(target_os = "linux"))]
         let _ = offset;
@@ -266,7 +266,7 @@ fn after(start: NonNull<u32>, len: usize) -> NonNull<u32> {
 
 #[expect(unsafe_code, reason = "a freed block is not a slice until it is taken again")]
 fn zero(start: NonNull<u32>, len: usize) {
-    // SAFETY: a block of this length starts at `start`, and nobody uses it.
+    // SAFETY: a block of this length starts at `start`, and no code uses it.
     unsafe { start.write_bytes(0, len) };
 }
 

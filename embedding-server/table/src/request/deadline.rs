@@ -1,4 +1,4 @@
-//! The deadline of a request: after it the sender has given up, and nobody reads the answer.
+//! The deadline of a request: after it the sender has given up, and does not read the answer.
 //!
 //! A request checks its deadline after each place where it may have waited: the gate, other pushes, the cold tier. A push
 //! makes its last check right before its first change, so it is applied whole or not at all. After that check it continues

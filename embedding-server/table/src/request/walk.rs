@@ -17,7 +17,7 @@
 //! ```
 //!
 //! The stages do not run empty between stripes, which is most of the time of a request with few rows in each. So the locks of
-//! up to four stripes are held at once. They are taken in ascending order, and nobody who holds one waits for a smaller one.
+//! up to four stripes are held at once. They are taken in ascending order, and no thread that holds one waits for a smaller one.
 
 use parking_lot::MutexGuard;
 

@@ -51,7 +51,7 @@ pub enum TableSnapshotError {
         waited: Duration,
     },
     /// Changes were not noted since a snapshot, or too many rows were removed.
-    #[error("no snapshot of changes: nobody noted what changed; take one of all rows")]
+    #[error("no snapshot of changes: what changed was not noted; take one of all rows")]
     ChangesUnknown,
     /// The cold tier cannot be frozen, or rows in it have pending gradients.
     #[error("no snapshot of the tables; try again later")]
@@ -233,7 +233,7 @@ impl TableSet {
         self.shared().captures.copies()
     }
 
-    /// Gives the snapshot of now up: its copies go, and whoever reads it gets an error.
+    /// Gives the present snapshot up: its copies go, and a thread that reads it gets an error.
     pub(crate) fn give_up_snapshot(&self) {
         self.shared().captures.give_up();
         self.iter().for_each(|table| (0..table.stripes()).for_each(|stripe| table.end_capture(stripe)));

@@ -21,7 +21,7 @@ pub enum ClearError {
         /// For how long.
         waited: Duration,
     },
-    /// The log takes nothing in. No row is removed, and the log will say that all are: the caller lets nobody use them.
+    /// The log takes nothing in. No row is removed, but the log will say that all are: the caller refuses every use of the rows.
     #[error("the tables are not cleared: {}; free the disk of the log, then load the model again", .0.reason)]
     Log(ColdError),
     /// The cold tier failed. Some rows may already be removed.

@@ -71,7 +71,7 @@ impl Table {
         room: RoomFor,
         deadline: RequestDeadline,
     ) {
-        // As a rule maintenance has made room. Then nobody has to know how many of the rows are missing.
+        // As a rule maintenance has made room. Then this function need not know how many of the rows are missing.
         if stripe.growth(entries.len()) == 0 {
             return;
         }

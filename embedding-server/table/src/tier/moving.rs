@@ -1,6 +1,6 @@
 //! Rows that move to another server: reading and removing rows wherever they lie.
 //!
-//! Whoever copies the rows of a stripe lists ids first, and reads rows afterwards:
+//! A server that copies the rows of a stripe lists ids first, and reads rows afterwards:
 //!
 //! ```text
 //! 1. ids in memory                 under the stripe's lock

@@ -250,7 +250,7 @@ impl Table {
         stripe.counts.admitted += u64::from(self.is_selective());
         let (slot, _) = stripe.find_or_create(key, self.layout());
         *stripe.access_mut(slot) = self.access_codec().first(tick);
-        // Elsewhere a row that nobody has changed needs no record: it can be made again from its id. A push notes the row itself.
+        // Elsewhere a row that no push has changed needs no record: it can be made again from its id. A push notes the row itself.
         if counts_access && self.is_selective() && self.is_logged() {
             stripe.note_row(key, slot);
         }

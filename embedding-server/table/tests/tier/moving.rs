@@ -126,7 +126,7 @@ fn change_after_read(tables: &Arc<TableSet>, store: &Arc<HookedStore>, times: u6
     });
 }
 
-/// Invariant TI-1. The fourth read holds the stripe's lock, so that nobody can change the row any more.
+/// Invariant TI-1. The fourth read holds the stripe's lock, so that no request can change the row any more.
 #[test]
 fn a_row_that_changes_while_its_cold_copy_is_read_is_read_again() {
     let (tables, store) = cold_row();

@@ -50,7 +50,7 @@ fn a_pod_monitor_names_the_token() {
     assert_eq!(endpoint["authorization"], expected);
 }
 
-/// The key is readable for the group of the pod, whoever the pod runs as.
+/// The group of the pod can read the key, whichever user the pod runs as.
 #[test]
 fn a_pod_that_runs_as_a_group_reads_its_key() {
     for (given, group) in

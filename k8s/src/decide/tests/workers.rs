@@ -19,7 +19,7 @@ fn another_number_of_workers_is_asked_for_and_restarts_nothing() {
     assert_eq!(case.step().asks_for, Some(ScaleRequest { servers: 5, workers: 4 }));
 }
 
-/// New workers have no pods yet: nobody is lost. Of four that train, one that is gone is.
+/// New workers have no pods yet, and are not lost. A worker of four that train is lost once its pod is gone.
 #[test]
 fn a_worker_that_has_not_joined_is_not_lost() {
     let mut case = DecisionCase::running();

@@ -6,7 +6,7 @@
 //!              its role's key                   the role    CALLS: least role of each call
 //! ```
 //!
-//! [`channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets nobody else make a gRPC channel or server. A
+//! [`channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets no other code make a gRPC channel or server. A
 //! new call is therefore behind the proof without a line of its own, and refused until [`CALLS`] lists it.
 
 mod accept;

@@ -102,7 +102,7 @@ fn rows_of_another_run_are_discarded_before_a_server_joins() {
     assert!(core.status(at(0)).members.is_empty());
     let joined = core.join(at(0), &durable(1, 0x11, false)).unwrap();
     assert_eq!((joined.discard, joined.incarnation), (false, 1));
-    // Nobody trains yet: a server that was restarted with another log has lost nothing.
+    // No worker trains yet: a server that was restarted with another log has lost nothing.
     core.tick(at(4));
     core.tick(at(8));
     core.tick(at(12));

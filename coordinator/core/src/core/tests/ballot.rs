@@ -145,7 +145,7 @@ fn a_process_that_replaced_a_worker_does_not_vote_in_its_place() {
     let newer = core.barrier(at(3), &ask(&replacement, 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
     assert_eq!(newer.kind, RefusalKind::Invalid);
     assert!(newer.message.starts_with("dense worker 1 (incarnation 2) votes in the process group"), "{newer}");
-    // It will never come: nobody waits for the timeout.
+    // It will never come: no worker waits for the timeout.
     let found = failure(comes(&mut core, 3, &workers[0], BarrierReason::EpochEnd));
     assert_eq!(found.workers, [1]);
     assert!(found.reason.ends_with("dense worker 1 was replaced by another process, which is not in this group"));
@@ -189,7 +189,7 @@ fn a_vote_without_a_reason_or_with_many_bytes_and_one_after_the_end_change_nothi
     assert_eq!((over.kind, over.message.as_str()), (RefusalKind::Fenced, "the run is over (run interrupted: ctrl-c)"));
 }
 
-/// A coordinator that stood still could hear nobody, so nobody is late for it.
+/// A coordinator that stood still could hear no worker, so no worker is late for it.
 #[test]
 fn time_in_which_the_coordinator_stood_still_is_no_lateness() {
     let (mut core, workers) = group_of(2);
@@ -236,7 +236,7 @@ fn a_worker_that_leaves_is_counted_by_all_and_in_no_group_after_that() {
     assert_eq!(core.group(at(5), &ask_after(&workers[2], 1)).unwrap_err().kind, RefusalKind::Invalid);
     leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
     assert_eq!((next_group(&mut core, 6, &workers[0]), core.outcome()), (vec![0, 1], None));
-    // Another ballot of the group before waits for nobody, and has no counts of anybody that left.
+    // Another ballot of the group before waits for no worker, and has no counts of a worker that left.
     assert!(matches!(comes_to(&mut core, 6, &workers[0], 2, BarrierReason::Ready), State::Failure(_)));
 }
 
@@ -263,7 +263,7 @@ fn a_run_that_drains_waits_for_those_that_stay_when_one_that_was_counted_leaves(
     {
         comes(&mut core, 1, &workers[worker], reason);
     }
-    core.drain(at(2), "somebody was asked to end");
+    core.drain(at(2), "a member was asked to end");
     leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
     assert_eq!(core.outcome(), None, "the others have not made their checkpoint");
 }

@@ -295,7 +295,7 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
     leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
 
-    // Nobody starts another process in its place.
+    // No process takes its place.
     let (mut core, workers) = met(2, 2);
     assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
     assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));

@@ -81,7 +81,7 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     assert_eq!((core.placement(at(2)).servers.len(), core.outcome()), (3, None));
     let status = core.status(at(2)).scale.unwrap();
     assert_eq!((status.servers, status.wanted, status.buckets_left, status.doing.as_str()), (3, 3, 0, ""));
-    // The server that has gone is missed by nobody.
+    // The run does not miss the server that has gone.
     core.drain(at(3), "the test wants it");
     assert_eq!(core.outcome(), None);
     // Another process may take the slot once more.
@@ -90,7 +90,7 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     let killed = JoinRequest { lineage: 7, recovered: true, ..request(MemberSlot::server(3), 10) };
     assert!(core.join(at(3), &killed).unwrap().over, "it deletes the log and ends");
     assert!(core.join(at(3), &JoinRequest { job_fingerprint: 1, ..killed.clone() }).is_err(), "a log of another job");
-    assert!(core.join(at(3), &JoinRequest { index: 4, ..killed }).is_err(), "a slot that nobody had");
+    assert!(core.join(at(3), &JoinRequest { index: 4, ..killed }).is_err(), "a slot that was never taken");
 }
 
 /// The rows that it gets later would be thrown away with its log, by the process that comes after it.
@@ -142,7 +142,7 @@ fn the_last_server_hands_its_buckets_over_when_it_is_asked_to_end_and_another_on
 fn a_server_that_is_alone_drains_the_run() {
     let (mut core, members) = training(1);
     leaving(&mut core, 1, &members[0]);
-    assert!(core.run.draining().is_some(), "nobody else is there");
+    assert!(core.run.draining().is_some(), "no other worker is there");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn scale(core: &mut Core, workers: u32) -> Result<ScaleResponse, Refusal> {
 }
 
 fn progress(core: &mut Core) -> ScaleStatus {
-    core.status(at(1)).scale.expect("somebody has scaled it")
+    core.status(at(1)).scale.expect("it was scaled")
 }
 
 /// Who is in the group that a worker gets which has given up that of generation `after`.
@@ -42,7 +42,7 @@ fn a_run_of_one_worker_takes_two_more_and_lets_one_go() {
     let now = progress(&mut core);
     assert_eq!((now.workers, now.workers_wanted, core.status(at(1)).workers), (1, 3, 3));
     assert_eq!(now.workers_doing, "dense worker 1 has not joined, dense worker 2 has not joined");
-    assert_eq!(core.status(at(1)).reason, "", "nobody waits for them");
+    assert_eq!(core.status(at(1)).reason, "", "no member waits for them");
     assert_eq!(group(&mut core, &workers[0], 1), [0], "a group without them may form meanwhile");
 
     workers.extend((1..3).map(|index| core.join(at(1), &reachable(index)).unwrap()));
@@ -83,7 +83,7 @@ fn a_worker_that_was_to_leave_and_is_killed_is_not_waited_for() {
     // Each of the two reads its part.
     let next = (0..128).map(|ask| assign(&mut core, 12, &workers[ask % 2], 0).unwrap());
     let is_its_split = |work: &Work| matches!(work, Work::Split(split) if split.id == held.id);
-    assert!(next.into_iter().any(|work| is_its_split(&work)), "nobody reads its split again");
+    assert!(next.into_iter().any(|work| is_its_split(&work)), "no worker reads its split again");
 }
 
 #[test]

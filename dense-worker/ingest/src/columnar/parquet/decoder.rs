@@ -242,7 +242,7 @@ impl PageReader for GivenPages {
         Ok(())
     }
 
-    /// Whoever gives the pages finds the rows in their levels.
+    /// The code that gives the pages finds the rows in their levels.
     fn at_record_boundary(&mut self) -> ParquetResult<bool> {
         Ok(false)
     }

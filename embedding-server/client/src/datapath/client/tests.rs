@@ -467,7 +467,7 @@ fn a_hint_reaches_the_owners_of_its_ids_once_and_no_failure_matters() {
         let cluster = Cluster::new(3);
         let client = client(&cluster);
         let ids = some_ids();
-        assert!(client.hint(&ids).is_none(), "nobody knows the servers yet");
+        assert!(client.hint(&ids).is_none(), "the servers are not known yet");
         client.refresh().await.unwrap();
         client.hint(&ids).unwrap().await;
         let hinted: Vec<u64> = cluster.shards.iter().flat_map(|shard| shard.hinted.lock().unwrap().concat()).collect();

@@ -17,7 +17,7 @@ const LONGEST: usize = 1 << 30;
 
 /// One message of a worker.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Frame {
+pub enum Frame {
     /// The worker's index. The first message.
     Hello { worker: u32 },
     /// A push is about to be sent to a server.
@@ -64,7 +64,9 @@ pub struct TableRows {
 }
 
 impl Frame {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The bytes of the message.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let (kind, call, payload) = match self {
             Self::Hello { worker } => (0, u64::from(*worker), Vec::new()),
             Self::Sent { call, push } => (1, *call, push.encode_to_vec()),
@@ -87,7 +89,7 @@ impl Frame {
     ///
     /// # Errors
     /// If the socket fails, or the bytes are no message.
-    pub(crate) fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
+    pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; HEAD];
         if !fill(from, &mut head)? {
             return Ok(None);

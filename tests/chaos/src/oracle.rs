@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use crate::doubt::{DoubtSolver, DoubtedRow};
-use crate::grid;
 use crate::ledger::PushLedger;
 use crate::row::RowId;
+use zagros_embedding_client::push_record::grid;
 
 /// Wrong rows that are remembered for the report.
 const SHOWN: usize = 5;

@@ -1,4 +1,4 @@
-//! Breaks the processes of a run on purpose and checks that nothing was lost: the command `zagros chaos`.
+//! Breaks the processes of a run on purpose and checks that nothing was lost: the program `zagros-chaos`.
 //!
 //! ```text
 //! seed ──► schedule ──► faults ──► coordinator · embedding servers · dense workers      real processes, as of `zagros up`
@@ -10,14 +10,12 @@
 //! ```
 //!
 //! The oracle can be exact because all arithmetic is: tables learn with SGD at a rate of 1, and every gradient is rounded to a
-//! whole number of [`grid`] units. Sums of such numbers do not depend on their order.
+//! whole number of [`grid`](zagros_embedding_client::push_record::grid) units. Sums of such numbers do not depend on their order.
 
 mod checkpoints;
 mod cluster;
 mod disk;
 mod doubt;
-mod frame;
-pub mod grid;
 mod history;
 mod incarnations;
 mod injector;
@@ -28,7 +26,6 @@ mod losses;
 pub mod oracle;
 mod processes;
 mod progress;
-mod recorded_shard;
 mod recorder;
 mod report;
 pub mod row;
@@ -40,8 +37,6 @@ mod schedule;
 mod target;
 mod verdict;
 
-pub use frame::{StartedPush, TableRows};
 pub use kind::FaultKind;
-pub use recorded_shard::PushRecorder;
 pub use rules::job_changes;
 pub use run::{ChaosOptions, ChaosRun};

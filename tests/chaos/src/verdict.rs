@@ -96,7 +96,7 @@ fn samples(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPr
     let (splits, trained) = (undisturbed.incarnations.splits(), round.incarnations.splits());
     let missing = splits.difference(&trained).count();
     if missing > 0 {
-        let what = format!("{missing} of {} splits were trained on by nobody to their end", splits.len());
+        let what = format!("{missing} of {} splits were not trained on to their end", splits.len());
         return CheckedPromise::new(false, what);
     }
     let most =
@@ -116,7 +116,7 @@ fn samples(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPr
 }
 
 /// The number of samples that the run reports is that of the pushes; in mode `hybrid` but for the batch that a lost worker pushed and
-/// nobody counted, or the other way round. In mode `async` each worker counts for itself, and what it counted since its last barrier
+/// no worker counted, or the other way round. In mode `async` each worker counts for itself, and what it counted since its last barrier
 /// ends with it (ADR 47).
 fn count(job: &Job, round: &EndedRound) -> CheckedPromise {
     let (counted, pushed) = (round.facts.samples, round.incarnations.samples());
@@ -185,8 +185,8 @@ mod tests {
     use zagros_job::Overrides;
 
     use super::*;
-    use crate::frame::StartedPush;
     use crate::ledger::PushKey;
+    use zagros_embedding_client::push_record::StartedPush;
 
     /// The worker's process, and the one that takes its place.
     const FIRST: (u64, u32) = (1, 1);
@@ -273,7 +273,7 @@ mod tests {
             assert_eq!(judge(mode, &killed(&[1])), [""; 0]);
             assert_eq!(judge(mode, &killed(&[0, 1])), [""; 0], "split 0 was not reported complete");
             let lost = judge(mode, &killed(&[0]));
-            assert!(lost[0].contains("1 of 2 splits were trained on by nobody"), "{lost:?}");
+            assert!(lost[0].contains("1 of 2 splits were not trained on"), "{lost:?}");
             // Every split is there, and samples are not.
             let short = judge(mode, &{
                 let mut round = killed(&[]);

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use zagros_embedding_client::Shard;
 use zagros_plumbing::Deadline;
 use zagros_protocol::control::{
     DescribeRequest, DescribeResponse, ForgetRequest, ForgetResponse, LoadRequest, LoadResponse, SaveRequest,
@@ -20,10 +19,11 @@ use zagros_protocol::datapath::{
 };
 use zagros_protocol::{Refusal, RefusalKind, Segments};
 
-use crate::frame::{Frame, StartedPush};
-use crate::grid;
+use super::frame::{Frame, StartedPush};
+use super::grid;
+use crate::Shard;
 
-/// Reports the pushes of a dense worker's process to `zagros chaos`.
+/// Reports the pushes of a dense worker's process.
 #[derive(Debug)]
 pub struct PushRecorder {
     socket: Mutex<UnixStream>,
@@ -36,7 +36,7 @@ impl PushRecorder {
     /// Connects to the recorder at `path`, for the worker of an index in a job with so many tables of features.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If no recorder listens there.
     pub fn connect(path: &Path, worker: u32, tables: u32) -> io::Result<Arc<Self>> {
         let recorder = Self { socket: Mutex::new(UnixStream::connect(path)?), calls: AtomicU64::new(0), tables };
         recorder.write(&Frame::Hello { worker })?;

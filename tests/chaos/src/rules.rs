@@ -32,7 +32,7 @@ const FOLDER: &str = "chaos";
 /// Steps between two checkpoints of a run that goes back to the newest one, unless the job says.
 const CHECKPOINT_EVERY: u32 = 20;
 
-/// The keys that `zagros chaos` sets in a job, as `KEY=VALUE`.
+/// The keys that `zagros-chaos` sets in a job, as `KEY=VALUE`.
 #[must_use]
 pub fn job_changes(job: &Job) -> Vec<String> {
     let mut changes: Vec<String> = EXACT.iter().map(|&change| change.to_owned()).collect();

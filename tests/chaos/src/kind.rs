@@ -14,7 +14,7 @@ pub enum FaultKind {
     Disk,
     /// The link is slow for a while.
     Slow,
-    /// The link passes nothing for a while, and tells nobody.
+    /// The link passes nothing for a while, and gives neither end an error.
     Partition,
     /// All connections of the link end at once. Answers that were under way are lost, so requests are repeated.
     Break,

@@ -87,7 +87,7 @@ async fn serve(
         let gate = Gate::new(accepted.fetch_add(1, Ordering::AcqRel), gates.clone());
         let run = run.clone();
         connections.spawn(async move {
-            // A caller sees that nobody listens by the end of its connection.
+            // If no process listens there, the caller sees it by the end of its connection.
             if let Some(server) = reach(name, &run, gate.clone()).await {
                 let _ = caller.set_nodelay(true);
                 forward(caller, server, gate).await;

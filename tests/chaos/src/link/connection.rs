@@ -15,7 +15,7 @@ const PART: usize = 64 << 10;
 const GATHER: Duration = Duration::from_millis(100);
 /// The most bytes that are kept for a late arrival.
 const KEPT: usize = 64 << 20;
-/// How long a server may take to answer what arrived late. Nobody reads the answer.
+/// How long a server may take to answer what arrived late. The link drops the answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// Forwards bytes both ways until an end closes or the link breaks the connection. Errors of a socket end it, too: that is what

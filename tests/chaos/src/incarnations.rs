@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::frame::StartedPush;
+use zagros_embedding_client::push_record::StartedPush;
 
 /// A worker's process: its writer, and how often that was started.
 pub(crate) type IncarnationKey = (u64, u32);
@@ -107,7 +107,7 @@ impl IncarnationLog {
     }
 
     /// The most samples that others trained on again because of lost processes. A process completes its splits in their order. So the
-    /// last one that nobody else completed as well is complete, and what may be repeated comes after it: from the batch with its last
+    /// last one that no other process completed as well is complete, and what may be repeated comes after it: from the batch with its last
     /// row on, and in a shuffle window of so many rows before that.
     pub(crate) fn most_repeated(&self, shuffled: u64) -> u64 {
         let mut times = BTreeMap::<u64, u32>::new();
@@ -175,7 +175,7 @@ mod tests {
         assert!(log.may_be_lost((1, 2)), "it is stopped, and may be replaced");
         log.note_network((1, 2), 7);
         assert!(!log.may_be_lost((1, 2)), "it lived to the end");
-        assert!(!log.may_be_lost((2, 1)), "nobody knows it");
+        assert!(!log.may_be_lost((2, 1)), "the log does not know it");
         log.go_back();
         push(&mut log, (1, 1), 0..1);
         assert!(!log.may_be_lost((1, 1)), "a process of before the return was hit");

@@ -47,7 +47,7 @@ impl RoundCluster<'_> {
                 supervisor.stop(GracePeriods { workers: GRACE, others: GRACE }).await;
                 return ended;
             }
-            // As in `zagros up`: whoever was lost after the run had left everything is not needed any more.
+            // As in `zagros up`: a process that is lost after the run has written everything is not needed any more.
             let ended = if is_complete(self.plan.folder) { Ok(()) } else { ended };
             let goes_back = ended.is_err()
                 && WorkerLoss::of(self.job) == WorkerLoss::SetsRunBack

@@ -12,12 +12,12 @@ use zagros_protocol::datapath::{Encoding, PushRequest};
 use zagros_protocol::packed::{decode_ids, decode_values};
 use zagros_protocol::{Refusal, Segments};
 
-use crate::frame::Frame;
-use crate::grid;
 use crate::incarnations::IncarnationLog;
 use crate::ledger::{PushKey, PushLedger};
 use crate::progress::WorkerProgress;
 use crate::row::RowId;
+use zagros_embedding_client::push_record::Frame;
+use zagros_embedding_client::push_record::grid;
 
 /// The longest wait for the reports of workers that have ended.
 const LAST_REPORTS: Duration = Duration::from_secs(30);
@@ -99,7 +99,7 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.record = Arc::default();
-        // Wakes the listener, which then finds nobody to record for.
+        // Wakes the listener, which then finds the record gone and ends.
         let _ = UnixStream::connect(&self.path);
         let _ = std::fs::remove_file(&self.path);
     }

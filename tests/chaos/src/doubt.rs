@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(explained(&parts, applied, |part| i64::from(applied(part))), (true, 0));
         // A server was killed in the middle of a part.
         assert_eq!(explained(&parts, applied, |part| i64::from(applied(part) && part != 7)), (true, 0));
-        // One is there twice; one is there that nobody sent.
+        // One is there twice; one is there that no worker sent.
         assert_eq!(explained(&parts, applied, |part| i64::from(applied(part)) + i64::from(part == 7)), (false, 0));
         assert_eq!(explained(&parts, applied, |part| if part < 30 { 1 } else { 0 }), (false, 0));
     }

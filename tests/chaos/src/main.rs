@@ -1,0 +1,123 @@
+//! zagros-chaos: breaks the processes of a run on purpose, by a seed, and checks that nothing is lost.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use zagros_chaos::{ChaosOptions, ChaosRun, FaultKind, job_changes};
+use zagros_job::Job;
+use zagros_job::threads::{Machine, cores};
+use zagros_plumbing::Shutdown;
+use zagros_shell::{
+    Exit, Failure, Logging, OrInternal, block_on, check_folders, load_job, load_job_for, watch_signals,
+};
+
+/// How long faults are made, unless their number is given.
+const LENGTH: Duration = Duration::from_mins(10);
+/// Longer than any number of faults takes.
+const ANY: Duration = Duration::from_hours(24 * 365);
+
+/// Trains a job as `zagros up` does, breaks its processes, disks and links, and checks every row, sample and loss.
+#[derive(Debug, Parser)]
+#[command(name = "zagros-chaos", version)]
+struct Arguments {
+    /// The job file.
+    job: PathBuf,
+    /// Set a key of the job file: `train.mode=sync`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    sets: Vec<String>,
+    /// No fault is made after this time: `30s`, `10m`. The job is trained again and again until then. Default: 10m, or as long as
+    /// `--faults` takes.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
+    length: Option<Duration>,
+    /// The order of the faults, their pauses and their targets. The same seed gives the same schedule.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Mean pause between the recovery from a fault and the next one.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    every: Duration,
+    /// Stop after this many faults. The job is trained again and again until then: `--faults 200 --kinds kill --every 200ms`.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    faults: Option<u64>,
+    /// Kinds of faults. Of processes: kill (kill -9), stop (SIGSTOP, then SIGCONT), disk (no write succeeds). Of links: slow, partition
+    /// (nothing passes), break (connections end), late (connections end, and their requests arrive later). Of the run: scale (another
+    /// number of embedding servers and, up to `cluster.max_workers`, of dense workers).
+    #[arg(
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        default_value = "kill,stop,disk,slow,partition,break,late,scale"
+    )]
+    kinds: Vec<FaultKind>,
+    /// Embedding servers (instead of cluster.servers).
+    #[arg(long, value_name = "N")]
+    servers: Option<u32>,
+    /// Dense workers (instead of cluster.workers).
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+    #[command(flatten)]
+    logging: Logging,
+}
+
+fn main() {
+    let arguments: Arguments = zagros_shell::arguments();
+    zagros_shell::conclude(|| {
+        arguments.logging.install("warn");
+        block_on(run(arguments))
+    })
+}
+
+/// Runs all rounds.
+async fn run(arguments: Arguments) -> Result<Exit, Failure> {
+    let Arguments { job: file, mut sets, .. } = arguments;
+    sets.extend(arguments.servers.map(|servers| format!("cluster.servers={servers}")));
+    sets.extend(arguments.workers.map(|workers| format!("cluster.workers={workers}")));
+    let changes = job_changes(&load_job(&file, &sets)?);
+    sets.extend(changes.iter().cloned());
+    let job = load_job(&file, &sets)?;
+    check_folders(&job)?;
+    let machine =
+        Machine { cores: cores(), workers: job.cluster.most_workers() as usize, servers: job.cluster.servers as usize };
+    let job = load_job_for(&file, &sets, &machine)?;
+    sets.push(format!("train.threads={}", job.train.threads));
+    sets.push(format!("data.threads={}", job.data.threads));
+    sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
+    let stop = Shutdown::new();
+    let _signals = watch_signals(&stop)?;
+    let chaos = ChaosRun {
+        job: &job,
+        job_file: &file,
+        sets: &sets,
+        changes: &changes,
+        // The programs of one build lie beside each other.
+        program: &std::env::current_exe().or_internal()?.with_file_name("zagros"),
+        logging: arguments.logging,
+        new_folder: &|| new_folder(&job),
+        stop,
+        options: ChaosOptions {
+            seed: arguments.seed,
+            length: arguments.length.unwrap_or(if arguments.faults.is_some() { ANY } else { LENGTH }),
+            every: arguments.every,
+            faults: arguments.faults.map(|faults| usize::try_from(faults).unwrap_or(usize::MAX)),
+            kinds: arguments.kinds,
+        },
+    };
+    chaos.run().await?;
+    Ok(Exit::Success)
+}
+
+/// Makes the run folder of a round.
+fn new_folder(job: &Job) -> Result<PathBuf, Failure> {
+    let runs = std::path::absolute(&job.output.folder).or_internal()?;
+    std::fs::create_dir_all(&runs).or_internal()?;
+    let mut number = 0_u64;
+    loop {
+        let folder = runs.join(format!("{}-chaos-{number}", job.name));
+        match std::fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(Failure::from_error(Exit::Storage, error)),
+        }
+    }
+}
