@@ -58,7 +58,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn of(forecast: f64, measured: f64) -> Self {
+    fn new(forecast: f64, measured: f64) -> Self {
         Self { forecast, measured, ratio: forecast / measured.max(f64::MIN_POSITIVE) }
     }
 }
@@ -95,8 +95,8 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                     batch,
                     workers,
                     bottleneck: forecast.bottleneck,
-                    samples_per_second: Pair::of(forecast.samples_per_second, summary.samples_per_second),
-                    worker_cpu: Pair::of(
+                    samples_per_second: Pair::new(forecast.samples_per_second, summary.samples_per_second),
+                    worker_cpu: Pair::new(
                         forecast.worker_cpu_us_per_sample,
                         summary.cost.cpu_us_per_sample.unwrap_or_default(),
                     ),
@@ -177,14 +177,14 @@ impl PlanCases {
                 cpu.ratio
             );
         }
-        let within = |pair: fn(&PlanCase) -> Pair| {
+        let count_within = |pair: fn(&PlanCase) -> Pair| {
             self.cases.iter().filter(|case| (0.8..=1.25).contains(&pair(case).ratio)).count()
         };
-        let of = self.cases.len();
+        let cases = self.cases.len();
         out!(
-            "\n{} of {of} within 20 % by samples/s, {} by CPU",
-            within(|case| case.samples_per_second),
-            within(|case| case.worker_cpu)
+            "\n{} of {cases} within 20 % by samples/s, {} by CPU",
+            count_within(|case| case.samples_per_second),
+            count_within(|case| case.worker_cpu)
         );
         if self.cases.iter().any(|case| case.cores_of_others.is_none_or(|cores| cores > DISTURBED)) {
             out!(
@@ -221,7 +221,7 @@ mod tests {
             let job = job.unwrap();
             assert_eq!((job.train.batch_size, job.cluster.workers, job.cluster.servers), (512, 2, 1));
         }
-        assert_eq!(Pair::of(3.0, 2.0).ratio, 1.5);
+        assert_eq!(Pair::new(3.0, 2.0).ratio, 1.5);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use zagros_shell::{Exit, Failure, OrInternal};
 /// # Errors
 /// When it is not there.
 pub(crate) fn zagros() -> Result<PathBuf, Failure> {
-    beside(&std::env::current_exe().or_internal()?)
+    find_zagros(&std::env::current_exe().or_internal()?)
 }
 
-fn beside(this: &Path) -> Result<PathBuf, Failure> {
+fn find_zagros(this: &Path) -> Result<PathBuf, Failure> {
     let zagros = this.with_file_name("zagros");
     if zagros.is_file() {
         return Ok(zagros);
@@ -29,9 +29,9 @@ mod tests {
     fn zagros_is_found_in_the_same_folder_or_its_absence_is_explained() {
         let folder = tempfile::tempdir().unwrap();
         let this = folder.path().join("zagros-bench");
-        let missing = format!("{:?}", beside(&this).unwrap_err());
+        let missing = format!("{:?}", find_zagros(&this).unwrap_err());
         assert!(missing.contains("make build"), "{missing}");
         std::fs::write(folder.path().join("zagros"), "").unwrap();
-        assert_eq!(beside(&this).unwrap(), folder.path().join("zagros"));
+        assert_eq!(find_zagros(&this).unwrap(), folder.path().join("zagros"));
     }
 }

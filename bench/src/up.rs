@@ -27,7 +27,7 @@ pub(crate) struct UpRun {
 /// # Errors
 /// When the run fails, takes more than an hour, or leaves no summary.
 pub(crate) async fn run(job: &Path, runs: &Path, what: &str) -> Result<UpRun, Failure> {
-    let before = cpu_time_of_children();
+    let cpu_before = cpu_time_of_children();
     let mut up = Command::new(program::zagros()?);
     up.arg("up").arg(job).kill_on_drop(true);
     let ended = up.stdin(Stdio::null()).output();
@@ -39,7 +39,7 @@ pub(crate) async fn run(job: &Path, runs: &Path, what: &str) -> Result<UpRun, Fa
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         return Err(Failure::with_help(Exit::Cluster, format!("{what} failed: {}\n{said}", ended.status), "see above"));
     }
-    let cpu = before.zip(cpu_time_of_children()).map(|(before, after)| after.saturating_sub(before));
+    let cpu = cpu_before.zip(cpu_time_of_children()).map(|(before, after)| after.saturating_sub(before));
     Ok(UpRun { summary: summary(runs)?, cpu: cpu.unwrap_or_default() })
 }
 

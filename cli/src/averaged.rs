@@ -74,7 +74,7 @@ impl ScoredRows for ModelScoresWriter {
     type Error = PredictionError;
 
     fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
-        let scores = self.form.of(logits);
+        let scores = self.form.scores(logits);
         self.write(rows, &scores).map_err(|error| failed(&unfinished(&self.path), error))
     }
 }
@@ -141,7 +141,7 @@ pub(crate) fn models_of(named: &Path) -> Vec<PathBuf> {
 
 /// Where the scores of each model but the first go. `identity` tells those of other rows and models apart.
 pub(crate) fn places(output: &Path, models: usize, identity: &str) -> Vec<PathBuf> {
-    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::of(identity.as_bytes()).sha256);
+    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::compute(identity.as_bytes()).sha256);
     let name = output.file_name().map_or_else(|| "scores".into(), |name| name.to_string_lossy().into_owned());
     let place = |number| format!("{name}.model-{number}-{}", &hash[..12]);
     let numbers = number_from(2_usize, 1..models).map(|(number, _)| number);
@@ -179,7 +179,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.csv.model-2-abc");
         let row = || Some(vec![]);
-        let rows = InputRows::of(0, [row(), None, None, row(), row(), None]);
+        let rows = InputRows::from_rows(0, [row(), None, None, row(), row(), None]);
         let mut writer = ModelScoresWriter::start(&path, logits(true)).unwrap();
         writer.take(&rows, &[1.0, 2.0, 4.0]).unwrap();
         assert!(!path.exists(), "it is not complete");
@@ -189,9 +189,9 @@ mod tests {
         open(0).add_to(&rows, &mut sums).unwrap();
         assert_eq!(sums, [11.0, 22.0, 34.0]);
         let mut last = [0.0];
-        open(2).add_to(&InputRows::of(0, [row(), None]), &mut last).unwrap();
+        open(2).add_to(&InputRows::from_rows(0, [row(), None]), &mut last).unwrap();
         assert_eq!(last, [4.0]);
-        let other = InputRows::of(0, [row(), None, row(), row()]);
+        let other = InputRows::from_rows(0, [row(), None, row(), row()]);
         let error = open(0).add_to(&other, &mut [0.0; 3]).unwrap_err().to_string();
         assert!(error.contains("other rows are malformed for b"), "{error}");
     }

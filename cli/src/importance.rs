@@ -38,14 +38,14 @@ fn of_target(features: &[FeatureImportance]) -> Vec<String> {
     let measures: Vec<_> = measures.into_iter().filter(|(_, of)| is_defined(*of)).collect();
     let head = measures.iter().flat_map(|(name, _)| [(*name).to_owned(), "±".to_owned()]).collect::<Vec<_>>();
     let head = line("feature", &head).dimmed().to_string();
-    let of = |spread: Option<Spread>| match spread {
+    let show = |spread: Option<Spread>| match spread {
         None => ["undefined".to_owned(), "-".to_owned()],
         Some(Spread { mean, deviation }) => {
             [format!("{mean:.5}"), deviation.map_or_else(|| "-".to_owned(), |deviation| format!("{deviation:.5}"))]
         }
     };
     let row = |feature: &FeatureImportance| {
-        let cells = measures.iter().flat_map(|(_, measure)| of(measure(feature)));
+        let cells = measures.iter().flat_map(|(_, measure)| show(measure(feature)));
         line(&feature.feature, &cells.collect::<Vec<_>>())
     };
     [head].into_iter().chain(features.iter().map(row)).collect()

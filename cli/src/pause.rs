@@ -55,8 +55,8 @@ impl Pause {
 }
 
 impl Observer for Pause {
-    fn on(&self, event: &Event) {
-        self.next.on(event);
+    fn observe(&self, event: &Event) {
+        self.next.observe(event);
         if self.is_at_point(event) && !self.has_paused.swap(true, Ordering::AcqRel) {
             self.shutdown.request();
         }
@@ -77,12 +77,12 @@ mod tests {
     fn paused_after(point: PausePoint, events: &[Event]) -> Option<usize> {
         let shutdown = Shutdown::new();
         let pause = Pause::new(point, shutdown.clone(), Arc::new(SilentObserver));
-        let at = events.iter().position(|event| {
-            pause.on(event);
+        let position = events.iter().position(|event| {
+            pause.observe(event);
             shutdown.is_requested()
         });
-        assert_eq!(pause.has_paused(), at.is_some());
-        at
+        assert_eq!(pause.has_paused(), position.is_some());
+        position
     }
 
     #[test]
@@ -101,8 +101,8 @@ mod tests {
         let ended =
             |epoch| Event::EpochEnded { step: 9 * (u64::from(epoch) + 1), epoch, training: Evaluation::default() };
         let first = [ended(0), scored(9, 0, HeldOutPart::Validation)];
-        let within = [scored(12, 1, HeldOutPart::Validation), ended(1), scored(18, 1, HeldOutPart::Validation)];
-        let events = [&first[..], &within].concat();
+        let mid_epoch = [scored(12, 1, HeldOutPart::Validation), ended(1), scored(18, 1, HeldOutPart::Validation)];
+        let events = [&first[..], &mid_epoch].concat();
         assert_eq!(paused_after(PausePoint::Epochs(1), &events), Some(1));
         assert_eq!(
             paused_after(PausePoint::Epochs(2), &events),

@@ -23,7 +23,7 @@ pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
     let bytes = files.iter().map(|file| file.bytes).sum();
     out!("{}  plan; nothing was run\n", job.name.bold());
     row("training data", format!("{} file(s), {}", files.len(), HumanBytes(bytes)));
-    let epoch = EpochPlan::of(job, &files);
+    let epoch = EpochPlan::new(job, &files);
     if let Some(epoch) = &epoch {
         row("rows, steps", epoch.in_words());
     }
@@ -56,7 +56,7 @@ fn print_forecast(job: &Job, machine: &Machine) {
 }
 
 fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
-    let (need, limit) = (Need::of(job, machine), MemoryLimit::of_this_process());
+    let (need, limit) = (Need::new(job, machine), MemoryLimit::of_this_process());
     out!("\n{}", "memory".bold());
     match &job.model {
         Model::TorchScript { .. } => row("dense network", "as the module has it"),
@@ -121,9 +121,9 @@ fn copies(job: &Job) -> String {
 
 /// Prints what the logs of servers in processes of their own need.
 pub(crate) fn print_log_disk(job: &Job) {
-    let Some(disk) = LogDisk::of(job) else { return };
+    let Some(disk) = LogDisk::from_job(job) else { return };
     let folder = job.cluster.log_folder.as_ref().unwrap_or(&job.output.folder);
-    let space = DiskSpace::at(folder).ok();
+    let space = DiskSpace::measure(folder).ok();
     out!("\n{}", "disk".bold());
     row("logs", disk.describe(folder, space));
     if let Some(warning) = disk.warning(space) {

@@ -44,7 +44,7 @@ impl Planted {
     pub(crate) const FILE: &str = "planted.json";
 
     /// Those of the job's test part, if it was generated.
-    fn of(job: &Job) -> Option<Self> {
+    fn read(job: &Job) -> Option<Self> {
         let TestPart::Files(files) = &job.data.test else { return None };
         let [file] = files.as_slice() else { return None };
         serde_json::from_slice(&std::fs::read(file.with_file_name(Self::FILE)).ok()?).ok()
@@ -72,7 +72,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
         ended => ended.map_err(|error| failure(error, signals))?,
     };
     if leads {
-        Report { job: &job, summary: &summary, folder, page, planted: Planted::of(&job) }.print();
+        Report { job: &job, summary: &summary, folder, page, planted: Planted::read(&job) }.print();
     }
     Ok(summary.outcome)
 }

@@ -42,7 +42,7 @@ impl Start {
     /// # Errors
     /// When the run to resume has changes that make its learned values meaningless (with every such key), or when none of
     /// its checkpoints is intact.
-    pub(crate) fn of(job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
+    pub(crate) fn find(job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         check_folders(job)?;
         let earlier = match wanted {
             ResumeChoice::Nothing => Earlier::Nothing,
@@ -71,8 +71,8 @@ impl Start {
     /// run has one folder.
     ///
     /// # Errors
-    /// As [`Self::of`]; also when the job learns differently now without [`ResumeChoice::Changed`].
-    pub(crate) fn within(folder: RunFolder, job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
+    /// As [`Self::find`]; also when the job learns differently now without [`ResumeChoice::Changed`].
+    pub(crate) fn in_folder(folder: RunFolder, job: &Job, wanted: ResumeChoice) -> Result<Self, Failure> {
         let point = match wanted {
             ResumeChoice::Nothing => None,
             _ => ResumePoint::newest(job, &folder).map_err(failed)?,

@@ -212,7 +212,7 @@ mod tests {
     fn save(model: &Path, job: &[u8]) {
         std::fs::create_dir_all(model).unwrap();
         std::fs::write(model.join(JOB), job).unwrap();
-        let sha256 = |bytes: &[u8]| hexadecimal(&ContentDigest::of(bytes).sha256);
+        let sha256 = |bytes: &[u8]| hexadecimal(&ContentDigest::compute(bytes).sha256);
         let (zeros, dense) = ("0".repeat(64), "dense.safetensors");
         let file = |name: &str, bytes: &[u8]| {
             format!(r#"{{"name": "{name}", "bytes": {}, "sha256": "{}"}}"#, bytes.len(), sha256(bytes))

@@ -18,7 +18,7 @@ impl ScoreForm {
     }
 
     /// The scores of samples, `[samples * columns]`.
-    pub(crate) fn of(&self, outputs: &[f32]) -> Vec<f64> {
+    pub(crate) fn scores(&self, outputs: &[f32]) -> Vec<f64> {
         if self.logits { outputs.iter().map(|logit| f64::from(*logit)).collect() } else { self.predictions(outputs) }
     }
 
@@ -44,8 +44,8 @@ mod tests {
     #[test]
     fn each_target_has_its_own_outputs() {
         let form = ScoreForm { logits: false, targets: vec![TargetForm::Click, TargetForm::Regression] };
-        assert_eq!((form.columns(), form.of(&[0.0, 7.0, 0.0, 8.0])), (2, vec![0.5, 7.0, 0.5, 8.0]));
+        assert_eq!((form.columns(), form.scores(&[0.0, 7.0, 0.0, 8.0])), (2, vec![0.5, 7.0, 0.5, 8.0]));
         let logits = ScoreForm { logits: true, ..form };
-        assert_eq!(logits.of(&[0.5, 7.0]), [0.5, 7.0]);
+        assert_eq!(logits.scores(&[0.5, 7.0]), [0.5, 7.0]);
     }
 }

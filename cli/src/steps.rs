@@ -28,7 +28,7 @@ pub(crate) struct EpochPlan {
 
 impl EpochPlan {
     /// That of a job with these training files. `None` if they cannot be read twice or in part.
-    pub(crate) fn of(job: &Job, found: &[FileInfo]) -> Option<Self> {
+    pub(crate) fn new(job: &Job, found: &[FileInfo]) -> Option<Self> {
         if job.data.reads_stdin() {
             return None;
         }
@@ -102,7 +102,7 @@ pub(crate) fn announce(job: &Job) {
         return;
     }
     // A file that cannot be read is reported by the worker.
-    let Some(plan) = files(job, &job.data.train).ok().and_then(|found| EpochPlan::of(job, &found)) else { return };
+    let Some(plan) = files(job, &job.data.train).ok().and_then(|found| EpochPlan::new(job, &found)) else { return };
     let whose = if job.train.mode == Mode::Async && plan.workers > 1 { " of each worker" } else { "" };
     note!("data: {}{whose}", plan.in_words());
     if let Some(warning) = plan.warning() {
@@ -121,7 +121,7 @@ pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result
         Some(steps) => steps,
         None => {
             let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
-            let plan = EpochPlan::of(job, &found).filter(|plan| plan.steps() > 0);
+            let plan = EpochPlan::new(job, &found).filter(|plan| plan.steps() > 0);
             plan.ok_or_else(|| uncounted(first))?.steps()
         }
     };

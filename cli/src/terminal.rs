@@ -96,7 +96,7 @@ impl Terminal {
 }
 
 impl Observer for Terminal {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         match event {
             Event::Fitting => self.status("measuring numeric columns (reads the training rows once)"),
             Event::RareCategories(rare) => self.line(&describe_rare(rare)),
@@ -138,10 +138,10 @@ impl Observer for Terminal {
 pub(crate) struct Follower(pub(crate) Arc<Terminal>);
 
 impl Observer for Follower {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         let is_its_own = matches!(event, Event::WorkerLost { .. } | Event::Regrouped { .. });
         if is_its_own || matches!(event, Event::WaitingFor(_) | Event::Fitting) {
-            self.0.on(event);
+            self.0.observe(event);
         }
     }
 }

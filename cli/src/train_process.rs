@@ -88,7 +88,7 @@ pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<
 /// When it does not end, or its lock cannot be read.
 pub(crate) async fn wait_for_earlier(folder: &Path) -> Result<(), Failure> {
     let Some(run) = newest_run(folder) else { return Ok(()) };
-    let deadline = Deadline::after(EARLIER);
+    let deadline = Deadline::from_now(EARLIER);
     while run.lock().map_err(failed)?.is_none() {
         if deadline.is_past() {
             let what = format!("another process trains in {}", run.path().display());
@@ -129,7 +129,7 @@ pub(crate) enum EndKind {
 }
 
 impl EndKind {
-    pub(crate) fn of(status: ExitStatus) -> Self {
+    pub(crate) fn from_status(status: ExitStatus) -> Self {
         use std::os::unix::process::ExitStatusExt;
         match status.code() {
             Some(0) => Self::Well,
@@ -175,16 +175,16 @@ mod tests {
 
     #[test]
     fn a_process_fails_by_its_values_or_by_what_all_meet() {
-        let of = |code: i32| EndKind::of(ExitStatus::from_raw(code << 8));
-        assert_eq!([0, 143, 130].map(of), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
-        assert_eq!([5, 2, 137].map(of), [EndKind::Failed; 3]);
-        assert_eq!([1, 3, 4, 6].map(of), [EndKind::Hopeless; 4]);
+        let kind = |code: i32| EndKind::from_status(ExitStatus::from_raw(code << 8));
+        assert_eq!([0, 143, 130].map(kind), [EndKind::Well, EndKind::Interrupted, EndKind::Interrupted]);
+        assert_eq!([5, 2, 137].map(kind), [EndKind::Failed; 3]);
+        assert_eq!([1, 3, 4, 6].map(kind), [EndKind::Hopeless; 4]);
         assert_eq!(
             [137 << 8, 9, 139 << 8, 5 << 8].map(|raw| is_killed(ExitStatus::from_raw(raw))),
             [true, true, false, false]
         );
         assert_eq!(
-            [9, 15].map(|signal| EndKind::of(ExitStatus::from_raw(signal))),
+            [9, 15].map(|signal| EndKind::from_status(ExitStatus::from_raw(signal))),
             [EndKind::Failed, EndKind::Interrupted]
         );
     }

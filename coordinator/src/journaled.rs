@@ -57,7 +57,7 @@ pub(crate) struct JournalFailure {
 impl JournaledCore {
     /// A run that no process has joined, without a journal.
     pub(crate) fn unwritten(config: CoreConfig) -> Self {
-        Self::at(Core::new(config), None, Duration::ZERO)
+        Self::with_base(Core::new(config), None, Duration::ZERO)
     }
 
     /// The run that the journal has, if its members may still be there and the journal has all of it. Otherwise a run that
@@ -73,13 +73,13 @@ impl JournaledCore {
             if why.is_none() || *runs == JournalRuns::One {
                 let RecoveredCore { core, inputs, .. } = recovered;
                 info!(folder = %folder.display(), run = %core.config().run, inputs, "journal replayed");
-                return Self { runs: *runs, ..Self::at(core, Some(journal), at) }.continued(at, why);
+                return Self { runs: *runs, ..Self::with_base(core, Some(journal), at) }.continued(at, why);
             }
             warn!(folder = %folder.display(), "a new run begins: {}", why.unwrap_or_default());
         }
         let core = Core::new(config);
         journal.begin(&core, JournalTime { at: Duration::ZERO, wall_ms })?;
-        Ok(Self { runs: *runs, ..Self::at(core, Some(journal), Duration::ZERO) })
+        Ok(Self { runs: *runs, ..Self::with_base(core, Some(journal), Duration::ZERO) })
     }
 
     /// Goes on with a replayed run, unless it is over. `why` says why no member can be left of it.
@@ -97,7 +97,7 @@ impl JournaledCore {
         Ok(self)
     }
 
-    fn at(core: Core, journal: Option<InputJournal>, base: Duration) -> Self {
+    fn with_base(core: Core, journal: Option<InputJournal>, base: Duration) -> Self {
         let (runs, started) = (JournalRuns::Many, Instant::now());
         Self { core, journal, runs, base, started, last: base, failing: None }
     }

@@ -173,7 +173,7 @@ fn page_access(
     let is_exposed = !address.ip().is_loopback();
     let token = token.or_else(|| PageToken::parse(&credentials.page_token().filter(|_| is_exposed)?).ok());
     let is_given = token.is_some();
-    let access = PageAccess::of(address, token);
+    let access = PageAccess::new(address, token);
     let host = match address.ip() {
         ip if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         ip => ip,
@@ -222,7 +222,7 @@ async fn supervise(
             }
         },
     };
-    let grace = Deadline::after(lease);
+    let grace = Deadline::from_now(lease);
     while !coordinator.is_deserted() && !grace.is_past() {
         tokio::time::sleep(TICK.min(grace.left())).await;
         coordinator.tick();
@@ -235,7 +235,7 @@ async fn supervise(
 async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     const REASON: &str = "the coordinator was asked to end";
     until_written(|| coordinator.drain(REASON)).await;
-    let deadline = Deadline::after(DRAIN);
+    let deadline = Deadline::from_now(DRAIN);
     while !deadline.is_past() {
         if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.left()), ended(coordinator)).await {
             return outcome;

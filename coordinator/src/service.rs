@@ -29,8 +29,8 @@ impl CoordinatorService {
 
     /// As [`Self::check_member`]. A person's command is no member and knows no number of a run: it proves the run's secret.
     fn check_reader<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let whole_run =
-            Peer::of(request.extensions()).needs(PeerRole::Coordinator, "to read the bucket map without a run");
+        let whole_run = Peer::from_extensions(request.extensions())
+            .needs(PeerRole::Coordinator, "to read the bucket map without a run");
         if names_run(request.metadata().as_ref()) || whole_run.is_err() { self.check_member(request) } else { Ok(()) }
     }
 
@@ -78,7 +78,7 @@ fn proof_of(role: Option<Role>) -> PeerRole {
 /// Refuses a sender that speaks for a member of a role that it has not proven (invariant MB-7).
 fn check_sender<T: NamesSender>(request: &Request<T>) -> Result<(), Status> {
     let (role, what) = request.get_ref().sender();
-    Peer::of(request.extensions()).needs(role, what).map_err(status_of)
+    Peer::from_extensions(request.extensions()).needs(role, what).map_err(status_of)
 }
 
 /// One method of the generated trait per call of [`ControlPlane`], each with what is checked of its sender.

@@ -395,8 +395,8 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
     tokio::task::spawn_blocking(move || process.shutdown_timeout(TIMEOUT)).await.unwrap();
 
     let second = listen(address).await;
-    let after = placement_of(&*control).await;
-    assert_eq!((after, worker.run()), (placement, run));
+    let later = placement_of(&*control).await;
+    assert_eq!((later, worker.run()), (placement, run));
     let status = control.status(StatusRequest {}).await.unwrap();
     let members: Vec<_> = status.members.iter().map(|member| (member.state.as_str(), member.incarnation)).collect();
     assert_eq!((members, status.splits_held), (vec![("alive", 1); 3], 1));

@@ -147,7 +147,7 @@ impl Worker {
             model: DenseModel::new(&job)?,
             buckets: GradientBuckets::new(bucket),
             early: bucket < usize::MAX,
-            columns: Columns::of(&job),
+            columns: Columns::new(&job),
             numeric: values(samples * NUMERIC, 1),
             vectors: values(samples * FEATURES * DIM, 2),
             labels: values(samples, 3).into_iter().map(|value| f32::from(value > 0.0)).collect(),

@@ -50,8 +50,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if given.iter().any(|word| word == "--serve") {
         return serve();
     }
-    let after = |name: &str| given.iter().position(|word| word == name).and_then(|at| given.get(at + 1)?.parse().ok());
-    let (samples, rounds): (usize, usize) = (after("--samples").unwrap_or(2048), after("--rounds").unwrap_or(10));
+    let value_of =
+        |name: &str| given.iter().position(|word| word == name).and_then(|at| given.get(at + 1)?.parse().ok());
+    let (samples, rounds): (usize, usize) = (value_of("--samples").unwrap_or(2048), value_of("--rounds").unwrap_or(10));
     println!("µs of processor time a sample, least of {rounds} steps on {samples} samples");
     for (name, ..) in NETWORKS {
         // The first steps only warm up.

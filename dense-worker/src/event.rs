@@ -13,7 +13,7 @@ use crate::measures::TargetMeasures;
 /// own.
 pub trait Observer: Send + Sync {
     /// Handles an event.
-    fn on(&self, event: &Event);
+    fn observe(&self, event: &Event);
     /// Where the worker reports its pushes, if anywhere.
     fn audit(&self) -> Option<&dyn PushAudit> {
         None
@@ -224,16 +224,16 @@ pub struct StepReport {
 pub struct SilentObserver;
 
 impl Observer for SilentObserver {
-    fn on(&self, _: &Event) {}
+    fn observe(&self, _: &Event) {}
 }
 
 /// Passes events to several observers, in order.
 pub struct ObserverList(pub Vec<std::sync::Arc<dyn Observer>>);
 
 impl Observer for ObserverList {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         for observer in &self.0 {
-            observer.on(event);
+            observer.observe(event);
         }
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct Smoothed {
 
 impl Smoothed {
     /// A mean over about so many values.
-    pub(crate) fn over(values: f64) -> Self {
+    pub(crate) fn new(values: f64) -> Self {
         Self { keep: 1.0 - 1.0 / values.max(1.0), sum: 0.0, weight: 0.0 }
     }
 
@@ -172,7 +172,7 @@ pub(crate) struct Recent {
 
 impl Recent {
     /// Measures over so many samples.
-    pub(crate) fn over(window: usize) -> Self {
+    pub(crate) fn new(window: usize) -> Self {
         let (predictions, batches) = (VecDeque::new(), VecDeque::new());
         Self { window, histogram: Histogram::new(), predictions, sums: Sums::default(), batches }
     }
@@ -232,7 +232,7 @@ impl TryFrom<RecentState> for Recent {
     /// # Errors
     /// When the text is not one that was written.
     fn try_from(RecentState { window, predictions, sums, batches }: RecentState) -> Result<Self, String> {
-        let mut recent = Self { sums, batches: batches.into(), ..Self::over(window) };
+        let mut recent = Self { sums, batches: batches.into(), ..Self::new(window) };
         let (words, rest) = predictions.as_bytes().as_chunks::<4>();
         for digits in words {
             let word = str::from_utf8(digits).ok().and_then(|digits| u16::from_str_radix(digits, 16).ok());
@@ -273,7 +273,7 @@ pub(crate) struct Speed {
 
 impl Speed {
     /// The speed over this time.
-    pub(crate) fn over(window: Duration) -> Self {
+    pub(crate) fn new(window: Duration) -> Self {
         Self { window, marks: VecDeque::new() }
     }
 
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_smoothed_constant_is_the_constant_from_the_start() {
-        let mut smoothed = Smoothed::over(100.0);
+        let mut smoothed = Smoothed::new(100.0);
         assert_eq!(smoothed.mean(), 0.0);
         for _ in 0..300 {
             smoothed.add(0.7);
@@ -326,7 +326,7 @@ mod tests {
         fn recent_measures_are_the_exact_ones_of_the_window(
             samples in prop::collection::vec((any::<bool>(), -16_i8..16), 1..300), window in 1_usize..400,
         ) {
-            let (mut recent, mut overall) = (Recent::over(window), Overall::new());
+            let (mut recent, mut overall) = (Recent::new(window), Overall::new());
             let (mut exact, mut all) = (zagros_eval::Scores::new(), zagros_eval::Scores::new());
             let samples: Vec<(f32, f32)> =
                 samples.iter().map(|(label, step)| (f32::from(u8::from(*label)), f32::from(*step) / 4.0)).collect();
@@ -359,7 +359,7 @@ mod tests {
                     batch.iter().map(|(label, logit)| (f32::from(u8::from(*label)), *logit)).unzip();
                 Predicted::new(&labels, &logits, 0.1 + logits[0].abs())
             };
-            let (mut stayed, mut gone_on) = (Recent::over(window), Recent::over(window));
+            let (mut stayed, mut gone_on) = (Recent::new(window), Recent::new(window));
             for (place, batch) in batches.iter().enumerate() {
                 stayed.add(&predicted(batch));
                 gone_on.add(&predicted(batch));
@@ -373,7 +373,7 @@ mod tests {
 
     #[test]
     fn a_damaged_window_is_refused() {
-        let mut recent = Recent::over(10);
+        let mut recent = Recent::new(10);
         recent.add(&Predicted::new(&[1.0, 0.0], &[0.5, -0.5], 0.5));
         let text = serde_json::to_string(&recent).unwrap();
         let refused = |from: &str, to: &str| {
@@ -390,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_batch_larger_than_the_window_is_kept_whole() {
-        let mut recent = Recent::over(2);
+        let mut recent = Recent::new(2);
         recent.add(&Predicted::new(&[0.0; 5], &[0.0; 5], 0.5));
         assert_eq!((recent.report().samples, recent.report().logloss), (5, Some(0.5)));
         recent.add(&Predicted::new(&[1.0], &[0.0], 1.5));
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn extreme_logits_have_a_bin() {
-        let mut recent = Recent::over(10);
+        let mut recent = Recent::new(10);
         let logits = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
         recent.add(&Predicted::new(&[1.0, 0.0, 0.0], &logits, 0.0));
         assert_eq!(recent.report().auc, Some(1.0));
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn speed_ignores_old_samples_and_pauses() {
         let start = Instant::now();
-        let mut speed = Speed::over(Duration::from_secs(5));
+        let mut speed = Speed::new(Duration::from_secs(5));
         assert_eq!(speed.per_second(), 0.0);
         for second in 0..10_u64 {
             let samples = if second < 5 { 10 * second } else { 40 + 100 * (second - 4) };

@@ -58,14 +58,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The route is computed once for the lookup and the push of a batch.
     let ids = RoutedIds::from(unique);
-    let before = client.lookup(&ids, Access::Train).await?;
-    let gradients = BatchRows { tables: before.tables.iter().map(|rows| vec![0.2; rows.len()]).collect() };
+    let first = client.lookup(&ids, Access::Train).await?;
+    let gradients = BatchRows { tables: first.tables.iter().map(|rows| vec![0.2; rows.len()]).collect() };
     // Batch 0 of this writer. The server applies it once, however often it is sent.
     let report = client.push(0, &ids, &gradients).await?;
     println!("{} server(s) took {} bytes of gradients", report.servers, report.bytes);
 
-    let after = client.lookup(&ids, Access::Read).await?;
-    println!("a weight of user 7 was {} and is {}", before.tables[0][0], after.tables[0][0]);
-    assert!((before.tables[0][0] - after.tables[0][0] - 0.1).abs() < 1e-6);
+    let trained = client.lookup(&ids, Access::Read).await?;
+    println!("a weight of user 7 was {} and is {}", first.tables[0][0], trained.tables[0][0]);
+    assert!((first.tables[0][0] - trained.tables[0][0] - 0.1).abs() < 1e-6);
     Ok(())
 }

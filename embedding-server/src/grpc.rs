@@ -87,7 +87,7 @@ impl Service<Request<Body>> for EmbeddingEndpoint {
         let GrpcAdapter { shard, guard, timeout, .. } = self.0.clone();
         // From here on, so that the time in which the message arrives counts.
         let stated = stated_timeout(request.headers()).unwrap_or(timeout);
-        let deadline = Deadline::after(stated.min(timeout));
+        let deadline = Deadline::from_now(stated.min(timeout));
         let answered = async move {
             if let Err(refusal) = guard.check(request.headers()) {
                 return status_of(refusal).into_http();
@@ -192,8 +192,8 @@ mod tests {
         let shard = GrpcShard::connect(&entry, WAITS, &zagros_transport::Credentials::Open).unwrap();
 
         let (first, request) = (read(&service, &[(1, &[5])]), push_of(&[(1, &[5])], 1, 0.5));
-        let held = HeldGate::of(&service);
-        let refusal = shard.push(request.clone(), Deadline::after(WAITS)).await.unwrap_err();
+        let held = HeldGate::new(&service);
+        let refusal = shard.push(request.clone(), Deadline::from_now(WAITS)).await.unwrap_err();
         drop(held);
         assert_eq!(refusal.kind, RefusalKind::Deadline);
         assert!(refusal.message.starts_with("embedding server 0: the request waited for a snapshot"), "{refusal}");

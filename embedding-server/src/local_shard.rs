@@ -67,7 +67,7 @@ impl Shard for LocalShard {
     }
 
     fn lookup(&self, request: LookupRequest, deadline: Deadline) -> BoxFuture<'_, Result<LookupResponse, Refusal>> {
-        let times = RequestTimes::of(deadline);
+        let times = RequestTimes::new(deadline);
         let may_block = self.service.reads_disk();
         async move {
             self.service.await_placement(request.generation, times.left(deadline)).await;
@@ -81,7 +81,7 @@ impl Shard for LocalShard {
     }
 
     fn push(&self, request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
-        let times = RequestTimes::of(deadline);
+        let times = RequestTimes::new(deadline);
         let may_block = self.service.writes_disk();
         async move {
             self.service.await_placement(request.generation, times.left(deadline)).await;
@@ -94,7 +94,7 @@ impl Shard for LocalShard {
     }
 
     fn hint(&self, request: HintRequest, deadline: Deadline) -> BoxFuture<'_, Result<HintResponse, Refusal>> {
-        let times = RequestTimes::of(deadline);
+        let times = RequestTimes::new(deadline);
         async move {
             // Without a cold tier every row is in memory.
             if !self.service.reads_disk() {

@@ -63,14 +63,14 @@ pub(crate) struct CallMetrics {
 
 impl ServerMetrics {
     pub(crate) fn new(registry: &Registry, index: ServerIndex, tables: &Arc<TableSet>, names: &Arc<[String]>) -> Self {
-        let of = ServerLabel::new(registry, index);
-        let requests = of.counters("requests_total", "Requests, refused ones included.", &["call"]);
-        let refusals = of.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
-        let seconds = of.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
-        let sizes = of.histograms("request_rows", "Rows that a served request named.", &["call"], powers(0..20));
+        let label = ServerLabel::new(registry, index);
+        let requests = label.counters("requests_total", "Requests, refused ones included.", &["call"]);
+        let refusals = label.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
+        let seconds = label.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
+        let sizes = label.histograms("request_rows", "Rows that a served request named.", &["call"], powers(0..20));
         let staleness = "Earlier batches in flight when the rows of a pushed batch were looked up.";
-        let staleness = of.histograms("push_staleness_batches", staleness, &[], powers(0..10));
-        let rows = of.counters("rows_total", "Rows of requests, by what happened to them.", &["what"]);
+        let staleness = label.histograms("push_staleness_batches", staleness, &[], powers(0..10));
+        let rows = label.counters("rows_total", "Rows of requests, by what happened to them.", &["what"]);
         let call = |name: &str| CallMetrics {
             requests: requests.with_label_values(&[name]),
             seconds: seconds.with_label_values(&[name]),
@@ -81,14 +81,17 @@ impl ServerMetrics {
                 .map(|kind| (kind, refusals.with_label_values(&[name, kind.name()])))
                 .collect(),
         };
-        let bags =
-            of.counters("bags_total", "Bags that lookups summed, and bags whose gradients pushes brought.", &["call"]);
+        let bags = label.counters(
+            "bags_total",
+            "Bags that lookups summed, and bags whose gradients pushes brought.",
+            &["call"],
+        );
         let row = |what: &str| rows.with_label_values(&[what]);
         let waiting_hints = WaitingHints {
-            hints: of.gauge("hints_waiting", "Hints that wait for their turn, beside the two that are served."),
-            ids: of.gauge("hint_ids_waiting", "Ids of the hints that wait for their turn."),
+            hints: label.gauge("hints_waiting", "Hints that wait for their turn, beside the two that are served."),
+            ids: label.gauge("hint_ids_waiting", "Ids of the hints that wait for their turn."),
         };
-        TableCollector::register(&of, tables, names);
+        TableCollector::register(&label, tables, names);
         Self {
             lookup: call("lookup"),
             push: call("push"),
@@ -106,11 +109,11 @@ impl ServerMetrics {
             bags_summed: bags.with_label_values(&["lookup"]),
             bags_spread: bags.with_label_values(&["push"]),
             staleness: staleness.with_label_values::<&str>(&[]),
-            refused_connections: of.counter(
+            refused_connections: label.counter(
                 "refused_connections_total",
                 "Connections that were refused because their peer gave a false proof of membership.",
             ),
-            duplicates: of
+            duplicates: label
                 .counters("duplicates_total", "Pushes that were duplicates, because they had been applied before.", &[])
                 .with_label_values::<&str>(&[]),
         }

@@ -143,7 +143,7 @@ fn serve_admin(
     let service = Arc::clone(service);
     let waits = service.waits.clone();
     let routes = admin::routes(registry, Arc::new(move || service.ready()));
-    let routes = routes.merge(admin::json("/waits", move || OwnWaits::of(&waits.long(), &waits.requests())));
+    let routes = routes.merge(admin::json("/waits", move || OwnWaits::new(&waits.long(), &waits.requests())));
     let serving = admin::serve(listener, routes, access, life.shutdown().clone());
     life.spawn("admin port", report(serving, index, "admin", failed));
 }

@@ -149,7 +149,7 @@ impl EmbeddingService {
             names,
             configs: configs.into(),
             storage: StorageLock::default(),
-            run_bytes: MemoryBudget::of(job).map_or(RUN_BYTES, |memory| memory.run()),
+            run_bytes: MemoryBudget::from_job(job).map_or(RUN_BYTES, |memory| memory.run()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
             loads: Loads::default(),
@@ -159,7 +159,8 @@ impl EmbeddingService {
             hints: HintTurns::new(metrics.waiting_hints.clone()),
             metrics,
             buffers: Arc::new(
-                MemoryBudget::of(job).map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),
+                MemoryBudget::from_job(job)
+                    .map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),
             ),
             placement: ArcSwapOption::empty(),
             moves: ServerMoves::default(),
@@ -215,7 +216,7 @@ impl EmbeddingService {
             return;
         }
         let mut changes = self.moves.changes();
-        let newer = Deadline::after(NEWER_MAP);
+        let newer = Deadline::from_now(NEWER_MAP);
         loop {
             let Some(now) = self.placement.load_full() else { return };
             let until = match (now.frozen(), is_ahead(&now)) {
@@ -345,7 +346,7 @@ impl EmbeddingService {
 
     /// Free space on the disk of the cold tier. `None` without a cold tier.
     pub(crate) fn disk(&self) -> Option<DiskSpace> {
-        self.cold_folder.as_deref().and_then(|folder| DiskSpace::at(folder).ok())
+        self.cold_folder.as_deref().and_then(|folder| DiskSpace::measure(folder).ok())
     }
 
     pub(crate) fn placement(&self) -> Result<Arc<OwnedBuckets>, Refusal> {

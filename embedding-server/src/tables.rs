@@ -15,7 +15,7 @@ const FLOOR_SHARE: usize = 4;
 /// The settings of a server's tables, in order.
 pub(crate) fn table_configs(job: &Job) -> Vec<TableConfig> {
     let mut configs: Vec<TableConfig> = job.server_tables().into_iter().map(|table| table.config).collect();
-    if let Some(memory) = MemoryBudget::of(job) {
+    if let Some(memory) = MemoryBudget::from_job(job) {
         let stripes = stripes_within(memory.rows / FLOOR_SHARE, &configs);
         configs.iter_mut().for_each(|config| config.stripes = config.stripes.min(stripes));
     }
@@ -33,7 +33,7 @@ fn stripes_within(bytes: usize, configs: &[TableConfig]) -> usize {
 /// Makes empty tables within the memory that the job gives a server.
 pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdTier>) -> Result<TableSet, ServerError> {
     let capacity = TableResources {
-        budget: MemoryBudget::of(job).map(|memory| memory.rows),
+        budget: MemoryBudget::from_job(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
         nanos: Some(nanos),
         look_ahead: hint_horizon(job),

@@ -121,17 +121,17 @@ pub(crate) fn bags(segment: u32, list: &[&[u32]]) -> Bytes {
 
 /// The deadline of a sender that waits longer than any test.
 pub(crate) fn later() -> Deadline {
-    Deadline::after(Duration::from_secs(3600))
+    Deadline::from_now(Duration::from_secs(3600))
 }
 
 /// A lookup whose sender waits.
 pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Result<LookupResponse, Refusal> {
-    datapath::lookup(service, request, RequestTimes::of(later()))
+    datapath::lookup(service, request, RequestTimes::new(later()))
 }
 
 /// A push whose sender waits.
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
-    datapath::push(service, request, RequestTimes::of(later()))
+    datapath::push(service, request, RequestTimes::new(later()))
 }
 
 /// Holds up requests like a snapshot that waits for a running request. Dropping this value ends it.
@@ -142,7 +142,7 @@ pub(crate) struct HeldGate {
 
 impl HeldGate {
     /// Returns once requests are held up.
-    pub(crate) fn of(service: &Arc<EmbeddingService>) -> Self {
+    pub(crate) fn new(service: &Arc<EmbeddingService>) -> Self {
         let (end, ended) = channel::<()>();
         let (entered, under_way) = channel();
         let tables = Arc::clone(&service.tables);
@@ -154,7 +154,7 @@ impl HeldGate {
         under_way.recv().unwrap();
         let tables = Arc::clone(&service.tables);
         let snapshot = spawn(move || drop(tables.snapshot()));
-        while service.tables.enter_before(RequestTimes::of(Deadline::after(SHORT)).deadline()).is_ok() {}
+        while service.tables.enter_before(RequestTimes::new(Deadline::from_now(SHORT)).deadline()).is_ok() {}
         Self { end: Some(end), threads: vec![request, snapshot] }
     }
 }

@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn places_and_durations_are_operational_and_learning_rates_are_learning() {
-        let before = "[train]\nepochs = 1\n[optimizer]\nlr = 0.01\n[cluster]\nservers = 2\n";
+        let earlier = "[train]\nepochs = 1\n[optimizer]\nlr = 0.01\n[cluster]\nservers = 2\n";
         let now = "[train]\nepochs = 3\nmax_steps = 9\n[optimizer]\nlr = 0.02\n[cluster]\nservers = 3\n";
         let expected = [
             ("cluster.servers: 2 → 3", Operational),
@@ -297,7 +297,7 @@ mod tests {
             ("train.epochs: 1 → 3", Operational),
             ("train.max_steps: nothing → 9", Operational),
         ];
-        assert_eq!(changes(before, now), expected.map(|(text, effect)| (text.to_owned(), effect)));
+        assert_eq!(changes(earlier, now), expected.map(|(text, effect)| (text.to_owned(), effect)));
     }
 
     #[test]

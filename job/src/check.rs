@@ -34,8 +34,8 @@ impl Checker {
             }
             (Shape::List { item, .. }, Value::List(items)) => {
                 for (index, node) in items.iter_mut().enumerate() {
-                    let at = node.at.clone();
-                    self.value(node, item, &path.index(index), &at);
+                    let place = node.at.clone();
+                    self.value(node, item, &path.index(index), &place);
                 }
                 self.scalar(node, shape, path);
             }
@@ -108,20 +108,20 @@ impl Checker {
     fn missing(&mut self, key: &str, doc: &str, shape: &Shape, path: &Path, name_at: &Place) {
         let problem = Problem::new(format!("missing key `{}`", path.key(key)));
         let help = format!("`{key}` is {shape}. {doc}");
-        self.problems.push(problem.at(name_at.clone(), "needed here").help(help.trim_end().to_owned()));
+        self.problems.push(problem.at_place(name_at.clone(), "needed here").help(help.trim_end().to_owned()));
     }
 
     fn unknown_key(&mut self, entry: &Entry, names: &[&str], path: &Path) {
         let problem = Problem::new(format!("unknown key `{}`", path.key(&entry.key)));
         let help = suggest::key(&entry.key, names);
-        self.problems.push(problem.at(entry.key_at.clone(), "no such key").help(help));
+        self.problems.push(problem.at_place(entry.key_at.clone(), "no such key").help(help));
     }
 
     fn unknown_word(&mut self, node: &Node, word: &str, choices: &[Choice], path: &Path) {
         let words: Vec<&str> = choices.iter().map(|choice| choice.word.as_str()).collect();
         let problem = Problem::new(format!("`{path}` has no choice \"{word}\""));
         let help = suggest::choice(word, &words);
-        let problem = problem.at(node.at.clone(), "no such choice").help(help);
+        let problem = problem.at_place(node.at.clone(), "no such choice").help(help);
         self.problems.push(problem.maybe_help(suggest::setting(node, path)));
     }
 
@@ -131,7 +131,7 @@ impl Checker {
             && !matches!(node.value, Value::List(_) | Value::Table(_));
         let help = quote.then(|| format!("write text in quotes: \"{}\"", node.at.text()));
         let help = suggest::setting(node, path).or(help);
-        self.problems.push(problem.at(node.at.clone(), format!("this is {}", node.kind())).maybe_help(help));
+        self.problems.push(problem.at_place(node.at.clone(), format!("this is {}", node.kind())).maybe_help(help));
     }
 
     fn out_of_range(&mut self, node: &Node, shape: &Shape, path: &Path) {
@@ -142,7 +142,7 @@ impl Checker {
             shape => shape.to_string(),
         };
         let problem = Problem::new(format!("`{path}` is out of range, expected {expected}"));
-        self.problems.push(problem.at(node.at.clone(), "out of range"));
+        self.problems.push(problem.at_place(node.at.clone(), "out of range"));
     }
 }
 

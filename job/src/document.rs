@@ -102,7 +102,7 @@ impl Node {
             let problem =
                 Problem::new(format!("more than {} nested brackets: this is not a job file", nesting::DEEPEST));
             return Err(vec![
-                problem.at(place, "nested too deep").help("see docs/job-file.md for what a job file has"),
+                problem.at_place(place, "nested too deep").help("see docs/job-file.md for what a job file has"),
             ]);
         }
         let (table, errors) = DeTable::parse_recoverable(source.text());
@@ -111,7 +111,7 @@ impl Node {
         }
         let problem = |error: &toml::de::Error| {
             let place = Place { source: Arc::clone(source), span: error.span().unwrap_or(0..0) };
-            Problem::new(format!("not TOML: {}", error.message())).at(place, "here")
+            Problem::new(format!("not TOML: {}", error.message())).at_place(place, "here")
         };
         Err(errors.iter().map(problem).collect())
     }

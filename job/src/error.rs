@@ -74,9 +74,9 @@ impl SourceCode for Source {
 
 /// Line and column of a byte, from 0, the column in characters.
 fn line_and_column(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or_default();
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (before.matches('\n').count(), before[line_start..].chars().count())
+    let prefix = text.get(..at).unwrap_or_default();
+    let line_start = prefix.rfind('\n').map_or(0, |newline| newline + 1);
+    (prefix.matches('\n').count(), prefix[line_start..].chars().count())
 }
 
 /// Part of a source.
@@ -124,7 +124,7 @@ impl Problem {
 
     /// Points at the text that causes the problem, with a short label beside the caret.
     #[must_use]
-    pub(crate) fn at(mut self, place: Place, label: impl Into<String>) -> Self {
+    pub(crate) fn at_place(mut self, place: Place, label: impl Into<String>) -> Self {
         self.place = Some(place);
         self.label = label.into();
         self
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     fn problem(text: &str, span: Range<usize>) -> Problem {
-        Problem::new("wrong").at(Place { source: Source::file("job.toml", text), span }, "here")
+        Problem::new("wrong").at_place(Place { source: Source::file("job.toml", text), span }, "here")
     }
 
     #[test]
@@ -290,7 +290,7 @@ mod tests {
             Problem::new("nowhere"),
             problem("a\nb", 2..3),
             problem("a\nb", 0..1),
-            Problem::new("set").at(setting, "").help("unset it"),
+            Problem::new("set").at_place(setting, "").help("unset it"),
         ];
         let expected =
             "job file j has 4 problems\n--set:1:3: set; unset it\njob.toml:1:1: wrong\njob.toml:2:1: wrong\nnowhere";

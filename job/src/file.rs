@@ -75,15 +75,15 @@ pub(crate) struct JobFile {
 
 impl JobFile {
     /// The file that resolves to `job`: every key is written, and paths are absolute.
-    pub(crate) fn of(job: &Job) -> Self {
+    pub(crate) fn from_job(job: &Job) -> Self {
         let embedding = job.tables.first().map(|table| table.settings).unwrap_or_default();
         Self {
             name: Some(job.name.clone()),
-            data: DataFile::of(&job.data),
-            features: FeaturesFile::of(&job.features, &job.tables),
+            data: DataFile::from_data(&job.data),
+            features: FeaturesFile::from_features(&job.features, &job.tables),
             embedding,
             tables: own_settings(job, &embedding),
-            model: ModelFile::of(job),
+            model: ModelFile::from_job(job),
             mlp: job.mlp,
             optimizer: job.dense_optimizer,
             train: job.train.clone(),
@@ -101,7 +101,7 @@ fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOver
         let mut features = job.features.categorical.iter();
         features.any(|feature| feature.name == name && job.tables[feature.table].name == name)
     };
-    let own = |table: &TableSettings| TableOverrides::between(common, table);
+    let own = |table: &TableSettings| TableOverrides::difference(common, table);
     let all = job.tables.iter().map(|table| (table.name.clone(), own(&table.settings)));
     all.filter(|(name, own)| !own.is_empty() || !named_by_feature(name)).collect()
 }

@@ -87,7 +87,9 @@ fn from_environment(name: &str, value: &str) -> Result<Setting, Problem> {
 
 fn malformed(source: &Arc<Source>, why: &str) -> Problem {
     let place = Place { source: Arc::clone(source), span: 0..source.text().len() };
-    Problem::new(format!("setting `{}` {why}", source.text())).at(place, "here").help("write it like train.seed=3")
+    Problem::new(format!("setting `{}` {why}", source.text()))
+        .at_place(place, "here")
+        .help("write it like train.seed=3")
 }
 
 /// The first `=` outside of quotes.

@@ -93,11 +93,12 @@ fn shape_of(path: &[&str]) -> Shape {
 fn any_feature(kind: &str, column: &'static str) -> impl Strategy<Value = Json> {
     let Shape::Either(forms) = shape_of(&["features", kind]) else { panic!("{kind} has one form") };
     let table = forms.into_iter().find(|form| matches!(form, Shape::Table(_)));
-    any_of(&table.unwrap_or(Shape::Anything)).prop_map(move |feature| with(feature, json!({ "column": column })))
+    any_of(&table.unwrap_or(Shape::Anything))
+        .prop_map(move |feature| replace_keys(feature, json!({ "column": column })))
 }
 
 /// Replaces keys of a table. A null removes the key.
-fn with(mut table: Json, keys: Json) -> Json {
+fn replace_keys(mut table: Json, keys: Json) -> Json {
     if let (Json::Object(table), Json::Object(keys)) = (&mut table, keys) {
         table.extend(keys);
         table.retain(|_, value| !value.is_null());
@@ -113,7 +114,7 @@ fn any_encoded(encode: &Json, column: &str) -> Json {
         "by": "count", "with": encode.get("with").map(|_| ["user"]), "smoothing": null, "folds": null,
         "fitted": encode.get("fitted").map(|_| numbers),
     });
-    json!({ "column": column, "encode": with(encode.clone(), given) })
+    json!({ "column": column, "encode": replace_keys(encode.clone(), given) })
 }
 
 /// At most one way to scale, limits that leave something, and lists of as many numbers as the vector has.
@@ -136,7 +137,7 @@ fn any_numeric(column: &'static str) -> impl Strategy<Value = Json> {
             _ => json!(null),
         };
         let scaled = json!({ "clip": clip, "standardise": standardise, "min_max": min_max });
-        with(with(feature, scaled), json!({ "width": width, "separator": separator }))
+        replace_keys(replace_keys(feature, scaled), json!({ "width": width, "separator": separator }))
     })
 }
 
@@ -155,13 +156,13 @@ fn any_source(feature: Json) -> Json {
     let plain = buckets.is_none() && date.is_none();
     let hash_size = feature.get("hash_size").filter(|_| plain).cloned();
     let vocabulary = feature.get("vocabulary").filter(|_| plain && hash_size.is_none()).cloned();
-    let vocabulary =
-        vocabulary.map(|given| with(given, json!({ "ids": "0123456789abcdeffedcba9876543210", "max_size": 2 })));
+    let vocabulary = vocabulary
+        .map(|given| replace_keys(given, json!({ "ids": "0123456789abcdeffedcba9876543210", "max_size": 2 })));
     let keys = json!({
         "cross": null, "name": null, "buckets": buckets, "date": date, "default": default, "hash_size": hash_size,
         "vocabulary": vocabulary,
     });
-    with(feature, keys)
+    replace_keys(feature, keys)
 }
 
 /// Pooling only with a separator, no sequence and no dim; the table is shared, another feature's, or the feature's own.
@@ -169,10 +170,10 @@ fn any_categorical(column: &'static str) -> impl Strategy<Value = Json> {
     (any_feature("categorical", column), select(vec![json!(null), json!("user"), json!("shared")])).prop_map(
         |(feature, table)| {
             let feature = any_source(feature);
-            let beside = |key| feature.get("separator").and(feature.get(key)).cloned();
-            let weights = beside("weights").map(|_| "age");
-            let (pooling, pool_at) = (beside("pooling"), beside("pool_at").filter(|_| weights.is_none()));
-            with(
+            let list_key = |key| feature.get("separator").and(feature.get(key)).cloned();
+            let weights = list_key("weights").map(|_| "age");
+            let (pooling, pool_at) = (list_key("pooling"), list_key("pool_at").filter(|_| weights.is_none()));
+            replace_keys(
                 feature,
                 json!({
                     "table": table, "dim": null, "pooling": pooling, "weights": weights, "pool_at": pool_at, "sequence": null,
@@ -191,32 +192,36 @@ fn with_sequence(model: &Json, item: Json, tag: Json, sequence: Json) -> (Json, 
         "table": "user", "separator": "|", "sequence": sequence, "pooling": null, "weights": null, "pool_at": null,
         "buckets": null, "date": null, "default": null, "hash_size": null, "vocabulary": null,
     });
-    (with(item, json!({ "table": null })), with(tag, keys))
+    (replace_keys(item, json!({ "table": null })), replace_keys(tag, keys))
 }
 
 /// The order of the files has no shuffle window.
 fn any_data(data: Json) -> Json {
     let window = if data["order"] == "time" { json!(null) } else { data["shuffle_rows"].clone() };
-    with(data, json!({ "shuffle_rows": window }))
+    replace_keys(data, json!({ "shuffle_rows": window }))
 }
 
 /// The rank must be below the width of the input, and gates read features. A module must be trusted and hashed. Mode `async` has no
 /// Dice.
 fn any_model(model: Json, train: &Json) -> Json {
     // A size excludes most other keys, and a network of its own may have no hidden layer.
-    let model = with(model, json!({ "size": null, "size_embeddings": null, "mup_base_width": null }));
+    let model = replace_keys(model, json!({ "size": null, "size_embeddings": null, "mup_base_width": null }));
     if model["kind"] == "torchscript" {
-        return with(model, json!({ "sha256": "0".repeat(64), "trust": true }));
+        return replace_keys(model, json!({ "sha256": "0".repeat(64), "trust": true }));
     }
-    let gate = model.get("gate").map(|gate| with(gate.clone(), json!({ "first": ["x", "user"], "second": null })));
+    let gate =
+        model.get("gate").map(|gate| replace_keys(gate.clone(), json!({ "first": ["x", "user"], "second": null })));
     let activation = model.get("activation").filter(|_| train["mode"] != "async").cloned();
-    with(model, json!({ "rank": null, "attention": null, "heads": null, "gate": gate, "activation": activation }))
+    replace_keys(
+        model,
+        json!({ "rank": null, "attention": null, "heads": null, "gate": gate, "activation": activation }),
+    )
 }
 
 /// Mode `async` allows no decoupled decay.
 fn any_optimizer(optimizer: Json, train: &Json) -> Json {
     let fixed = if train["mode"] == "async" { json!({ "weight_decay": 0 }) } else { json!({}) };
-    with(optimizer, fixed)
+    replace_keys(optimizer, fixed)
 }
 
 /// A module has its own layers, and mode `async` no running statistics.
@@ -230,13 +235,13 @@ fn any_mlp(mlp: Json, model: &Json, train: &Json) -> Json {
 fn any_train(train: Json) -> Json {
     let device = if train["mode"] == "sync" { json!("cpu") } else { train["device"].clone() };
     // The label is a click.
-    let of_clicks = |stop: &Json| with(stop.clone(), json!({ "metric": "logloss" }));
+    let of_clicks = |stop: &Json| replace_keys(stop.clone(), json!({ "metric": "logloss" }));
     let early_stop = train.get("early_stop").map(of_clicks);
     let penalties = train.get("feature_l2").map(|_| json!({ "user": 0.25 }));
     let own = json!({ "staleness": null, "device": device, "early_stop": early_stop, "feature_l2": penalties, "weights": null, "memory": "4096 PiB" });
-    let train = with(train, own);
+    let train = replace_keys(train, own);
     let alone = if train["mode"] == "async" { json!({ "ema": null, "reset_embeddings": null }) } else { json!({}) };
-    with(train, alone)
+    replace_keys(train, alone)
 }
 
 /// Job files with random sections, except for keys that must fit together.
@@ -263,18 +268,18 @@ fn any_job() -> impl Strategy<Value = String> {
         let kept = train.get("early_stop").and(output.get("keep_best")).cloned();
         let shared = item["table"] == "shared" || tag["table"] == "shared";
         let job = json!({
-            "data": with(any_data(data), fixed_data.clone()),
+            "data": replace_keys(any_data(data), fixed_data.clone()),
             "features": { "label": "y", "numeric": [age], "categorical": ["user", item, tag, { "cross": ["item", "tag", "age"], "name": "x", "vocabulary": { "min_count": 3 } }] },
-            "embedding": with(embedding, fixed_rows.clone()),
-            "tables": if shared { json!({ "shared": with(with(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
+            "embedding": replace_keys(embedding, fixed_rows.clone()),
+            "tables": if shared { json!({ "shared": replace_keys(replace_keys(table, json!({ "dim": null })), fixed_rows.clone()) }) } else { json!({}) },
             "mlp": any_mlp(mlp, &model, &train),
             "model": any_model(model, &train),
             "optimizer": any_optimizer(optimizer, &train),
             "train": any_train(train),
-            "eval": with(eval, json!({ "group_by": "user", "slices": ["tag", "age"] })),
+            "eval": replace_keys(eval, json!({ "group_by": "user", "slices": ["tag", "age"] })),
             "checkpoint": checkpoint,
-            "cluster": with(cluster, fixed_cluster.clone()),
-            "output": with(output, json!({ "keep_best": kept })),
+            "cluster": replace_keys(cluster, fixed_cluster.clone()),
+            "output": replace_keys(output, json!({ "keep_best": kept })),
         });
         toml::to_string(&job).unwrap()
     })

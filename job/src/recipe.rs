@@ -53,7 +53,7 @@ pub(crate) fn keys(model: &Model) -> &'static [&'static str] {
 
 /// Values of a row, with `model.size_embeddings`.
 pub(crate) fn dim(size: ModelSize) -> usize {
-    at(&DIMS, size)
+    value_for_size(&DIMS, size)
 }
 
 /// The network of the job with `size` weights over its features, as near as the steps of the width allow.
@@ -82,9 +82,9 @@ pub(crate) fn solve(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
     }
     let step = step(low * unit).next_multiple_of(unit);
     let below = (low * unit / step * step).max(narrowest);
-    let above = (below + step).min(widest);
+    let higher = (below + step).min(widest);
     let miss = |width: u64| (count(width).1 - 1.0).abs();
-    Ok(sized(job, size, if miss(above) < miss(below) { above } else { below }))
+    Ok(sized(job, size, if miss(higher) < miss(below) { higher } else { below }))
 }
 
 /// Widths are multiples of this from a width on: products of matrices like them.
@@ -97,18 +97,18 @@ fn step(width: u64) -> u64 {
     }
 }
 
-fn at(steps: &[(u64, usize)], size: ModelSize) -> usize {
+fn value_for_size(steps: &[(u64, usize)], size: ModelSize) -> usize {
     steps.iter().find(|(from, _)| size.0 >= *from).map_or(0, |(_, value)| *value)
 }
 
 /// The network of the job with the depth of `size` and this width.
 fn sized(job: &Job, size: ModelSize, width: u64) -> Model {
-    let depth = at(&DEPTHS, size);
-    let of = |width: u64| i64::try_from(width.max(1)).unwrap_or(i64::MAX);
-    let layers = |count: usize| vec![of(width); count];
+    let depth = value_for_size(&DEPTHS, size);
+    let units = |width: u64| i64::try_from(width.max(1)).unwrap_or(i64::MAX);
+    let layers = |count: usize| vec![units(width); count];
     let mut model = job.model.clone();
     match &mut model {
-        Model::Dlrm { bottom, top, .. } => (*bottom, *top) = (vec![of(width / 2), of(width / 4)], layers(depth)),
+        Model::Dlrm { bottom, top, .. } => (*bottom, *top) = (vec![units(width / 2), units(width / 4)], layers(depth)),
         Model::Ffnn { hidden, .. }
         | Model::DeepFm { hidden, .. }
         | Model::WideDeep { hidden, .. }
@@ -125,13 +125,13 @@ fn sized(job: &Job, size: ModelSize, width: u64) -> Model {
             let vectors = usize::try_from(width / 16).unwrap_or(usize::MAX).clamp(2, 4096);
             (*stack, *fmb, *lcb) = (depth, vectors, vectors);
             *rank = if size.0 < 10_000_000 { 8 } else { 16 };
-            (*fmb_hidden, *bottom, *top) = (layers(1), vec![of(width / 2)], layers(2));
+            (*fmb_hidden, *bottom, *top) = (layers(1), vec![units(width / 2)], layers(2));
         }
         Model::FinalMlp { first, second, .. } => (*first, *second) = (layers(depth), layers(depth)),
-        Model::SharedBottom { bottom, tower, .. } => (*bottom, *tower) = (layers(depth), vec![of(width / 2)]),
+        Model::SharedBottom { bottom, tower, .. } => (*bottom, *tower) = (layers(depth), vec![units(width / 2)]),
         Model::Mmoe { layers: ExpertLayers { hidden, tower, .. }, .. }
         | Model::Ple { layers: ExpertLayers { hidden, tower, .. }, .. } => {
-            (*hidden, *tower) = (layers(depth - 1), vec![of(width / 2)]);
+            (*hidden, *tower) = (layers(depth - 1), vec![units(width / 2)]);
         }
         Model::TorchScript { .. } => {}
     }

@@ -168,7 +168,7 @@ impl Resolver<'_> {
         help: impl Into<String>,
     ) {
         let place = self.context.document.place(&path.into());
-        self.problems.push(Problem::new(message).at(place, label).help(help));
+        self.problems.push(Problem::new(message).at_place(place, label).help(help));
     }
 }
 

@@ -15,7 +15,8 @@ impl Job {
     /// When a number does not fit into a job file, such as a seed above `i64::MAX`.
     #[must_use]
     pub fn to_toml(&self) -> String {
-        let file = toml::to_string_pretty(&JobFile::of(self)).expect("a job made from TOML can be written as TOML");
+        let file =
+            toml::to_string_pretty(&JobFile::from_job(self)).expect("a job made from TOML can be written as TOML");
         format!("# Resolved job, with every default. `zagros train` accepts this file.\n{file}")
     }
 

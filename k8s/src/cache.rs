@@ -86,10 +86,10 @@ impl ObjectCaches {
     #[must_use]
     pub fn objects(&self, job: &JobKey) -> JobObjects {
         JobObjects {
-            jobs: self.jobs.of(job),
-            sets: self.sets.of(job),
-            pods: self.pods.of(job),
-            services: self.services.of(job),
+            jobs: self.jobs.objects_of(job),
+            sets: self.sets.objects_of(job),
+            pods: self.pods.objects_of(job),
+            services: self.services.objects_of(job),
         }
     }
 }
@@ -175,7 +175,7 @@ where
         waited.await.unwrap_or_else(|_| unlisted())
     }
 
-    fn of(&self, job: &JobKey) -> Vec<Arc<K>> {
+    fn objects_of(&self, job: &JobKey) -> Vec<Arc<K>> {
         let state = self.state();
         let found = state.listed.as_ref().and_then(|listed| listed.get(job));
         found.map(|objects| objects.values().cloned().collect()).unwrap_or_default()
@@ -197,10 +197,10 @@ impl<K: Resource<DynamicType = ()>> CacheState<K> {
             Event::InitDone => {
                 let now = std::mem::take(&mut self.arriving);
                 // Includes jobs without any object left: their objects went while no watch was open.
-                let before = self.listed.replace(now).unwrap_or_default();
+                let previous = self.listed.replace(now).unwrap_or_default();
                 self.failure = None;
                 let now = self.listed.iter().flat_map(HashMap::keys);
-                return before.keys().chain(now).cloned().collect();
+                return previous.keys().chain(now).cloned().collect();
             }
             Event::Apply(object) => {
                 self.failure = None;
@@ -254,11 +254,13 @@ fn remove<K: Resource<DynamicType = ()>>(objects: &mut ByJob<K>, object: &K) -> 
 fn failure<K: Resource<DynamicType = ()>>(error: watcher::Error) -> Option<Error> {
     let plural = K::plural(&());
     match error {
-        watcher::Error::InitialListFailed(error) => Some(Error::of(format!("list {plural}"))(error)),
+        watcher::Error::InitialListFailed(error) => Some(Error::failed_to(format!("list {plural}"))(error)),
         watcher::Error::WatchStartFailed(error) | watcher::Error::WatchFailed(error) => {
-            Some(Error::of(format!("watch {plural}"))(error))
+            Some(Error::failed_to(format!("watch {plural}"))(error))
         }
-        watcher::Error::WatchError(status) => Some(Error::of(format!("watch {plural}"))(kube::Error::Api(status))),
+        watcher::Error::WatchError(status) => {
+            Some(Error::failed_to(format!("watch {plural}"))(kube::Error::Api(status)))
+        }
         watcher::Error::NoResourceVersion => None,
     }
 }
@@ -276,7 +278,7 @@ mod tests {
     }
 
     fn names(cache: &Cache<Service>, job: &str) -> Vec<String> {
-        cache.of(&key(job)).iter().map(|service| service.name_any()).collect()
+        cache.objects_of(&key(job)).iter().map(|service| service.name_any()).collect()
     }
 
     fn key(job: &str) -> JobKey {
@@ -307,7 +309,7 @@ mod tests {
         assert_eq!(cache.state().take(Event::Apply(service("a", "a-1"))), [key("a")].into());
         cache.state().take(Event::Apply(service("a", "a-2")));
         assert_eq!(names(&cache, "a"), ["a-1", "a-2"]);
-        assert!(cache.of(&key("a"))[0].managed_fields().is_empty());
+        assert!(cache.objects_of(&key("a"))[0].managed_fields().is_empty());
         assert_eq!(cache.state().take(Event::Delete(service("a", "a-1"))), [key("a")].into());
         assert_eq!(names(&cache, "a"), ["a-2"]);
     }

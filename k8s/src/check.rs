@@ -97,7 +97,7 @@ async fn in_time<T>(
     request: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<Result<T, Error>, CheckError> {
     let answer = tokio::time::timeout(TIMEOUT, request).await;
-    Ok(answer.map_err(|_| CheckError::Late { what: what.to_owned() })?.map_err(Error::of(what)))
+    Ok(answer.map_err(|_| CheckError::Late { what: what.to_owned() })?.map_err(Error::failed_to(what)))
 }
 
 async fn rights(client: &Client, namespace: Option<&str>, findings: &mut CheckFindings) -> Result<(), CheckError> {

@@ -114,7 +114,7 @@ impl JobClient {
     {
         let ours = ListParams::default().labels(&format!("{JOB_LABEL}={}", self.job));
         let listed = self.api::<K>().list(&ours).await;
-        let listed = listed.map_err(Error::of(format!("list {} of {}", K::plural(&()), self.job)))?;
+        let listed = listed.map_err(Error::failed_to(format!("list {} of {}", K::plural(&()), self.job)))?;
         Ok(listed.items.into_iter().map(Arc::new).collect())
     }
 
@@ -127,7 +127,7 @@ impl JobClient {
             Api::namespaced_with(self.client.clone(), &self.namespace, &manifest.resource);
         let parameters = PatchParams::apply(MANAGER).force();
         let applied = api.patch(&manifest.object.name_any(), &parameters, &Patch::Apply(&manifest.object)).await;
-        match applied.map_err(Error::of(format!("apply {}", manifest.title()))) {
+        match applied.map_err(Error::failed_to(format!("apply {}", manifest.title()))) {
             // The template of a Job and most of a StatefulSet never change. An object that an older operator made stays.
             Err(error) if error.is_refused() && self.exists(&api, manifest).await? => {
                 warn!(object = manifest.title(), %error, "object stays as it was made");
@@ -158,7 +158,7 @@ impl JobClient {
         info!(job = self.job, object = title, "object is removed");
         let this = Preconditions { uid: found.uid(), resource_version: None };
         let deleted = api.delete(&name, &DeleteParams::background().preconditions(this)).await;
-        gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete {title}"))))
+        gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete {title}"))))
     }
 
     /// Asks the pods of these objects to end.
@@ -181,7 +181,7 @@ impl JobClient {
     async fn suspend(&self, job: &str) -> Result<(), Error> {
         let patch = Patch::Merge(json!({ "spec": { "suspend": true } }));
         let suspended = self.api::<Job>().patch(job, &PatchParams::default(), &patch).await;
-        gone_is_fine(suspended.map(|_| ()).map_err(Error::of(format!("suspend Job {job}"))))
+        gone_is_fine(suspended.map(|_| ()).map_err(Error::failed_to(format!("suspend Job {job}"))))
     }
 
     /// Removes the objects that pods mount or are found by. Services go last: as long as one is there, something is left to
@@ -233,7 +233,7 @@ impl JobClient {
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
     {
         let removed = self.api::<K>().delete_collection(&DeleteParams::background(), which).await;
-        removed.map(|_| ()).map_err(Error::of(format!("delete {} of {}", K::plural(&()), self.job)))
+        removed.map(|_| ()).map_err(Error::failed_to(format!("delete {} of {}", K::plural(&()), self.job)))
     }
 
     /// Gives up a pod whose node does not report. The pod counts as failed, so its Job makes another in its place, and the
@@ -248,9 +248,9 @@ impl JobClient {
         let status = json!({ "status": { "phase": "Failed", "reason": "NodeLost", "message": message } });
         let api = self.api::<Pod>();
         let failed = api.patch_status(pod, &PatchParams::default(), &Patch::Merge(&status)).await;
-        gone_is_fine(failed.map(|_| ()).map_err(Error::of(format!("mark pod {pod} as failed"))))?;
+        gone_is_fine(failed.map(|_| ()).map_err(Error::failed_to(format!("mark pod {pod} as failed"))))?;
         let deleted = api.delete(pod, &DeleteParams::default().grace_period(0)).await;
-        gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete pod {pod}"))))
+        gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete pod {pod}"))))
     }
 
     /// Sets or removes the finalizer. Refused when the job was changed since it was read.
@@ -266,7 +266,7 @@ impl JobClient {
         let metadata = json!({ "resourceVersion": object.resource_version(), "finalizers": finalizers });
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let held = self.jobs().patch(&self.job, &PatchParams::default(), &patch).await;
-        held.map_err(Error::of(format!("set the finalizer of HybridJob {}", self.job)))
+        held.map_err(Error::failed_to(format!("set the finalizer of HybridJob {}", self.job)))
     }
 
     /// Removes PodGroups: a group without pods would keep its place in the queue.
@@ -275,7 +275,7 @@ impl JobClient {
         let resource = group_resource(gang);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let removed = api.delete_collection(&DeleteParams::background(), which).await;
-        match removed.map_err(Error::of(format!("delete podgroups of {}", self.job))) {
+        match removed.map_err(Error::failed_to(format!("delete podgroups of {}", self.job))) {
             // If the definition is not installed, there is no group.
             Err(error) if error.is_missing() => Ok(()),
             removed => removed.map(|_| ()),
@@ -288,7 +288,7 @@ impl JobClient {
     /// When the request fails.
     pub async fn record(&self, object: &HybridJob) -> Result<HybridJob, Error> {
         let recorded = self.jobs().replace_status(&self.job, &PostParams::default(), object).await;
-        recorded.map_err(Error::of(format!("record the status of HybridJob {}", self.job)))
+        recorded.map_err(Error::failed_to(format!("record the status of HybridJob {}", self.job)))
     }
 
     /// Deletes the job itself, unless another job has its name by now.
@@ -298,7 +298,7 @@ impl JobClient {
     pub async fn delete(&self, object: &HybridJob) -> Result<(), Error> {
         let this = Preconditions { uid: object.uid(), resource_version: None };
         let deleted = self.jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
-        gone_is_fine(deleted.map(|_| ()).map_err(Error::of(format!("delete HybridJob {}", self.job))))
+        gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete HybridJob {}", self.job))))
     }
 
     fn api<K>(&self) -> Api<K>
@@ -312,7 +312,7 @@ impl JobClient {
 /// What was read; `None` if the object is not there. An object whose kind is not installed is not there either: for a kind
 /// of an unknown group the API server answers 404 in plain text, without the reason that `get_opt` looks for.
 fn if_there<T>(read: kube::Result<T>, what: String) -> Result<Option<T>, Error> {
-    match read.map_err(Error::of(what)) {
+    match read.map_err(Error::failed_to(what)) {
         Err(error) if error.is_missing() => Ok(None),
         read => read.map(Some),
     }

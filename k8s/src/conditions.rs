@@ -64,15 +64,15 @@ mod tests {
     #[test]
     fn the_time_is_that_of_the_last_change() {
         let mut status = HybridJobStatus::default();
-        let at = |seconds| Timestamp::from_second(seconds).unwrap();
-        Conditions::new(&mut status, Some(1), at(10)).set(READY, false, "Starting", "0 of 3");
-        Conditions::new(&mut status, Some(1), at(20))
+        let timestamp = |seconds| Timestamp::from_second(seconds).unwrap();
+        Conditions::new(&mut status, Some(1), timestamp(10)).set(READY, false, "Starting", "0 of 3");
+        Conditions::new(&mut status, Some(1), timestamp(20))
             .set(READY, false, "Starting", "1 of 3")
             .set(VALID, true, "Ok", "");
-        assert_eq!(status.conditions[0].last_transition_time, Time(at(10)));
+        assert_eq!(status.conditions[0].last_transition_time, Time(timestamp(10)));
         assert_eq!(status.conditions[0].message, "1 of 3");
-        Conditions::new(&mut status, Some(2), at(30)).set(READY, true, "Ready", "3 of 3");
-        assert_eq!(status.conditions[0].last_transition_time, Time(at(30)));
+        Conditions::new(&mut status, Some(2), timestamp(30)).set(READY, true, "Ready", "3 of 3");
+        assert_eq!(status.conditions[0].last_transition_time, Time(timestamp(30)));
         assert_eq!((status.conditions.len(), status.conditions[0].observed_generation), (2, Some(2)));
     }
 }

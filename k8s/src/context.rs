@@ -61,12 +61,12 @@ impl Reconciliation<'_> {
 
     /// The memory of the job.
     pub(crate) fn memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
-        self.context.memory.of(&self.key, job.metadata.uid.as_deref(), look)
+        self.context.memory.with_job(&self.key, job.metadata.uid.as_deref(), look)
     }
 
     /// The memory of whichever job has this name.
     pub(crate) fn named<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
-        self.context.memory.of(&self.key, None, look)
+        self.context.memory.with_job(&self.key, None, look)
     }
 }
 

@@ -42,7 +42,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     let policy = &facts.spec.run_policy;
     if facts.status.phase.is_some_and(Phase::is_final) {
-        return over(facts);
+        return clean_up(facts);
     }
     if policy.suspend {
         return suspend(facts);
@@ -99,7 +99,7 @@ fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &
     }
 }
 
-fn over(facts: &DecisionFacts<'_>) -> Decision {
+fn clean_up(facts: &DecisionFacts<'_>) -> Decision {
     let policy = &facts.spec.run_policy;
     let ended = facts.status.completion_time.as_ref().map_or(facts.now, |time| time.0);
     let left = policy.ttl_seconds_after_finished.map(|seconds| {
@@ -240,7 +240,7 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
     let staying = facts.observed.without_members_from(facts.servers.staying(), facts.workers.pods());
     let state = readiness::assess(facts.present, &staying, stage, facts.now);
-    let fleet = Fleet::of(facts, &staying, state.is_ready);
+    let fleet = Fleet::new(facts, &staying, state.is_ready);
     let step = scaling::step(facts);
     let state = state.waiting_for(fleet.loss().as_deref());
     let mut decision = record(facts, |status, facts| {
@@ -289,15 +289,16 @@ fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
 
 /// The change since the last look, for an Event.
 fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
-    let before = facts.status.conditions.iter().find(|one| one.type_ == READY).map_or("", |one| one.reason.as_str());
+    let last_reason =
+        facts.status.conditions.iter().find(|one| one.type_ == READY).map_or("", |one| one.reason.as_str());
     let reported = [readiness::JOB_SUSPENDED, readiness::SERVER_LOST, readiness::COORDINATOR_LOST];
     if let Some(reason) = reported.into_iter().find(|reason| *reason == state.reason) {
-        return (before != reason).then(|| news(true, reason, &state.message));
+        return (last_reason != reason).then(|| news(true, reason, &state.message));
     }
-    if state.is_ready && before == readiness::SERVER_LOST {
+    if state.is_ready && last_reason == readiness::SERVER_LOST {
         return Some(news(false, "ServerBack", "the server is back with its rows"));
     }
-    if state.is_ready && before == readiness::COORDINATOR_LOST {
+    if state.is_ready && last_reason == readiness::COORDINATOR_LOST {
         return Some(news(false, "CoordinatorBack", "the coordinator is back and continues the run"));
     }
     match fleet {

@@ -60,7 +60,7 @@ pub enum ErrorRemedy {
 
 impl Error {
     /// Wraps a failed request.
-    pub fn of(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+    pub fn failed_to(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let what = what.into();
         move |source| Self::Kube { what, source: Arc::new(source) }
     }
@@ -142,7 +142,7 @@ mod tests {
 
     fn error(code: u16, message: &str) -> Error {
         let status = Status { code, message: message.to_owned(), ..Status::default() };
-        Error::of("apply Service ctr-1-server")(kube::Error::Api(Box::new(status)))
+        Error::failed_to("apply Service ctr-1-server")(kube::Error::Api(Box::new(status)))
     }
 
     #[test]

@@ -97,8 +97,8 @@ fn is_running(job: &Option<JobState>) -> bool {
 /// process was gone". Of several such pods, the first to end.
 fn culprit<'a>(observed: &'a ObservedObjects, codes: &ExitCodes) -> Option<&'a PodState> {
     let rank = |pod: &PodState| {
-        let at = pod.exit.as_ref().and_then(|exit| exit.at);
-        (is_retryable(pod, codes), echo(pod), at.unwrap_or(Timestamp::MAX))
+        let end_time = pod.exit.as_ref().and_then(|exit| exit.at);
+        (is_retryable(pod, codes), echo(pod), end_time.unwrap_or(Timestamp::MAX))
     };
     let ended = observed.pods.iter().filter(|pod| pod.exit.is_some() && !pod.has_recovered());
     ended.min_by_key(|pod| rank(pod))
@@ -163,13 +163,13 @@ mod tests {
     use crate::fixture;
     use crate::observe::PodExit;
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
     }
 
     fn pod(name: &str, role: Role, code: i32, seconds: i64) -> PodState {
         let (reason, message) = ("Error".to_owned(), "why".to_owned());
-        let exit = (code != 0).then(|| PodExit { code, reason, message, at: Some(at(seconds)) });
+        let exit = (code != 0).then(|| PodExit { code, reason, message, at: Some(timestamp(seconds)) });
         PodState { exit, ..fixture::pod(name, role) }
     }
 
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn complete(seconds: i64) -> Option<JobEnd> {
-        Some(JobEnd::Complete { at: at(seconds) })
+        Some(JobEnd::Complete { at: timestamp(seconds) })
     }
 
     fn broken(seconds: i64) -> Option<JobEnd> {
@@ -186,11 +186,11 @@ mod tests {
     }
 
     fn ended(reason: &str, seconds: i64) -> Option<JobEnd> {
-        Some(JobEnd::Failed { at: at(seconds), reason: reason.to_owned(), message: reason.to_owned() })
+        Some(JobEnd::Failed { at: timestamp(seconds), reason: reason.to_owned(), message: reason.to_owned() })
     }
 
     fn verdict(observed: &ObservedObjects, now: i64) -> AttemptVerdict {
-        judge(1, observed, &ExitCodes::default(), at(now))
+        judge(1, observed, &ExitCodes::default(), timestamp(now))
     }
 
     fn blamed(verdict: AttemptVerdict) -> (String, bool) {
@@ -313,7 +313,7 @@ mod tests {
         let seen =
             ObservedObjects { coordinator: job(broken(100)), workers: job(None), pods, ..ObservedObjects::default() };
         assert!(blamed(verdict(&seen, 200)).0.starts_with("w0 ended with 137"));
-        assert!(blamed(verdict(&seen.without_replaced(Some(at(60))), 200)).0.starts_with("c ended with 1 "));
+        assert!(blamed(verdict(&seen.without_replaced(Some(timestamp(60))), 200)).0.starts_with("c ended with 1 "));
     }
 
     #[test]
@@ -337,7 +337,9 @@ mod tests {
             ..ObservedObjects::default()
         };
         let policy = ExitCodes { retryable: vec![5] };
-        let AttemptVerdict::Failed { retryable, .. } = judge(1, &seen, &policy, at(60)) else { panic!("failed") };
+        let AttemptVerdict::Failed { retryable, .. } = judge(1, &seen, &policy, timestamp(60)) else {
+            panic!("failed")
+        };
         assert!(retryable);
     }
 }

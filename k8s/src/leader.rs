@@ -223,7 +223,7 @@ impl LeaseCandidate {
                 spec: Some(self.taken(0)),
             };
             let created = self.leases.create(&PostParams::default(), &fresh).await;
-            return self.won(created.map(|_| ()).map_err(Error::of(format!("create Lease {}", self.lease))));
+            return self.won(created.map(|_| ()).map_err(Error::failed_to(format!("create Lease {}", self.lease))));
         };
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
@@ -279,12 +279,12 @@ impl LeaseCandidate {
     }
 
     async fn read(&self) -> Result<Option<Lease>, Error> {
-        self.leases.get_opt(&self.lease).await.map_err(Error::of(format!("read Lease {}", self.lease)))
+        self.leases.get_opt(&self.lease).await.map_err(Error::failed_to(format!("read Lease {}", self.lease)))
     }
 
     /// Replaces the lease. Refused when another operator changed it since it was read.
     async fn replace(&self, lease: &Lease) -> Result<(), Error> {
         let replaced = self.leases.replace(&self.lease, &PostParams::default(), lease).await;
-        replaced.map(|_| ()).map_err(Error::of(format!("renew Lease {}", self.lease)))
+        replaced.map(|_| ()).map_err(Error::failed_to(format!("renew Lease {}", self.lease)))
     }
 }

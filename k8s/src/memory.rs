@@ -71,7 +71,7 @@ struct Pause {
 }
 
 impl Pause {
-    fn after(before: Option<Self>, now: Timestamp) -> Self {
+    fn following(before: Option<Self>, now: Timestamp) -> Self {
         let count = before.map_or(0, |pause| pause.count.saturating_add(1));
         let pause = FIRST_PAUSE.saturating_mul(1 << count.min(16)).min(LONGEST_PAUSE);
         Self { count, until: now.checked_add(pause).unwrap_or(Timestamp::MAX) }
@@ -98,7 +98,7 @@ pub enum KnownRequest {
 
 impl OperatorMemory {
     /// Accesses the memory of a job. Another job of the same name has another `uid`, so nothing is remembered of it.
-    pub fn of<T>(&self, job: &JobKey, uid: Option<&str>, look: impl FnOnce(&mut JobMemory) -> T) -> T {
+    pub fn with_job<T>(&self, job: &JobKey, uid: Option<&str>, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         let mut jobs = self.jobs();
         let memory = jobs.entry(job.clone()).or_default();
         if uid.is_some() && memory.uid.as_deref() != uid {
@@ -161,11 +161,12 @@ impl JobMemory {
 
     /// Notes that a request was refused. It is made again after a pause, or with another content.
     pub fn refused(&mut self, request: &str, hash: u64, error: &Error, now: Timestamp) {
-        let before = self.requests.get(request).and_then(|known| match known {
-            RememberedRequest::Refused { hash: before, pause, .. } if *before == hash => Some(*pause),
+        let last_pause = self.requests.get(request).and_then(|known| match known {
+            RememberedRequest::Refused { hash: last_hash, pause, .. } if *last_hash == hash => Some(*pause),
             _ => None,
         });
-        let refused = RememberedRequest::Refused { hash, error: error.clone(), pause: Pause::after(before, now) };
+        let refused =
+            RememberedRequest::Refused { hash, error: error.clone(), pause: Pause::following(last_pause, now) };
         self.requests.insert(request.to_owned(), refused);
     }
 
@@ -235,7 +236,7 @@ impl JobMemory {
 
     /// Notes that a look failed. Returns the pause before the next.
     pub fn failed(&mut self, now: Timestamp) -> Duration {
-        let pause = Pause::after(self.failures, now);
+        let pause = Pause::following(self.failures, now);
         self.failures = Some(pause);
         pause.left(now).unwrap_or(FIRST_PAUSE)
     }
@@ -256,18 +257,18 @@ impl JobMemory {
 mod tests {
     use super::*;
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
     }
 
     #[test]
     fn an_object_is_applied_again_when_it_changes_and_after_a_while() {
         let mut memory = JobMemory::default();
-        assert!(matches!(memory.known("Service a", 1, at(0)), KnownRequest::Nothing));
-        memory.applied("Service a", 1, Some(7), at(0));
-        assert!(matches!(memory.known("Service a", 1, at(299)), KnownRequest::Applied { generation: Some(7) }));
-        assert!(matches!(memory.known("Service a", 2, at(1)), KnownRequest::Nothing));
-        assert!(matches!(memory.known("Service a", 1, at(300)), KnownRequest::Nothing));
+        assert!(matches!(memory.known("Service a", 1, timestamp(0)), KnownRequest::Nothing));
+        memory.applied("Service a", 1, Some(7), timestamp(0));
+        assert!(matches!(memory.known("Service a", 1, timestamp(299)), KnownRequest::Applied { generation: Some(7) }));
+        assert!(matches!(memory.known("Service a", 2, timestamp(1)), KnownRequest::Nothing));
+        assert!(matches!(memory.known("Service a", 1, timestamp(300)), KnownRequest::Nothing));
     }
 
     #[test]
@@ -276,38 +277,43 @@ mod tests {
         let mut now = 0;
         let mut waits = Vec::new();
         for _ in 0..8 {
-            memory.refused("Service a", 1, &Error::Unnamed, at(now));
-            assert!(matches!(memory.known("Service a", 1, at(now)), KnownRequest::Refused(Error::Unnamed)));
-            assert!(matches!(memory.known("Service a", 2, at(now)), KnownRequest::Nothing));
-            let wait = memory.retry(at(now)).unwrap().as_secs();
+            memory.refused("Service a", 1, &Error::Unnamed, timestamp(now));
+            assert!(matches!(memory.known("Service a", 1, timestamp(now)), KnownRequest::Refused(Error::Unnamed)));
+            assert!(matches!(memory.known("Service a", 2, timestamp(now)), KnownRequest::Nothing));
+            let wait = memory.retry(timestamp(now)).unwrap().as_secs();
             waits.push(wait);
             now += i64::try_from(wait).unwrap();
-            assert!(matches!(memory.known("Service a", 1, at(now)), KnownRequest::Nothing));
+            assert!(matches!(memory.known("Service a", 1, timestamp(now)), KnownRequest::Nothing));
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
-        memory.refused("Service a", 2, &Error::Unnamed, at(now));
-        assert_eq!(memory.retry(at(now)).unwrap().as_secs(), 1);
-        memory.applied("Service a", 2, None, at(now));
-        assert_eq!(memory.retry(at(now)), None);
+        memory.refused("Service a", 2, &Error::Unnamed, timestamp(now));
+        assert_eq!(memory.retry(timestamp(now)).unwrap().as_secs(), 1);
+        memory.applied("Service a", 2, None, timestamp(now));
+        assert_eq!(memory.retry(timestamp(now)), None);
     }
 
     #[test]
     fn a_coordinator_is_asked_every_fifteen_seconds_and_a_new_one_at_once() {
         let mut memory = JobMemory::default();
-        assert!(memory.asks(1, at(0)) && !memory.asks(1, at(14)) && memory.asks(1, at(15)) && memory.asks(2, at(16)));
-        assert_eq!(memory.next_ask(at(20)).as_secs(), 11);
+        assert!(
+            memory.asks(1, timestamp(0))
+                && !memory.asks(1, timestamp(14))
+                && memory.asks(1, timestamp(15))
+                && memory.asks(2, timestamp(16))
+        );
+        assert_eq!(memory.next_ask(timestamp(20)).as_secs(), 11);
         memory.ask_again();
-        assert_eq!(memory.next_ask(at(20)), FIRST_PAUSE);
-        assert!(memory.asks(2, at(20)) && !memory.asks(2, at(21)));
+        assert_eq!(memory.next_ask(timestamp(20)), FIRST_PAUSE);
+        assert!(memory.asks(2, timestamp(20)) && !memory.asks(2, timestamp(21)));
     }
 
     #[test]
     fn another_job_of_the_same_name_is_not_known() {
         let memory = OperatorMemory::default();
         let job = JobKey { namespace: "ads".to_owned(), name: "ctr".to_owned() };
-        memory.of(&job, Some("u1"), |memory| memory.keep_config(1, "text"));
-        assert_eq!(memory.of(&job, Some("u1"), |memory| memory.config(1)), Some("text".to_owned()));
-        assert_eq!(memory.of(&job, Some("u1"), |memory| memory.config(2)), None);
-        assert_eq!(memory.of(&job, Some("u2"), |memory| memory.config(1)), None);
+        memory.with_job(&job, Some("u1"), |memory| memory.keep_config(1, "text"));
+        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.config(1)), Some("text".to_owned()));
+        assert_eq!(memory.with_job(&job, Some("u1"), |memory| memory.config(2)), None);
+        assert_eq!(memory.with_job(&job, Some("u2"), |memory| memory.config(1)), None);
     }
 }

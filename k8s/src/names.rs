@@ -203,11 +203,11 @@ mod tests {
 
     #[test]
     fn attempts_share_no_name_and_no_address() {
-        let of = |number| Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
-        assert_eq!(of(1).coordinator(), "ctr-1-coordinator.ads.svc:7700");
-        assert_ne!(of(1).coordinator(), of(2).coordinator());
-        assert_ne!(of(1).labels(), of(2).labels());
-        assert!(selector(&of(2).labels()).contains("zagros.dev/attempt=2,zagros.dev/job=ctr"));
+        let attempt = |number| Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
+        assert_eq!(attempt(1).coordinator(), "ctr-1-coordinator.ads.svc:7700");
+        assert_ne!(attempt(1).coordinator(), attempt(2).coordinator());
+        assert_ne!(attempt(1).labels(), attempt(2).labels());
+        assert!(selector(&attempt(2).labels()).contains("zagros.dev/attempt=2,zagros.dev/job=ctr"));
         assert_eq!(Role::from_word("server"), Some(Role::Server));
         assert_eq!(Role::from_word("gateway"), None);
     }

@@ -191,14 +191,14 @@ impl ObservedObjects {
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
         let pods: Vec<PodState> = (objects.pods.iter())
             .filter(|pod| attempt_of(pod.as_ref()) == Some(attempt))
-            .filter_map(|pod| PodState::of(pod))
+            .filter_map(|pod| PodState::from_pod(pod))
             .collect();
         // Counts the pods themselves, because the counts of their controllers may be older.
         let ready = |role: Role| count(&pods, role);
         let job = |role: Role| {
             let of_role = |job: &&Arc<Job>| attempt_of(job.as_ref()) == Some(attempt) && role_of_job(job) == Some(role);
             let found = objects.jobs.iter().find(of_role);
-            found.map(|job| JobState { ready: ready(role), ..JobState::of(job) })
+            found.map(|job| JobState { ready: ready(role), ..JobState::from_job(job) })
         };
         let has_set = |role: Role| {
             objects.sets.iter().any(|set| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == role)
@@ -209,7 +209,7 @@ impl ObservedObjects {
             servers: has_set(Role::Server).then(|| ready(Role::Server)),
             server_facts: server_facts(attempt, objects, &pods),
             owned: owned(objects),
-            remaining: objects.pods.iter().filter_map(|pod| RemainingPod::of(pod)).collect(),
+            remaining: objects.pods.iter().filter_map(|pod| RemainingPod::from_pod(pod)).collect(),
             end_report: objects
                 .pods
                 .iter()
@@ -291,7 +291,7 @@ fn role_of_set(set: &StatefulSet) -> Role {
 fn server_facts(attempt: i32, objects: &JobObjects, pods: &[PodState]) -> ServerFacts {
     let is_one =
         |set: &&Arc<StatefulSet>| attempt_of(set.as_ref()) == Some(attempt) && role_of_set(set) == Role::Server;
-    let set = objects.sets.iter().find(is_one).map(|set| ServerSet::of(set));
+    let set = objects.sets.iter().find(is_one).map(|set| ServerSet::from_set(set));
     let servers = pods.iter().filter(|pod| pod.role == Role::Server);
     let pods = servers.filter_map(|pod| {
         Some(ServerPod { index: pod.index()?, revision: pod.revision.clone(), is_ready: pod.is_ready })
@@ -318,7 +318,7 @@ fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
         object.labels().contains_key(ATTEMPT_LABEL)
     }
     let jobs = objects.jobs.iter().filter(|job| is_of_an_attempt(job.as_ref())).map(|job| {
-        let state = JobState::of(job);
+        let state = JobState::from_job(job);
         one(job.as_ref(), OwnedKind::Workers, state.end.is_none() && !state.is_suspended)
     });
     let sets = objects.sets.iter().filter(|set| is_of_an_attempt(set.as_ref()));
@@ -331,7 +331,7 @@ fn owned(objects: &JobObjects) -> Vec<OwnedObject> {
 }
 
 impl JobState {
-    fn of(job: &Job) -> Self {
+    fn from_job(job: &Job) -> Self {
         let is_suspended = job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true));
         let Some(status) = &job.status else { return Self { is_suspended, ..Self::default() } };
         let condition = |type_: &str| {
@@ -343,7 +343,8 @@ impl JobState {
         // Kubernetes adds `Complete` and `Failed` only when no pod is left, which never happens on a lost node.
         let complete = complete.or_else(|| condition("SuccessCriteriaMet"));
         let failed = failed.or_else(|| condition("FailureTarget"));
-        let end = complete.map(|complete| JobEnd::Complete { at: at(complete) }).or_else(|| failed.map(failure));
+        let end =
+            complete.map(|complete| JobEnd::Complete { at: transition_time(complete) }).or_else(|| failed.map(failure));
         let count = |pods: Option<i32>| pods.unwrap_or(0);
         // `0,2-4`, in ascending order.
         let done = status.completed_indexes.as_deref().unwrap_or_default();
@@ -359,18 +360,18 @@ impl JobState {
     }
 }
 
-fn at(condition: &JobCondition) -> Timestamp {
+fn transition_time(condition: &JobCondition) -> Timestamp {
     condition.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
 fn failure(failed: &JobCondition) -> JobEnd {
     let parts = [failed.reason.as_deref(), failed.message.as_deref()];
     let message = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
-    JobEnd::Failed { at: at(failed), reason: failed.reason.clone().unwrap_or_default(), message }
+    JobEnd::Failed { at: transition_time(failed), reason: failed.reason.clone().unwrap_or_default(), message }
 }
 
 impl RemainingPod {
-    fn of(pod: &Pod) -> Option<Self> {
+    fn from_pod(pod: &Pod) -> Option<Self> {
         let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
         let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         (!has_ended(pod)).then(|| Self { name: pod.name_any(), attempt: attempt_of(pod), role, until })
@@ -386,9 +387,9 @@ impl PodState {
     /// How the run ended, if this is the coordinator's pod and says so: 0 when the run is over, 4 when it has failed. With any
     /// other code the coordinator ended alone, and the next process continues the run.
     fn verdict(&self) -> Option<JobEnd> {
-        let at = |at: Option<Timestamp>| at.unwrap_or(Timestamp::UNIX_EPOCH);
+        let or_epoch = |at: Option<Timestamp>| at.unwrap_or(Timestamp::UNIX_EPOCH);
         let failed = |exit: &PodExit| JobEnd::Failed {
-            at: at(exit.at),
+            at: or_epoch(exit.at),
             reason: "RunFailed".to_owned(),
             message: exit.message.clone(),
         };
@@ -413,7 +414,7 @@ impl PodState {
         self.exit.as_ref().is_some_and(|exit| moment.is_none_or(|moment| exit.at.is_none_or(|at| at > moment)))
     }
 
-    fn of(pod: &Pod) -> Option<Self> {
+    fn from_pod(pod: &Pod) -> Option<Self> {
         let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
         let status = pod.status.clone().unwrap_or_default();
         // By its name: other containers in the pod, such as a mesh's, end for reasons of their own.

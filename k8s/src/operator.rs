@@ -255,17 +255,17 @@ mod tests {
             change(&mut job);
             what_users_do(&DeserializeGuard(Ok(job)))
         };
-        let before = seen(|_| ());
-        assert!(before.is_some());
+        let earlier = seen(|_| ());
+        assert!(earlier.is_some());
         assert_eq!(
             seen(|job| job.status = Some(crate::crd::HybridJobStatus { attempt: 7, ..Default::default() })),
-            before
+            earlier
         );
-        assert_ne!(seen(|job| job.metadata.generation = Some(2)), before);
+        assert_ne!(seen(|job| job.metadata.generation = Some(2)), earlier);
         assert_ne!(
             seen(|job| job.metadata.deletion_timestamp =
                 Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH))),
-            before
+            earlier
         );
     }
 }

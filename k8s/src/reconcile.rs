@@ -73,7 +73,7 @@ pub async fn reconcile(
 #[must_use]
 pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, context: Arc<OperatorContext>) -> Action {
     let key = JobKey { namespace: guarded.namespace().unwrap_or_default(), name: guarded.name_any() };
-    let pause = context.memory.of(&key, None, |memory| memory.failed((context.clock)()));
+    let pause = context.memory.with_job(&key, None, |memory| memory.failed((context.clock)()));
     warn!(job = format!("{}/{}", key.namespace, key.name), %error, again_in = ?pause, "reconciling failed");
     Action::requeue(pause)
 }
@@ -127,7 +127,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         workers: &workers,
         generation: job.meta().generation,
         status: &status(job),
-        next: &SpecHash::of(&job.spec),
+        next: &SpecHash::new(&job.spec),
         running: &SpecHash::during(&job.spec, servers.started, workers.started),
         recovery: valid.as_ref().map_or(Recovery::Checkpoint, ValidJob::recovery),
         observed: &observed,

@@ -182,7 +182,7 @@ pub fn is_overdue(until: Option<Timestamp>, by: SignedDuration, now: Timestamp) 
 mod tests {
     use super::*;
 
-    fn at(seconds: i64) -> Timestamp {
+    fn timestamp(seconds: i64) -> Timestamp {
         Timestamp::from_second(seconds).unwrap()
     }
 
@@ -193,7 +193,7 @@ mod tests {
 
     fn pod(role: Role, attempt: i32, until: Option<i64>) -> RemainingPod {
         let name = format!("ctr-{attempt}-{}-0", role.word());
-        RemainingPod { name, attempt: Some(attempt), role, until: until.map(at) }
+        RemainingPod { name, attempt: Some(attempt), role, until: until.map(timestamp) }
     }
 
     fn run(attempt: i32) -> ObservedObjects {
@@ -217,35 +217,35 @@ mod tests {
     #[test]
     fn workers_go_first_and_services_last() {
         let mut seen = run(1);
-        assert_eq!(names(seen.removal(RemovalScope::All, at(0))), ["ctr-1-Workers"]);
+        assert_eq!(names(seen.removal(RemovalScope::All, timestamp(0))), ["ctr-1-Workers"]);
         seen.owned.retain(|one| one.kind != OwnedKind::Workers);
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
         seen.remaining.retain(|pod| pod.role != Role::Worker);
-        assert_eq!(names(seen.removal(RemovalScope::All, at(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
+        assert_eq!(names(seen.removal(RemovalScope::All, timestamp(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
         seen.owned.retain(|one| one.kind == OwnedKind::Service);
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Wait("ctr-1-coordinator-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-coordinator-0".to_owned()));
         seen.remaining.clear();
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Services);
+        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Services);
         seen.owned.clear();
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Done);
+        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Done);
     }
 
     #[test]
     fn the_attempt_that_runs_is_kept() {
         let mut seen = run(2);
-        assert_eq!(seen.removal(RemovalScope::Others(2), at(0)), RemovalStep::Done);
+        assert_eq!(seen.removal(RemovalScope::Others(2), timestamp(0)), RemovalStep::Done);
         seen.owned.push(owned(OwnedKind::Servers, 1));
-        assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
+        assert_eq!(names(seen.removal(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
         // A user changed the label.
         seen.owned.last_mut().unwrap().attempt = None;
-        assert_eq!(names(seen.removal(RemovalScope::Others(2), at(0))), ["ctr-1-Servers"]);
+        assert_eq!(names(seen.removal(RemovalScope::Others(2), timestamp(0))), ["ctr-1-Servers"]);
     }
 
     #[test]
     fn an_object_whose_deletion_was_requested_is_not_deleted_again() {
         let mut seen = run(1);
         seen.owned.iter_mut().for_each(|one| one.is_deleting = true);
-        assert_eq!(seen.removal(RemovalScope::All, at(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(seen.removal(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
     }
 
     #[test]
@@ -253,14 +253,14 @@ mod tests {
         let mut seen = run(1);
         seen.owned.retain(|one| one.kind == OwnedKind::Servers);
         seen.remaining = vec![pod(Role::Worker, 1, Some(60))];
-        assert_eq!(seen.removal(RemovalScope::All, at(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        assert_eq!(names(seen.removal(RemovalScope::All, at(90))), ["ctr-1-Servers"]);
+        assert_eq!(seen.removal(RemovalScope::All, timestamp(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
+        assert_eq!(names(seen.removal(RemovalScope::All, timestamp(90))), ["ctr-1-Servers"]);
     }
 
     #[test]
     fn ended_pods_stay_with_their_logs_and_running_ones_end_in_order() {
         let mut seen = run(1);
-        let tidying = |seen: &ObservedObjects, policy| seen.tidying(1, policy, at(0));
+        let tidying = |seen: &ObservedObjects, policy| seen.tidying(1, policy, timestamp(0));
         let suspended =
             RemovalTarget { kind: OwnedKind::Workers, name: "ctr-1-Workers".to_owned(), how: RemovalMethod::Suspend };
         assert_eq!(tidying(&seen, CleanPodPolicy::Running), RemovalStep::Workers(vec![suspended]));

@@ -47,14 +47,14 @@ pub(crate) fn refusal(status: &HybridJobStatus) -> Option<&str> {
 pub(crate) async fn unreadable(cluster: &JobClient, name: &str, error: &str) -> Result<Action, Error> {
     let message = format!("the object cannot be read: {error}; correct it, or apply k8s/crd again");
     let raw = cluster.raw();
-    let known = raw.get_opt(name).await.map_err(Error::of(format!("read HybridJob {name}")))?;
+    let known = raw.get_opt(name).await.map_err(Error::failed_to(format!("read HybridJob {name}")))?;
     if known.is_some_and(|object| object.data["status"]["message"] == message.as_str()) {
         return Ok(Action::requeue(USER_INTERVAL));
     }
     warn!(job = name, error, "job cannot be read");
     let status = json!({ "status": { "phase": "Invalid", "message": message } });
     let patched = raw.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await;
-    patched.map_err(Error::of(format!("record the status of HybridJob {name}")))?;
+    patched.map_err(Error::failed_to(format!("record the status of HybridJob {name}")))?;
     Ok(Action::requeue(USER_INTERVAL))
 }
 

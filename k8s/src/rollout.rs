@@ -59,7 +59,7 @@ pub struct ServerPod {
 impl ServerSet {
     /// What is read of a StatefulSet.
     #[must_use]
-    pub fn of(set: &StatefulSet) -> Self {
+    pub fn from_set(set: &StatefulSet) -> Self {
         let (spec, status) = (set.spec.clone().unwrap_or_default(), set.status.clone().unwrap_or_default());
         let partition = spec.update_strategy.and_then(|strategy| strategy.rolling_update?.partition);
         let claim = spec.volume_claim_templates.unwrap_or_default().into_iter().next();
@@ -168,8 +168,8 @@ mod tests {
         let mut unseen = facts([OLD, OLD, OLD], 3, Some(3));
         unseen.set.as_mut().unwrap().is_seen = false;
         assert_eq!(unseen.partition(3, "t"), 3);
-        let mut over = facts([NEW, NEW, NEW], 0, Some(3));
-        over.set.as_mut().unwrap().is_updating = false;
-        assert_eq!(over.partition(3, "t"), 3);
+        let mut updated = facts([NEW, NEW, NEW], 0, Some(3));
+        updated.set.as_mut().unwrap().is_updating = false;
+        assert_eq!(updated.partition(3, "t"), 3);
     }
 }

@@ -54,7 +54,7 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
         (CLIENT, PeerRole::Client),
     ];
     // The run's secret is the key of the highest role, so there is a key for each role.
-    let keys = roles.into_iter().filter_map(|(entry, role)| Some((entry, run.of(role)?.reveal())));
+    let keys = roles.into_iter().filter_map(|(entry, role)| Some((entry, run.derive(role)?.reveal())));
     let data =
         keys.chain([(TOKEN, run.page_token())]).map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
     Secret {
@@ -79,22 +79,24 @@ impl JobClient {
     /// When a request fails.
     pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
         let (name, api) = (name(owner), self.secrets());
-        let read = async || api.get_opt(&name).await.map_err(Error::of(format!("read Secret {name}")));
+        let read = async || api.get_opt(&name).await.map_err(Error::failed_to(format!("read Secret {name}")));
         if let Some(found) = read().await? {
-            return Ok(RunAccess::of(&found));
+            return Ok(RunAccess::from_secret(&found));
         }
         let made = api.create(&PostParams::default(), &secret(owner, &RoleKey::random())).await;
-        match made.map_err(Error::of(format!("make Secret {name}"))) {
-            Ok(made) => Ok(RunAccess::of(&made)),
+        match made.map_err(Error::failed_to(format!("make Secret {name}"))) {
+            Ok(made) => Ok(RunAccess::from_secret(&made)),
             // Another operator was faster.
-            Err(error) if error.is_conflict() => Ok(read().await?.as_ref().map(RunAccess::of).unwrap_or_default()),
+            Err(error) if error.is_conflict() => {
+                Ok(read().await?.as_ref().map(RunAccess::from_secret).unwrap_or_default())
+            }
             Err(error) => Err(error),
         }
     }
 }
 
 impl RunAccess {
-    fn of(secret: &Secret) -> Self {
+    fn from_secret(secret: &Secret) -> Self {
         let text = |key: &str| {
             let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
             std::str::from_utf8(bytes).ok()
@@ -125,9 +127,9 @@ mod tests {
             ("client", PeerRole::Client),
         ] {
             assert_eq!(RoleKey::parse(&text(entry)).unwrap().role(), role, "{entry}");
-            assert_eq!(text(entry), run.of(role).unwrap().reveal(), "{entry}");
+            assert_eq!(text(entry), run.derive(role).unwrap().reveal(), "{entry}");
         }
-        let access = RunAccess::of(&made);
+        let access = RunAccess::from_secret(&made);
         assert_eq!(access.token.unwrap().reveal(), run.page_token());
         assert!(matches!(access.credentials, Credentials::Secret(key) if key == run));
         assert_eq!(made.data.as_ref().unwrap().len(), 5);

@@ -130,7 +130,7 @@ impl ScaleStep {
 
     /// The step of both numbers together. They are one request, and one report.
     #[must_use]
-    pub fn with(self, other: Self) -> Self {
+    pub fn combine(self, other: Self) -> Self {
         match (self, other) {
             (Self::Ask, _) | (_, Self::Ask) => Self::Ask,
             (Self::Wait, _) | (_, Self::Wait) => Self::Wait,
@@ -191,9 +191,9 @@ mod tests {
         assert_eq!(workers(3, Some((3, 3))).step(None), ScaleStep::Settled);
         assert_eq!(workers(2, Some((3, 3))).step(Some(&training)), ScaleStep::Ask);
         let moving = || ScaleStep::Moving("4 buckets".to_owned());
-        assert_eq!(ScaleStep::Settled.with(ScaleStep::Ask), ScaleStep::Ask);
-        assert_eq!(ScaleStep::Wait.with(moving()), ScaleStep::Wait);
-        assert_eq!(ScaleStep::Settled.with(moving()), moving());
+        assert_eq!(ScaleStep::Settled.combine(ScaleStep::Ask), ScaleStep::Ask);
+        assert_eq!(ScaleStep::Wait.combine(moving()), ScaleStep::Wait);
+        assert_eq!(ScaleStep::Settled.combine(moving()), moving());
     }
 
     fn report(state: &str) -> Progress {

@@ -17,7 +17,7 @@ pub struct SpecHash {
 impl SpecHash {
     /// The hashes of a spec from which an attempt would be made now.
     #[must_use]
-    pub fn of(spec: &HybridJobSpec) -> Self {
+    pub fn new(spec: &HybridJobSpec) -> Self {
         let mut fixed = spec.clone();
         fixed.embedding_servers.pod = PodSettings::default();
         Self { template: template(spec), fixed: template(&fixed) }
@@ -30,7 +30,7 @@ impl SpecHash {
         let mut spec = spec.clone();
         spec.embedding_servers.replicas = servers;
         spec.dense_workers.replicas = workers;
-        Self::of(&spec)
+        Self::new(&spec)
     }
 }
 

@@ -186,7 +186,7 @@ mod tests {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let port = listener.local_addr().unwrap();
         let address = (std::net::Ipv4Addr::LOCALHOST, port.port()).into();
-        let access = PageAccess::of(port, Some(PageToken::parse("0123456789abcdef").unwrap()));
+        let access = PageAccess::new(port, Some(PageToken::parse("0123456789abcdef").unwrap()));
         tokio::spawn(serve(listener, listening(), access, Shutdown::new()));
         for path in PROBES {
             assert!(get(address, path).await.starts_with("HTTP/1.1 200"), "{path}");

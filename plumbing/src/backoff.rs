@@ -16,7 +16,7 @@ pub struct Deadline {
 impl Deadline {
     /// The deadline `timeout` from now.
     #[must_use]
-    pub fn after(timeout: Duration) -> Self {
+    pub fn from_now(timeout: Duration) -> Self {
         Self { started: Instant::now(), timeout }
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_retry_stops_at_the_deadline_with_the_last_error() {
-        let deadline = Deadline::after(Duration::from_secs(10));
+        let deadline = Deadline::from_now(Duration::from_secs(10));
         let mut tries = 0;
         let failed: Result<(), u32> = Backoff::default()
             .retry(
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_attempt_is_made_just_before_the_deadline() {
         for _ in 0..200 {
-            let deadline = Deadline::after(Duration::from_millis(300));
+            let deadline = Deadline::from_now(Duration::from_millis(300));
             let backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(40) };
             let attempt = || std::future::ready(Err::<(), _>(deadline.left()));
             let left = backoff.retry(deadline, |_| true, attempt).await.unwrap_err();
@@ -143,7 +143,7 @@ mod tests {
     /// Invariant WT-1: no wait exceeds the deadline, and the last real error is reported.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_hangs_does_not_outlast_the_deadline() {
-        let deadline = Deadline::after(Duration::from_secs(10));
+        let deadline = Deadline::from_now(Duration::from_secs(10));
         let (mut tries, started) = (0, Instant::now());
         let failed: Result<(), String> = Backoff::default()
             .retry(
@@ -161,12 +161,12 @@ mod tests {
             )
             .await;
         assert_eq!((failed, started.elapsed()), (Err("hung".to_owned()), Duration::from_secs(10)));
-        assert_eq!(Deadline::after(Duration::ZERO).bound(std::future::pending::<()>()).await, Err(Duration::ZERO));
+        assert_eq!(Deadline::from_now(Duration::ZERO).bound(std::future::pending::<()>()).await, Err(Duration::ZERO));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_final_error_is_not_retried() {
-        let deadline = Deadline::after(Duration::from_secs(10));
+        let deadline = Deadline::from_now(Duration::from_secs(10));
         let mut tries = 0;
         let failed: Result<(), &str> = Backoff::default()
             .retry(

@@ -38,12 +38,12 @@ impl EnergyMeter {
     /// read them.
     #[must_use]
     pub fn of_this_machine() -> Option<Self> {
-        Self::at(Path::new(FOLDER))
+        Self::open(Path::new(FOLDER))
     }
 
     /// The counters in a folder. `None` if none is readable.
     #[must_use]
-    pub fn at(folder: &Path) -> Option<Self> {
+    pub fn open(folder: &Path) -> Option<Self> {
         let domains = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
         let packages: Vec<_> = domains.filter_map(|domain| PackageCounter::open(&domain)).collect();
         (!packages.is_empty()).then(|| Self { packages, microjoules: 0, read_at: Instant::now(), is_readable: true })
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn packages_add_up_their_parts_do_not_and_a_counter_may_start_again() {
         let folder = powercap();
-        let mut meter = EnergyMeter::at(folder.path()).unwrap();
+        let mut meter = EnergyMeter::open(folder.path()).unwrap();
         assert_eq!(meter.joules(), Some(0.0));
         set(folder.path(), "intel-rapl:0", 4000);
         set(folder.path(), "intel-rapl:0:0", 5000);
@@ -144,12 +144,12 @@ mod tests {
     #[test]
     fn energy_that_cannot_be_read_is_absent() {
         let folder = powercap();
-        assert!(EnergyMeter::at(&folder.path().join("absent")).is_none());
-        let mut meter = EnergyMeter::at(folder.path()).unwrap();
+        assert!(EnergyMeter::open(&folder.path().join("absent")).is_none());
+        let mut meter = EnergyMeter::open(folder.path()).unwrap();
         fs::remove_file(folder.path().join("intel-rapl:1/energy_uj")).unwrap();
         assert_eq!(meter.joules(), None);
-        assert!(EnergyMeter::at(folder.path()).is_some(), "the other package is left");
+        assert!(EnergyMeter::open(folder.path()).is_some(), "the other package is left");
         fs::remove_dir_all(folder.path().join("intel-rapl:0")).unwrap();
-        assert!(EnergyMeter::at(folder.path()).is_none(), "a part is no package");
+        assert!(EnergyMeter::open(folder.path()).is_none(), "a part is no package");
     }
 }

@@ -251,10 +251,10 @@ impl AsyncRead for BoundedConnection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
+        let filled = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         match read {
-            Poll::Ready(Ok(())) => self.heard(buffer.filled().len() - before),
+            Poll::Ready(Ok(())) => self.heard(buffer.filled().len() - filled),
             Poll::Ready(Err(_)) => {}
             Poll::Pending => return self.poll_end(context).map(Err),
         }

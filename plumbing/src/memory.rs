@@ -71,8 +71,8 @@ fn of_groups(root: &Path, own: &str) -> Option<u64> {
 /// The lowest limit of a group and its parents. A container may not see its own group. Then the visible root counts.
 fn of_group(root: &Path, path: &str, file: &str) -> Option<u64> {
     let own: PathBuf = root.join(path);
-    let around = own.ancestors().take_while(|folder| folder.starts_with(root));
-    around.filter_map(|folder| std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()).min()
+    let folders = own.ancestors().take_while(|folder| folder.starts_with(root));
+    folders.filter_map(|folder| std::fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()).min()
 }
 
 #[cfg(test)]

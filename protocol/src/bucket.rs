@@ -41,14 +41,14 @@ impl BucketMap {
 
     /// The same owners at another generation.
     #[must_use]
-    pub fn at(&self, generation: Generation) -> Self {
+    pub fn at_generation(&self, generation: Generation) -> Self {
         Self { generation, owners: self.owners.clone() }
     }
 
     /// The map of the next generation, in which `owner` has these buckets. Numbers past the last bucket are ignored.
     #[must_use]
     pub fn moved(&self, buckets: &[u32], owner: ServerIndex) -> Self {
-        let mut next = self.at(self.generation.next());
+        let mut next = self.at_generation(self.generation.next());
         for bucket in buckets {
             if let Some(entry) = next.owners.get_mut(*bucket as usize) {
                 *entry = owner;

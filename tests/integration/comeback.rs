@@ -127,13 +127,13 @@ fn workers_train_while_the_coordinator_is_away_and_no_member_is_started_again() 
     let mut trained = false;
     for _ in 0..20 {
         coordinator.kill();
-        let before = steps(&fixture);
-        trained = grows(&fixture, before, Duration::from_secs(3));
+        let old_steps = steps(&fixture);
+        trained = grows(&fixture, old_steps, Duration::from_secs(3));
         coordinator = roles.restart_coordinator(&sets);
         if trained {
             break;
         }
-        assert!(grows(&fixture, before, Duration::from_secs(60)), "no step after the coordinator is back");
+        assert!(grows(&fixture, old_steps, Duration::from_secs(60)), "no step after the coordinator is back");
     }
     assert!(trained, "no step while the coordinator was away, 20 times");
     for process in [first, second, coordinator].into_iter().chain(others) {

@@ -149,7 +149,7 @@ fn a_pipe_or_a_million_names_in_a_model_hold_nobody_up() {
 }
 
 fn sha256(bytes: &[u8]) -> String {
-    hexadecimal(&ContentDigest::of(bytes).sha256)
+    hexadecimal(&ContentDigest::compute(bytes).sha256)
 }
 
 /// Writes a manifest with its own hash in it.

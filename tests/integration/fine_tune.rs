@@ -72,8 +72,8 @@ fn rows(seed: u64, part: u64, count: usize, is_shifted: bool) -> String {
 /// AUC and log loss on the shifted set of the newest run.
 fn measures(fixture: &Fixture) -> (f64, f64) {
     let summary = fixture.summary();
-    let of = |name: &str| summary["evaluation"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"));
-    (of("auc"), of("logloss"))
+    let measure = |name: &str| summary["evaluation"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"));
+    (measure("auc"), measure("logloss"))
 }
 
 #[test]

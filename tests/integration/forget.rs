@@ -86,8 +86,8 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
     assert_eq!(values[1..].iter().map(|value| row(&fixture, &run, value)).collect::<Vec<_>>(), others);
     assert_eq!(export("C2", "after.safetensors"), c2);
     is_whole(&fixture, &model);
-    let after = manifest(&model);
-    assert_eq!(after["rows"].as_u64().map(|rows| rows + 1), before["rows"].as_u64());
+    let new_manifest = manifest(&model);
+    assert_eq!(new_manifest["rows"].as_u64().map(|rows| rows + 1), before["rows"].as_u64());
     fixture.zagros(["eval", &run, "--json"]).expect(0);
 
     let audit = fixture.read(&format!("{run}/forgotten.jsonl"));
@@ -95,10 +95,10 @@ fn a_row_is_gone_from_a_model_and_every_other_row_stays() {
     assert_eq!((lines.len(), &lines[0]["row"], &lines[0]["table"]), (1, &Value::from(true), &Value::from("C1")));
     assert_eq!(
         (&lines[0]["manifest_before"], &lines[0]["manifest_after"]),
-        (&before["manifest_sha256"], &after["manifest_sha256"])
+        (&before["manifest_sha256"], &new_manifest["manifest_sha256"])
     );
     assert_eq!(forget(&fixture, &run, &values[0])["saves"][0]["rows"], 0);
-    assert_eq!(manifest(&model), after, "there is nothing to do again");
+    assert_eq!(manifest(&model), new_manifest, "there is nothing to do again");
 }
 
 /// The job of a model lists the ids of a fitted vocabulary. A process that ends between manifest and job leaves the new content beside

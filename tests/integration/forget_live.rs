@@ -83,8 +83,8 @@ fn a_row_that_a_live_run_forgets_stays_gone_after_kills_and_after_an_earlier_sta
     for server in ["embedding-server-0", "embedding-server-1"] {
         signal_process(pid_of(&run, server), Signal::KILL);
     }
-    let before = checkpoints(&run).len();
-    while checkpoints(&run).len() < before + 2 {
+    let old_count = checkpoints(&run).len();
+    while checkpoints(&run).len() < old_count + 2 {
         training.wait_for_line("checkpoint after step");
     }
     training.signal(Signal::INT);

@@ -85,8 +85,8 @@ fn json(text: &str) -> Value {
 /// The measure of a label.
 fn measure(measures: &Value, label: &str, name: &str) -> f64 {
     let targets = measures["targets"].as_array().expect("measures of several labels");
-    let of = targets.iter().find(|target| target["target"] == label).expect("the label is measured");
-    of[name].as_f64().unwrap_or_else(|| panic!("no {name} of {label}: {of}"))
+    let target = targets.iter().find(|target| target["target"] == label).expect("the label is measured");
+    target[name].as_f64().unwrap_or_else(|| panic!("no {name} of {label}: {target}"))
 }
 
 /// That each label is learned: what is random here is a tenth of the clicks. Constants would have a mean squared error of 1.3 and a
@@ -155,12 +155,12 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
     fixture.zagros([&["up", "job.toml", "--servers", "1", "--workers", "2"][..], &sets].concat()).expect(0);
     let run = fixture.run_folder().display().to_string();
     let measures = json(&fixture.zagros(["eval", &run, "--json"]).expect(0).stdout);
-    let after = |label: &str| {
+    let calibrated_measures = |label: &str| {
         let targets = measures["targets"].as_array().expect("measures of several labels");
         targets.iter().find(|target| target["target"] == label).expect("the label is measured")["calibrated"].clone()
     };
-    assert!(after("rating").is_null() && after("count").is_null(), "{measures}");
-    assert_eq!(measures["calibrated"], after("click"));
+    assert!(calibrated_measures("rating").is_null() && calibrated_measures("count").is_null(), "{measures}");
+    assert_eq!(measures["calibrated"], calibrated_measures("click"));
     let file = json(&fixture.read(&format!("{run}/model/calibration.json")));
     let methods = ["click", "buy", "level"].map(|label| file["labels"][label]["method"].as_str().expect("a method"));
     assert_eq!(methods, ["isotonic", "isotonic", "temperature"]);
@@ -185,7 +185,7 @@ fn each_label_is_calibrated_on_its_own_and_predictions_are_what_is_measured() {
         assert_eq!(before[7..], after[7..], "numbers stay");
     }
     for (label, mut scores) in ["click", "buy"].into_iter().zip_eq(scores) {
-        assert_eq!(serde_json::to_value(scores.report()).expect("JSON"), after(label), "{label}");
+        assert_eq!(serde_json::to_value(scores.report()).expect("JSON"), calibrated_measures(label), "{label}");
     }
     let shown = fixture.zagros(["eval", &run]).expect(0).stdout;
     assert_eq!(shown.matches("after calibration").count(), 4, "{shown}");

@@ -89,8 +89,8 @@ fn weights_and_vectors_are_learned_saved_and_scored() {
     let plain = JOB.replace(", weights = \"tfidf\"", "");
     fixture.write("plain.toml", plain);
     fixture.zagros(["train", "plain.toml"]).expect(0);
-    let without = fixture.measures("test.csv", "click");
-    assert!(without["auc"].as_f64() < found["auc"].as_f64(), "{without} {found}");
+    let unweighted = fixture.measures("test.csv", "click");
+    assert!(unweighted["auc"].as_f64() < found["auc"].as_f64(), "{unweighted} {found}");
 }
 
 /// The weights of the embedding are part of the model: a saved one scores as the trained one did.

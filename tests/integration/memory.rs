@@ -44,8 +44,8 @@ fn the_losses_are_those_of_a_run_that_keeps_every_row_in_memory() {
         fixture.zagros(arguments).expect(0);
         assert_eq!(fixture.losses(), unlimited, "{command:?}");
         let summary = fixture.summary();
-        let of = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
-        assert!(of("hinted") > 0 && of("ready") > 0, "{command:?}: {}", summary["look_ahead"]);
+        let count = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
+        assert!(count("hinted") > 0 && count("ready") > 0, "{command:?}: {}", summary["look_ahead"]);
     }
 }
 
@@ -59,8 +59,8 @@ fn looking_ahead_changes_no_loss_and_leaves_fewer_rows_late() {
         let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
         fixture.zagros(["train", "shared.toml"].into_iter().chain(sets)).expect(0);
         let summary = fixture.summary();
-        let of = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
-        runs.push((batches, fixture.losses(), of("hinted"), of("ready"), of("late")));
+        let count = |what: &str| summary["look_ahead"][what].as_u64().expect("a count");
+        runs.push((batches, fixture.losses(), count("hinted"), count("ready"), count("late")));
     }
     let (_, losses, hinted, ready, late) = &runs[0];
     assert_eq!((*hinted, *ready), (0, 0));

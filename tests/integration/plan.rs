@@ -51,11 +51,11 @@ const DEEP: &str = "model={kind='ffnn', hidden=[512, 512, 512, 512, 512, 512, 51
 #[test]
 fn streamed_weights_are_planned_as_such() {
     let fixture = Fixture::new(4_000).with_environment(vec![("XDG_CACHE_HOME".to_owned(), "cache".to_owned())]);
-    let of = |weights: &str| {
+    let plan_with = |weights: &str| {
         let weights = format!("train.weights={weights}");
         forecast(&fixture, &["--workers", "1", "--servers", "2", "--set", DEEP, "--set", &weights])
     };
-    let (streamed, resident) = (of("streamed"), of("resident"));
+    let (streamed, resident) = (plan_with("streamed"), plan_with("resident"));
     let memory = |of: &Value, name: &str| figure(&of["memory"], name);
     assert_eq!((&streamed["is_streamed"], &resident["is_streamed"]), (&Value::from(true), &Value::from(false)));
     assert!(memory(&streamed, "worker") < memory(&resident, "worker"), "{streamed} {resident}");

@@ -47,11 +47,11 @@ fn measures_of_predictions_are_those_of_eval_to_the_last_bit() {
     .iter()
     .enumerate()
     {
-        let to = format!("{index}.csv");
-        let command = ["predict", &run, "test.txt", "-o", &to, "--keys", "label", "--logits"];
+        let output = format!("{index}.csv");
+        let command = ["predict", &run, "test.txt", "-o", &output, "--keys", "label", "--logits"];
         fixture.zagros([&command[..], &["--set", sets[0], "--set", sets[1]]].concat()).expect(0);
-        assert_eq!(measured(&fixture.read(&to)), expected, "{sets:?}");
-        assert_eq!(fixture.read(&to), fixture.read("0.csv"), "{sets:?}");
+        assert_eq!(measured(&fixture.read(&output)), expected, "{sets:?}");
+        assert_eq!(fixture.read(&output), fixture.read("0.csv"), "{sets:?}");
     }
 }
 

@@ -49,7 +49,7 @@ fn files(folder: &std::path::Path) -> Vec<(String, Vec<u8>)> {
 fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
     let (fixture, run) = trained(20_000, &["cluster.servers=2"]);
     let model = fixture.run_folder().join("model");
-    let before = files(&model);
+    let old_files = files(&model);
     let done = fixture.zagros([&["quantize", &run, "-o", "served"], &INT8[..], &["--json"]].concat()).expect(0);
     let report = json(&done.stdout);
     assert_eq!(report["tables"].as_array().map(Vec::len), Some(26));
@@ -58,7 +58,7 @@ fn a_model_in_int8_is_whole_smaller_and_scores_as_the_one_in_f32() {
     assert_eq!((&table["before"]["bytes_a_row"], &table["after"]["bytes_a_row"]), (&Value::from(32), &Value::from(24)));
     let bytes = |key: &str| report["row_bytes"][key].as_u64().expect("bytes");
     assert!(bytes("after") < bytes("before"), "{report}");
-    assert_eq!(files(&model), before, "the model stays as it is");
+    assert_eq!(files(&model), old_files, "the model stays as it is");
 
     let (exact, rounded) = (probabilities(&fixture, &run), probabilities(&fixture, "served"));
     let distance = |(one, other): (&f64, &f64)| (one - other).abs();
@@ -92,19 +92,19 @@ fn only_the_tables_that_are_named_change_and_any_format_becomes_any_other() {
     };
     assert_eq!(exported("two", "C2"), exported(&run, "C2"));
     assert_ne!(exported("two", "C1"), exported(&run, "C1"));
-    let mut before = "two".to_owned();
+    let mut source = "two".to_owned();
     for element in ["int8", "bf16", "f32", "int8"] {
-        let next = format!("{before}-{element}");
-        fixture.zagros(["quantize", &before, "-o", &next, "--element", element]).expect(0);
+        let next = format!("{source}-{element}");
+        fixture.zagros(["quantize", &source, "-o", &next, "--element", element]).expect(0);
         fixture.zagros(["eval", &next]).expect(0);
-        before = next;
+        source = next;
     }
 }
 
 #[test]
 fn a_run_starts_from_a_model_of_another_format_in_one_process_and_in_several() {
     let (fixture, run) = trained(20_000, &["cluster.servers=2"]);
-    let before = auc(&fixture, &run);
+    let first_auc = auc(&fixture, &run);
     let int8 = ["--from", &run, "--fresh", "--max-steps", "1", "--set", "embedding.element=int8"];
     for command in [&["train", "job.toml"][..], &["up", "job.toml", "--servers", "3"]] {
         let done = fixture.zagros([command, &int8].concat()).expect(0);
@@ -113,8 +113,8 @@ fn a_run_starts_from_a_model_of_another_format_in_one_process_and_in_several() {
         let started = fixture.run_folder().display().to_string();
         assert!(fixture.zagros(["inspect", &started, "--table", "C1"]).expect(0).stdout.contains("int8"));
         // One step of 256 samples on a trained model; a new one has an AUC of about a half.
-        let after = auc(&fixture, &started);
-        assert!((after - before).abs() < 0.01, "{before} {after}");
+        let started_auc = auc(&fixture, &started);
+        assert!((started_auc - first_auc).abs() < 0.01, "{first_auc} {started_auc}");
     }
     // And back: a served model is trained on in f32.
     fixture.zagros([&["quantize", &run, "-o", "served"], &INT8[..]].concat()).expect(0);
@@ -164,13 +164,16 @@ fn the_manifest_of_a_copy_in_a_store_is_written_last() {
     let store = FakeS3::start("models");
     let (fixture, run) = trained(500, &[]);
     let fixture = fixture.with_environment(store.environment());
-    let to = "s3://models/served";
-    fixture.zagros([&["quantize", &run, "-o", to], &INT8[..]].concat()).expect(0);
+    let copy = "s3://models/served";
+    fixture.zagros([&["quantize", &run, "-o", copy], &INT8[..]].concat()).expect(0);
     let written: Vec<String> = store.requests().into_iter().filter(|request| request.starts_with("PUT")).collect();
     assert_eq!(written.len(), 5, "{written:?}");
     assert!(written[4].contains("manifest.json"), "{written:?}");
-    assert!((auc(&fixture, to) - auc(&fixture, &run)).abs() < 0.02);
-    fixture.zagros([&["quantize", &run, "-o", to], &INT8[..]].concat()).expect(2).says(&["s3://models/served exists"]);
+    assert!((auc(&fixture, copy) - auc(&fixture, &run)).abs() < 0.02);
+    fixture
+        .zagros([&["quantize", &run, "-o", copy], &INT8[..]].concat())
+        .expect(2)
+        .says(&["s3://models/served exists"]);
 }
 
 /// A checkpoint whose rows are in several files becomes a model of one file for each server.

@@ -171,10 +171,10 @@ fn a_run_beyond_the_epochs_that_are_asked_for_now_is_refused_before_anything_sta
 fn the_last_run_goes_on_though_the_clock_was_set_back() {
     let fixture = Fixture::new(20_000);
     let earlier = interrupt(&fixture, &[]);
-    let ahead = earlier.with_file_name("small-20990101-000000");
-    std::fs::rename(&earlier, &ahead).expect("it is renamed");
+    let future = earlier.with_file_name("small-20990101-000000");
+    std::fs::rename(&earlier, &future).expect("it is renamed");
     let last = interrupt(&fixture, &["--fresh"]);
-    assert!(last > ahead, "{last:?} is before {ahead:?}");
+    assert!(last > future, "{last:?} is before {future:?}");
     // The interrupted run may be some epochs on where the machine is busy.
     let short = ["train", "job.toml", "--set", "train.epochs=50", "--set", "train.max_steps=400"];
     fixture.zagros(short).expect(0).says(&["going on after step", "small-20990101-000000-2"]);

@@ -28,7 +28,7 @@ fn stored(rows: u32) -> (FakeS3, Fixture) {
 }
 
 /// As the fixture's, but for one variable.
-fn with(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
+fn with_variable(store: &FakeS3, fixture: Fixture, name: &str, value: Option<&str>) -> Fixture {
     let mut environment = store.environment();
     environment.retain(|(key, _)| key != name);
     environment.extend(value.map(|value| (name.to_owned(), value.to_owned())));
@@ -101,9 +101,9 @@ fn what_is_missing_or_damaged_in_a_store_is_named() {
     let (store, fixture) = stored(20_000);
     let folder = checkpoint(&store, &fixture);
     let url = format!("s3://models/{folder}");
-    let above = url.rsplit_once('/').expect("a run").0;
+    let parent = url.rsplit_once('/').expect("a run").0;
     for command in ["eval", "inspect"] {
-        fixture.zagros([command, above]).expect(3).says(&["holds no model", "give one of the folders in it: resume-"]);
+        fixture.zagros([command, parent]).expect(3).says(&["holds no model", "give one of the folders in it: resume-"]);
         fixture.zagros([command, "s3://models/none"]).expect(3).says(&["s3://models/none holds no model"]);
     }
     let rows = format!("{folder}/rows-0-of-2.zrows");
@@ -146,13 +146,13 @@ fn a_store_that_cannot_be_asked_for_a_model_is_an_error() {
         ask(&fixture, "s3://other/ads").expect(2).says(&["there is no such bucket"]);
         ask(&fixture, "gs://models/ads").expect(2).says(&["only s3:// and file:// are supported"]);
     }
-    let wrong = with(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
+    let wrong = with_variable(&store, fixture, "AWS_ACCESS_KEY_ID", Some("someone-else"));
     let outcome =
         wrong.zagros(["eval", "s3://models/ads"]).expect(2).says(&["the request was refused; check AWS_ACCESS_KEY_ID"]);
     assert!(!outcome.stderr.contains("someone-else") && !outcome.stderr.contains("test-secret"), "{}", outcome.stderr);
-    let half = with(&store, wrong, "AWS_ACCESS_KEY_ID", None);
+    let half = with_variable(&store, wrong, "AWS_ACCESS_KEY_ID", None);
     half.zagros(["eval", "s3://models/ads"]).expect(2).says(&["correct the environment"]);
-    let away = with(&store, half, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
+    let away = with_variable(&store, half, "AWS_ENDPOINT_URL", Some("http://127.0.0.1:1"));
     let outcome = away.zagros(["eval", "s3://models/ads", "--timeout", "2"]).expect(4);
     outcome.says(&["s3://models/ads", "http://127.0.0.1:1", "AWS_ENDPOINT_URL is right", "--timeout"]);
 }
@@ -179,8 +179,8 @@ fn servers_send_the_model_to_a_store_and_the_run_says_where_it_is() {
     let page = std::fs::read_to_string(folder.join("report.html")).expect("a page");
     assert!(page.contains(&url), "the page says where the model is");
     let run = folder.display().to_string();
-    let above = url.rsplit_once('/').expect("a run").0;
-    for named in [run.as_str(), above, &url] {
+    let parent = url.rsplit_once('/').expect("a run").0;
+    for named in [run.as_str(), parent, &url] {
         let again = json(fixture.zagros(["eval", named, "--json", "--set", "cluster.servers=3"]));
         assert_eq!(again, summary["evaluation"], "{named}");
         fixture.zagros(["inspect", named, "--verify"]).expect(0);

@@ -74,8 +74,8 @@ fn a_family_is_trained_measured_and_reported() {
 #[test]
 fn a_forecast_is_written_before_the_truth_is_known_and_stays() {
     let fixture = fixture(20_000);
-    let without: Vec<&str> = FAMILY.iter().copied().filter(|word| *word != "--verify").collect();
-    fixture.zagros(without).expect(0);
+    let unverified: Vec<&str> = FAMILY.iter().copied().filter(|word| *word != "--verify").collect();
+    fixture.zagros(unverified).expect(0);
     let forecast = json(&fixture, "forecast.json");
     let next = fixture.path("runs/factors-scaling/size-24.3k-seed-1");
     assert!(!next.exists() && forecast["size"] == "24.3k", "{forecast}");

@@ -72,10 +72,10 @@ fn models_are_listed_over_the_features_of_a_job() {
     let listed = fixture.zagros(["models", "job.toml", "--flops", "50G", "--json"]).expect(0);
     let table: Value = serde_json::from_str(&listed.stdout).expect("one JSON object");
     let networks = table["networks"].as_array().expect("networks");
-    let of = |kind: &str| networks.iter().find(|network| network["kind"] == kind).expect("the network is listed");
-    assert_eq!((networks.len(), of("dlrm")["sizes"].as_array().map(Vec::len)), (12, Some(8)));
+    let network = |kind: &str| networks.iter().find(|network| network["kind"] == kind).expect("the network is listed");
+    assert_eq!((networks.len(), network("dlrm")["sizes"].as_array().map(Vec::len)), (12, Some(8)));
     // The job has no sequence.
-    assert!(of("bst")["refused"].as_str().is_some_and(|why| why.contains("sequence")), "{table}");
+    assert!(network("bst")["refused"].as_str().is_some_and(|why| why.contains("sequence")), "{table}");
     let text = fixture.zagros(["models", "--kind", "ffnn"]).expect(0).stdout;
     assert!(text.contains("111b") && text.contains("samples/s"), "{text}");
 }

@@ -72,8 +72,8 @@ fn a_run_that_dies_goes_on_bit_by_bit_from_a_store_also_on_another_machine() {
     std::fs::remove_dir_all(broken.path("runs")).expect("the runs are gone");
     broken.zagros(train(&[])).expect(0).says(&["going on after step", "s3://models/ads/small-"]);
     let all = losses(&whole).0;
-    let after = losses(&broken).0;
-    assert!(!after.is_empty() && after.iter().all(|(step, loss)| all.get(step) == Some(loss)));
+    let later = losses(&broken).0;
+    assert!(!later.is_empty() && later.iter().all(|(step, loss)| all.get(step) == Some(loss)));
     assert_eq!(end(&broken), end(&whole));
     assert_eq!(store.keys(), Vec::<String>::new());
 }
@@ -121,7 +121,7 @@ fn a_store_that_is_away_costs_a_checkpoint_and_no_training() {
 #[test]
 fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     let (store, fixture) = stored(500);
-    let with = |fixture: Fixture, name: &str, value: &str| {
+    let with_variable = |fixture: Fixture, name: &str, value: &str| {
         let mut environment = store.environment();
         environment.retain(|(key, _)| key != name);
         environment.push((name.to_owned(), value.to_owned()));
@@ -129,14 +129,14 @@ fn wrong_credentials_no_bucket_and_no_store_are_reported_before_training() {
     };
     let outcome = fixture.zagros(train(&["--set", "checkpoint.folder=s3://other/ads"]));
     outcome.expect(2).says(&["there is no such bucket", "make the bucket"]);
-    let fixture = with(fixture, "AWS_ACCESS_KEY_ID", "someone-else");
+    let fixture = with_variable(fixture, "AWS_ACCESS_KEY_ID", "someone-else");
     let outcome = fixture.zagros(train(&[])).expect(2).says(&["InvalidAccessKeyId", "check AWS_ACCESS_KEY_ID"]);
     assert!(!outcome.stderr.contains("someone-else") && !outcome.stderr.contains("test-secret"), "{}", outcome.stderr);
     fixture.zagros([&["up", "job.toml"], &SYNC[..]].concat()).expect(2).says(&["check AWS_ACCESS_KEY_ID"]);
-    let fixture = with(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+    let fixture = with_variable(fixture, "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     let away = fixture.zagros(train(&["--set", "cluster.timeout_seconds=2"]));
     away.expect(4).says(&["s3://models/ads", "http://127.0.0.1:1", "AWS_ENDPOINT_URL is right"]);
-    let fixture = with(fixture, "AWS_ALLOW_HTTP", "false");
+    let fixture = with_variable(fixture, "AWS_ALLOW_HTTP", "false");
     fixture.zagros(train(&[])).expect(2).says(&["set AWS_ALLOW_HTTP=true"]);
     assert!(!fixture.path("runs").exists(), "nothing was started");
     assert_eq!(store.keys(), Vec::<String>::new());
@@ -173,8 +173,8 @@ fn a_damaged_part_is_named_and_a_checkpoint_is_inspected_where_it_is() {
     let shown: serde_json::Value = serde_json::from_str(&shown.stdout).expect("JSON");
     assert!(shown.to_string().contains("\"C1\""), "{shown}");
     fixture.zagros(["inspect", &url, "--verify"]).expect(0);
-    let above = url.rsplit_once('/').expect("a run").0;
-    fixture.zagros(["inspect", above]).expect(3).says(&["holds no model", "resume-"]);
+    let parent = url.rsplit_once('/').expect("a run").0;
+    fixture.zagros(["inspect", parent]).expect(3).says(&["holds no model", "resume-"]);
     let damaged = |rows: &str| {
         let mut bytes = store.object(rows).expect("rows");
         let middle = bytes.len() / 2;

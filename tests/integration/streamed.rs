@@ -122,13 +122,13 @@ fn workers_that_share_the_layers_of_a_wukong_write_the_losses_of_resident_weight
     let fixture = Fixture::new(ROWS);
     let network =
         "model={kind='wukong', layers=2, fmb=4, lcb=4, rank=4, fmb_hidden=[64], bottom=[32], top=[64], dropout=0.1}";
-    let of = |weights: &'static str| {
+    let sets_with = |weights: &'static str| {
         let own = SETS
             .into_iter()
             .filter(|set| !set.starts_with("model=") && !set.contains("streamed") && !set.contains("epochs"));
         own.chain([network, weights, "train.epochs=2"]).collect::<Vec<&str>>()
     };
-    let (resident, streamed) = (of("train.weights=resident"), of("train.weights=streamed"));
+    let (resident, streamed) = (sets_with("train.weights=resident"), sets_with("train.weights=streamed"));
     up_with(&fixture, ("2", "2"), &resident).finish().expect(0);
     let whole = fixture.losses();
     assert!(whole.len() > 10, "{}", whole.len());

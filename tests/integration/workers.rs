@@ -103,9 +103,9 @@ fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     let halves = ["--set", "train.epochs=2", "--set", "train.batch_size=128"];
     let run = fixture.zagros(["up", "job.toml", "--servers", "2", "--workers", "2"].into_iter().chain(halves));
     let run = run.expect(0);
-    let together = auc();
-    println!("test AUC {alone:.4} with one worker, {together:.4} with two");
-    assert!((alone - together).abs() < 0.02, "AUC {alone} with one worker, {together} with two");
+    let joint = auc();
+    println!("test AUC {alone:.4} with one worker, {joint:.4} with two");
+    assert!((alone - joint).abs() < 0.02, "AUC {alone} with one worker, {joint} with two");
     assert_eq!(fixture.summary()["samples"], samples);
     let reports = |worker: &str| run.stderr.lines().any(|line| line.contains(worker) && line.contains("step "));
     assert!(reports("dense worker 0") && !reports("dense worker 1"), "{}", run.stderr);
@@ -114,7 +114,7 @@ fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     let scored: Value = serde_json::from_str(&scored.stdout).expect("JSON");
     // Batches are cut elsewhere, so that a logit may be rounded otherwise.
     let scored = scored["auc"].as_f64().expect("an AUC");
-    assert!((scored - together).abs() < 1e-5, "{scored} scored again, {together} then");
+    assert!((scored - joint).abs() < 1e-5, "{scored} scored again, {joint} then");
 }
 
 /// A file that cannot be cut goes to one worker: five times as many rows to one as to the other, which runs dry. Where one

@@ -11,13 +11,13 @@ fn read(path: &str) -> String {
 }
 
 /// What follows `mark` at the start of a line, once its spaces are gone.
-fn after<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
+fn texts_after<'a>(text: &'a str, mark: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.trim_start().strip_prefix(mark)).collect()
 }
 
 fn alerts() -> BTreeSet<String> {
     let alerts: BTreeSet<String> =
-        after(&read("monitoring/rules/alerts.yml"), "- alert: ").into_iter().map(str::to_owned).collect();
+        texts_after(&read("monitoring/rules/alerts.yml"), "- alert: ").into_iter().map(str::to_owned).collect();
     assert!(alerts.len() > 10, "{alerts:?}");
     alerts
 }
@@ -35,7 +35,7 @@ fn metrics(expression: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_alert_has_an_entry_in_the_runbook_and_the_other_way_round() {
     let entries: BTreeSet<String> =
-        after(&read("docs/runbook.md"), "### Zagros").into_iter().map(|name| format!("Zagros{name}")).collect();
+        texts_after(&read("docs/runbook.md"), "### Zagros").into_iter().map(|name| format!("Zagros{name}")).collect();
     assert_eq!(entries, alerts());
     let rules = read("monitoring/rules/alerts.yml");
     for alert in alerts() {
@@ -43,7 +43,7 @@ fn every_alert_has_an_entry_in_the_runbook_and_the_other_way_round() {
         assert!(rules.contains(&link), "{alert} lacks {link}");
     }
     for field in ["summary: ", "description: ", "labels: { severity: "] {
-        assert_eq!(after(&rules, field).len(), alerts().len(), "each alert has one {field:?}");
+        assert_eq!(texts_after(&rules, field).len(), alerts().len(), "each alert has one {field:?}");
     }
 }
 

@@ -86,10 +86,10 @@ impl Batches<'_> {
     fn steps(&mut self, mut coming: Coming) -> Result<TableFigures, Failure> {
         let (mut buffers, mut spent) = (RequestBuffers::new(), Spent::default());
         let (warm, measured) = self.case.batches;
-        let mut before = Spent::default();
+        let mut start = Spent::default();
         for step in 0..warm + measured {
             if step == warm {
-                before = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
+                start = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
             }
             let own = seconds(ClockId::ThreadCPUTime);
             let numbers = coming.next();
@@ -108,8 +108,8 @@ impl Batches<'_> {
             self.ledger.push(self.tables, &numbers, (self.case.rows + step) as u64, &mut buffers)?;
             spent.wall += started.elapsed().as_secs_f64();
         }
-        let after = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
-        Ok(after.since(&before).figures(measured))
+        let end = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
+        Ok(end.since(&start).figures(measured))
     }
 
     fn counts(&self) -> TableCounts {

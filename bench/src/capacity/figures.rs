@@ -123,7 +123,7 @@ impl CapacityPoint {
     /// The lines of the table: all in memory, and a share in memory.
     pub(super) fn lines(&self) -> Vec<[String; 12]> {
         let times = self.times().map_or_else(|| "–".to_owned(), |(wall, cpu)| format!("{wall:.2}, {cpu:.2}"));
-        let of = |figures: TableFigures, times: String| {
+        let line = |figures: TableFigures, times: String| {
             let share = |part: u64| format!("{:.1}", 100.0 * part as f64 / figures.ids.max(1) as f64);
             let per_batch = |count: u64| format!("{:.0}", count as f64 / figures.batches.max(1) as f64);
             [
@@ -141,8 +141,8 @@ impl CapacityPoint {
                 times,
             ]
         };
-        let in_memory = self.in_memory.map(|figures| of(figures, "1".to_owned()));
-        in_memory.into_iter().chain(self.on_disk.map(|figures| of(figures, times))).collect()
+        let in_memory = self.in_memory.map(|figures| line(figures, "1".to_owned()));
+        in_memory.into_iter().chain(self.on_disk.map(|figures| line(figures, times))).collect()
     }
 }
 

@@ -79,7 +79,7 @@ fn measure_both(case: &TableCase<'_>, share: f64, folder: &Path) -> Result<Capac
     let in_memory = if has_room { Some(measure(case)?) } else { None };
     let row = in_memory.map_or(ROW_BYTES as f64, |found| found.memory_bytes as f64 / case.rows as f64);
     let budget = (case.rows as f64 * (share * row + INDEX_BYTES as f64)) as usize;
-    let (wanted, free) = (case.rows as u64 * DISK_BYTES, DiskSpace::at(folder).or_internal()?.free);
+    let (wanted, free) = (case.rows as u64 * DISK_BYTES, DiskSpace::measure(folder).or_internal()?.free);
     let on_disk = if wanted < free {
         Some(measure(&TableCase { budget: Some(budget), ..*case })?)
     } else {

@@ -88,12 +88,12 @@ impl WireCase {
         embedded: &MeasuredCase,
         limit: SocketLimit,
     ) -> Self {
-        let floor = CpuMs::of(&embedded.trained).both() + limit.cpu * 1e3;
+        let floor = CpuMs::new(&embedded.trained).both() + limit.cpu * 1e3;
         let limits = CaseLimits {
             sockets_ms: limit.cpu * 1e3,
             copy_ms: limit.copy * 1e3,
             sockets_batches_per_second: limit.rate,
-            times_embedded_and_sockets: CpuMs::of(&measured.trained).both() / floor,
+            times_embedded_and_sockets: CpuMs::new(&measured.trained).both() / floor,
         };
         Self::new(wire, "loopback", measured, Some(limits))
     }
@@ -106,11 +106,11 @@ impl WireCase {
             path,
             clients: *clients,
             distinct_rows_per_batch: trained.tally.rows / trained.tally.batches.max(1),
-            batch_cpu_ms: CpuMs::of(trained),
-            lookup_cpu_ms: CpuMs::of(looked_up),
-            push_cpu_ms: CpuMs::of(pushed),
-            lookup_ms: LatencyQuantiles::of(&trained.tally.lookups),
-            push_ms: LatencyQuantiles::of(&trained.tally.pushes),
+            batch_cpu_ms: CpuMs::new(trained),
+            lookup_cpu_ms: CpuMs::new(looked_up),
+            push_cpu_ms: CpuMs::new(pushed),
+            lookup_ms: LatencyQuantiles::new(&trained.tally.lookups),
+            push_ms: LatencyQuantiles::new(&trained.tally.pushes),
             rows_looked_up_per_second: rate(looked_up),
             rows_updated_per_second: rate(pushed),
             limits,
@@ -119,7 +119,7 @@ impl WireCase {
 }
 
 impl CpuMs {
-    fn of(stretch: &MeasuredStretch) -> Self {
+    fn new(stretch: &MeasuredStretch) -> Self {
         let per_batch = |time: Duration| time.as_secs_f64() * 1e3 / stretch.tally.batches.max(1) as f64;
         Self { client: per_batch(stretch.cpu.client), server: per_batch(stretch.cpu.server) }
     }
@@ -131,14 +131,14 @@ impl CpuMs {
 
 impl LatencyQuantiles {
     /// Quantiles in milliseconds, by the nearest rank.
-    fn of(times: &[Duration]) -> Self {
+    fn new(times: &[Duration]) -> Self {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
-        let at = |share: f64| {
+        let quantile = |share: f64| {
             let rank = (sorted.len() as f64 * share).ceil().max(1.0) as usize;
             sorted.get(rank - 1).map_or(0.0, |time| time.as_secs_f64() * 1e3)
         };
-        Self { p50: at(0.5), p99: at(0.99) }
+        Self { p50: quantile(0.5), p99: quantile(0.99) }
     }
 }
 
@@ -206,10 +206,10 @@ mod tests {
     #[test]
     fn quantiles_are_of_the_nearest_rank() {
         let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
-        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::of(&times);
+        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(&times);
         assert_eq!((p50, p99), (100.0, 198.0));
-        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::of(&times[..1]);
+        let LatencyQuantiles { p50, p99 } = LatencyQuantiles::new(&times[..1]);
         assert_eq!((p50, p99), (200.0, 200.0));
-        assert_eq!(LatencyQuantiles::of(&[]).p50, 0.0);
+        assert_eq!(LatencyQuantiles::new(&[]).p50, 0.0);
     }
 }

@@ -60,7 +60,7 @@ impl EmbeddingBench {
     async fn measure_wire(&self, wire: Encoding, cases: &mut Vec<WireCase>) -> Result<(), Failure> {
         let job = workload::job(&self.job_text)?;
         let embedded = self.measure(ServerSide::embedded(&job).await?, wire, 1).await?;
-        let exchange = ByteExchange::of(&embedded.trained, self.args.dim, wire);
+        let exchange = ByteExchange::new(&embedded.trained, self.args.dim, wire);
         cases.push(WireCase::embedded(wire, &embedded));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
             let limit = limits::loopback(exchange, self.counted(), clients)?;

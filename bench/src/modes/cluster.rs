@@ -49,22 +49,22 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
         logging: Logging::quiet(),
         output,
         addresses: RoleAddresses::any(),
-        row_folders: RowFolders::of(&job, run.path()),
+        row_folders: RowFolders::new(&job, run.path()),
         secret: RoleKey::random(),
     };
-    let before = cpu_time_of_children();
+    let cpu_before = cpu_time_of_children();
     let mut supervisor = Supervisor::new(timeout);
     let ended = train(&plan, &job, line, &mut supervisor).await;
     supervisor.end_all().await;
     ended?;
-    let spent = cpu_time_of_children().zip(before).map(|(after, before)| after - before);
+    let spent = cpu_time_of_children().zip(cpu_before).map(|(after, before)| after - before);
     let spent = spent.ok_or_else(|| {
         let what = "the kernel does not report the CPU time of processes that have ended";
         Failure::with_help(Exit::Internal, what, "/proc must be mounted")
     })?;
     let summary = std::fs::read(run.summary_file()).or_internal()?;
     let summary: Summary = serde_json::from_slice(&summary).or_internal()?;
-    Ok(RunResult::of(&summary, spent))
+    Ok(RunResult::new(&summary, spent))
 }
 
 async fn train(
@@ -88,7 +88,7 @@ async fn train(
 }
 
 impl RunResult {
-    fn of(summary: &Summary, spent: Duration) -> Self {
+    fn new(summary: &Summary, spent: Duration) -> Self {
         Self {
             samples_per_second: summary.samples_per_second,
             cpu_us_per_sample: spent.as_secs_f64() * 1e6 / summary.samples.max(1) as f64,

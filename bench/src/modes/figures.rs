@@ -169,11 +169,16 @@ pub(super) mod tests {
     #[test]
     fn ratios_and_gaps_are_those_of_pairs_with_one_seed() {
         let figures = figures();
-        let of = |index: usize| (figures.means[index].times_sync, figures.means[index].auc_gap.unwrap());
-        assert_eq!(of(0), (1.0, 0.0));
+        let ratio_and_gap = |index: usize| (figures.means[index].times_sync, figures.means[index].auc_gap.unwrap());
+        assert_eq!(ratio_and_gap(0), (1.0, 0.0));
         let near =
             |(one, other): (f64, f64), (speed, gap): (f64, f64)| (one - speed).abs() + (other - gap).abs() < 1e-9;
-        assert!(near(of(1), (1.5, 0.0005)) && near(of(2), (3.0, 0.0)) && near(of(3), (4.0, -0.01)), "{figures:?}");
+        assert!(
+            near(ratio_and_gap(1), (1.5, 0.0005))
+                && near(ratio_and_gap(2), (3.0, 0.0))
+                && near(ratio_and_gap(3), (4.0, -0.01)),
+            "{figures:?}"
+        );
         let goals = figures.goals();
         assert!(goals[0].starts_with("sync has 0.33 × the samples/s of hybrid at τ = 4"), "{goals:?}");
         assert!(goals[1].contains("+0.0005 at τ = 1"), "{goals:?}");

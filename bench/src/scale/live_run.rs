@@ -52,7 +52,7 @@ impl LiveRun {
         let log = std::fs::File::create(&said).or_internal()?;
         let up = up.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().or_internal()?;
         let mut run = Self { up, folder: PathBuf::new() };
-        let deadline = Deadline::after(DEADLINE);
+        let deadline = Deadline::from_now(DEADLINE);
         loop {
             if let Some(folder) = trained_run(runs) {
                 run.folder = folder;
@@ -79,12 +79,12 @@ impl LiveRun {
     /// # Errors
     /// When it makes no step in this time and long afterwards.
     pub(super) async fn pause(&self, window: Duration) -> Result<(), Failure> {
-        let before = StepTimes::read(&self.metrics_file())?.last_step();
+        let last_step = StepTimes::read(&self.metrics_file())?.last_step();
         tokio::time::sleep(window).await;
-        let deadline = Deadline::after(DEADLINE);
-        while StepTimes::read(&self.metrics_file())?.last_step() == before {
+        let deadline = Deadline::from_now(DEADLINE);
+        while StepTimes::read(&self.metrics_file())?.last_step() == last_step {
             if deadline.is_past() {
-                return Err(failed(&format!("the run has made no step after step {before} for {DEADLINE:?}")));
+                return Err(failed(&format!("the run has made no step after step {last_step} for {DEADLINE:?}")));
             }
             tokio::time::sleep(POLL).await;
         }

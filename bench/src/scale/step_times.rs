@@ -35,10 +35,10 @@ impl StepTimes {
     /// # Errors
     /// When it cannot be read.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
-        Ok(Self::of(&std::fs::read_to_string(path).or_internal()?))
+        Ok(Self::parse(&std::fs::read_to_string(path).or_internal()?))
     }
 
-    fn of(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let is_step = |line: &&str| line.contains("\"type\":\"step\"");
         Self(text.lines().filter(is_step).filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
@@ -50,19 +50,19 @@ impl StepTimes {
 
     /// Samples a second between the steps that surround a span of time.
     pub(super) fn rate(&self, span: Range<f64>) -> f64 {
-        let around = self.around(span);
-        let (Some(first), Some(last)) = (around.first(), around.last()) else { return 0.0 };
+        let steps = self.steps_around(span);
+        let (Some(first), Some(last)) = (steps.first(), steps.last()) else { return 0.0 };
         let seconds = last.time - first.time;
         if seconds > 0.0 { (last.samples - first.samples) as f64 / seconds } else { 0.0 }
     }
 
     /// The longest time between two steps, one of which is in a span of time or which surround it.
     pub(super) fn longest_gap(&self, span: Range<f64>) -> f64 {
-        self.around(span).windows(2).map(|pair| pair[1].time - pair[0].time).fold(0.0, f64::max)
+        self.steps_around(span).windows(2).map(|pair| pair[1].time - pair[0].time).fold(0.0, f64::max)
     }
 
     /// The steps in a span of time, with the last one before it and the first one after it.
-    fn around(&self, span: Range<f64>) -> &[StepTime] {
+    fn steps_around(&self, span: Range<f64>) -> &[StepTime] {
         let first = self.0.partition_point(|step| step.time < span.start).saturating_sub(1);
         let end = (self.0.partition_point(|step| step.time <= span.end) + 1).min(self.0.len());
         &self.0[first.min(end)..end]
@@ -80,7 +80,7 @@ mod tests {
             format!("{{\"type\":\"step\",\"time\":{time},\"step\":{step},\"samples\":{samples},\"loss\":0.5}}\n")
         };
         let lines: String = at.iter().enumerate().map(line).collect();
-        StepTimes::of(&format!("{lines}{{\"type\":\"epoch\",\"time\":9}}\n{{\"type\":\"step\",\"ti"))
+        StepTimes::parse(&format!("{lines}{{\"type\":\"epoch\",\"time\":9}}\n{{\"type\":\"step\",\"ti"))
     }
 
     #[test]

@@ -69,9 +69,9 @@ fn speedups(cores: usize, dim: usize, width: usize) -> Result<Vec<ThreadSpeedup>
     let mut speedups = Vec::new();
     for threads in [cores / 2, cores].into_iter().filter(|threads| *threads > 1) {
         // The shares of a step meet twice. With a core for each, what they lose is what they take more of CPU.
-        let together = step_time(&network(dim, &square(width), "", threads)?, batch)?;
+        let parallel = step_time(&network(dim, &square(width), "", threads)?, batch)?;
         let most = threads as f64;
-        speedups.push(ThreadSpeedup { threads: most, speedup: (most * alone / together).clamp(1.0, most) });
+        speedups.push(ThreadSpeedup { threads: most, speedup: (most * alone / parallel).clamp(1.0, most) });
     }
     if speedups.is_empty() {
         speedups.push(ThreadSpeedup { threads: 1.0, speedup: 1.0 });
@@ -97,7 +97,7 @@ fn rest(rates: &DenseRates, model: &str, counted: fn(&DenseWork) -> f64) -> Resu
 }
 
 fn work(job: &Job) -> Result<DenseWork, Failure> {
-    DenseWork::of(job)
+    DenseWork::from_job(job)
         .ok_or_else(|| Failure::with_help(Exit::Internal, "no built-in network".to_owned(), "this is a bug"))
 }
 
@@ -120,9 +120,9 @@ fn step_time(job: &Job, batch: usize) -> Result<f64, Failure> {
         (0..batch).map(|sample| (sample % 4 == 0).into()).map(|click: u8| f32::from(click)).collect();
     let mut step = || {
         let samples = Samples { numeric: &numeric, embeddings: &embeddings, labels: &labels, weights: &[] };
-        let before = cpu_time();
+        let start = cpu_time();
         model.step_on(samples).map_err(refused)?;
-        Ok::<_, Failure>((cpu_time() - before).as_secs_f64())
+        Ok::<_, Failure>((cpu_time() - start).as_secs_f64())
     };
     step()?;
     let (started, mut times) = (Instant::now(), Vec::new());

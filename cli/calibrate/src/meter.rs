@@ -58,8 +58,8 @@ impl StepMeter {
         let readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let [Some(first), Some(last)] = readings else { return None };
         let since = |(stage, seconds): (String, f64)| {
-            let before = first.stages.get(&stage).copied().unwrap_or(0.0);
-            (stage, seconds - before)
+            let first_seconds = first.stages.get(&stage).copied().unwrap_or(0.0);
+            (stage, seconds - first_seconds)
         };
         Some(MeterWindow {
             samples: last.samples - first.samples,
@@ -76,7 +76,7 @@ impl StepMeter {
 }
 
 impl Observer for StepMeter {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         let Event::Step(report) = event else { return };
         if report.step < self.warm_up {
             return;
@@ -105,7 +105,7 @@ mod tests {
 
     fn step(meter: &StepMeter, step: u64) {
         let report = StepReport { step, samples: step * 10, ..StepReport::default() };
-        meter.on(&Event::Step(report));
+        meter.observe(&Event::Step(report));
     }
 
     #[test]

@@ -20,13 +20,13 @@ struct FeatureRows {
 /// ns of CPU for each id of `dim` values: gather, and scatter with its cleared rows.
 pub(crate) fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
     let job = workload::job(&workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "threads = 1", ""))?;
-    let columns = Columns::of(&job);
+    let columns = Columns::new(&job);
     let mut input = vec![0.0; workload::BATCH * columns.width];
     let (mut spent, mut ids) = (0.0, 0);
     for batch in batches {
         let mut features: Vec<FeatureRows> =
-            batch.categorical.iter().map(|ids| FeatureRows::of(&ids.ids, dim)).collect();
-        let before = cpu_time();
+            batch.categorical.iter().map(|ids| FeatureRows::new(&ids.ids, dim)).collect();
+        let start = cpu_time();
         for (column, feature) in columns.features.iter().zip_eq(&features) {
             gather(column, columns.width, Positions::One(&feature.inverse), &feature.rows, &mut input);
         }
@@ -34,14 +34,14 @@ pub(crate) fn ns_per_id(batches: &[Batch], dim: usize) -> Result<f64, Failure> {
             feature.rows.fill(0.0);
             scatter_add(column, columns.width, Positions::One(&feature.inverse), &input, &mut feature.rows);
         }
-        spent += (cpu_time() - before).as_secs_f64();
+        spent += (cpu_time() - start).as_secs_f64();
         ids += features.len() * batch.size;
     }
     Ok(spent * 1e9 / ids.max(1) as f64)
 }
 
 impl FeatureRows {
-    fn of(ids: &[u64], dim: usize) -> Self {
+    fn new(ids: &[u64], dim: usize) -> Self {
         let mut places = HashMap::new();
         let mut place = |id: &u64| {
             let next = places.len() as u32;
@@ -62,6 +62,6 @@ mod tests {
         let repeated = [batches.clone(), batches].concat();
         let (narrow, wide) = (ns_per_id(&repeated, 4).unwrap(), ns_per_id(&repeated, 128).unwrap());
         assert!(narrow > 0.0 && wide > narrow, "{narrow} {wide}");
-        assert_eq!(FeatureRows::of(&[5, 7, 5], 2).inverse, [0, 1, 0]);
+        assert_eq!(FeatureRows::new(&[5, 7, 5], 2).inverse, [0, 1, 0]);
     }
 }

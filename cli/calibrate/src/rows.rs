@@ -78,8 +78,8 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     side.end().await;
     let (rows, ids) = (trained.tally.rows as f64, (COUNTED * batches[0].categorical.len() * workload::BATCH) as f64);
     // Alone, the same few batches stay in cache. What a training takes of both is shared in their proportion.
-    let whole = Ends::of(&trained).client - dedup * ids / rows;
-    let (lookup, push) = (Ends::of(&looked_up).client, Ends::of(&pushed).client);
+    let whole = Ends::per_row(&trained).client - dedup * ids / rows;
+    let (lookup, push) = (Ends::per_row(&looked_up).client, Ends::per_row(&pushed).client);
     let colder = (whole / (lookup + push)).max(1.0);
 
     let side = ServerSide::processes(program, &text, &job).await?;
@@ -91,12 +91,12 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     let trips = clients.train(&side, &small).await?;
     clients.leave().await?;
     side.end().await;
-    let (far_lookup, far_push) = (Ends::of(&remote_lookup), Ends::of(&remote_push));
-    let far = Ends::of(&remote);
+    let (far_lookup, far_push) = (Ends::per_row(&remote_lookup), Ends::per_row(&remote_push));
+    let far = Ends::per_row(&remote);
     let client_colder = ((far.client - dedup * ids / rows) / (far_lookup.client + far_push.client)).max(1.0);
     let server_colder = (far.server / (far_lookup.server + far_push.server)).max(1.0);
 
-    let exchange = ByteExchange::of(&trained, dim, Encoding::F32);
+    let exchange = ByteExchange::new(&trained, dim, Encoding::F32);
     let sockets = loopback(exchange, CALLS, 1)?;
     let bytes = exchange.bytes() as f64;
     // What the requests of a small batch take beside their rows.
@@ -128,7 +128,7 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
 }
 
 impl Ends {
-    fn of(stretch: &MeasuredStretch) -> Self {
+    fn per_row(stretch: &MeasuredStretch) -> Self {
         let of_row = |time: Duration| time.as_secs_f64() * 1e9 / stretch.tally.rows.max(1) as f64;
         Self { client: of_row(stretch.cpu.client), server: of_row(stretch.cpu.server) }
     }
@@ -138,12 +138,12 @@ impl Ends {
 fn dedup(batches: &[Batch], dim: usize) -> f64 {
     let mut deduplicator = Deduplicator::new();
     let mut ids = 0;
-    let before = cpu_time();
+    let start = cpu_time();
     for batch in batches {
         std::hint::black_box(deduplicator.dedup(&features(batch, dim as u32)));
         ids += batch.categorical.iter().map(|feature| feature.ids.len()).sum::<usize>();
     }
-    (cpu_time() - before).as_secs_f64() * 1e9 / ids.max(1) as f64
+    (cpu_time() - start).as_secs_f64() * 1e9 / ids.max(1) as f64
 }
 
 /// Batches of a few samples.

@@ -201,15 +201,15 @@ impl Calibration {
     /// The cost of a row of `dim` values, between and beyond the measured dims in a straight line.
     #[must_use]
     pub fn row(&self, dim: f64) -> RowCost {
-        let at = |cost: fn(&RowCost) -> f64| line(self.rows.iter().map(|row| (row.dim, cost(row))), dim);
+        let fit_at = |cost: fn(&RowCost) -> f64| line(self.rows.iter().map(|row| (row.dim, cost(row))), dim);
         RowCost {
             dim,
-            lookup: at(|row| row.lookup),
-            push: at(|row| row.push),
-            client_lookup: at(|row| row.client_lookup),
-            client_push: at(|row| row.client_push),
-            server_lookup: at(|row| row.server_lookup),
-            server_push: at(|row| row.server_push),
+            lookup: fit_at(|row| row.lookup),
+            push: fit_at(|row| row.push),
+            client_lookup: fit_at(|row| row.client_lookup),
+            client_push: fit_at(|row| row.client_push),
+            server_lookup: fit_at(|row| row.server_lookup),
+            server_push: fit_at(|row| row.server_push),
         }
     }
 }

@@ -77,14 +77,14 @@ impl Forecast {
     ///
     /// # Errors
     /// When a role has no machine, or nothing is known of the network.
-    pub fn of(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
+    pub fn new(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
         let ForecastInputs { job, data, calibration, machines } = inputs;
-        let work = SampleWork::of(job, data)?;
-        let rows_on_disk = RowsOnDisk::of(job, data, machines.servers());
+        let work = SampleWork::new(job, data)?;
+        let rows_on_disk = RowsOnDisk::estimate(job, data, machines.servers());
         let run = |machines: &Machines| run(&work, rows_on_disk.as_ref(), calibration, machines);
         let (stages, limits) = run(machines)?;
         let worker = worker_group(machines)?;
-        let memory = RoleMemory::of(job, worker.threads.torch, machines.servers());
+        let memory = RoleMemory::new(job, worker.threads.torch, machines.servers());
         let rate = limits.samples_per_second();
         let epoch = data.samples.map(|samples| {
             let hours = samples as f64 / rate / 3600.0;
@@ -92,7 +92,7 @@ impl Forecast {
         });
         let streaming_batch = stages.stream / stages.dense_step.max(f64::MIN_POSITIVE);
         let scaling =
-            WorkerScaling::of(machines, |machines| run(machines).map(|(_, limits)| limits.samples_per_second()))?;
+            WorkerScaling::find(machines, |machines| run(machines).map(|(_, limits)| limits.samples_per_second()))?;
         Ok(Self { work, stages, limits, memory, rows_on_disk, scaling, streaming_batch, epoch })
     }
 
@@ -111,7 +111,7 @@ impl Forecast {
 
 impl WorkerScaling {
     /// `rate` says how many samples a second machines make.
-    fn of(machines: &Machines, rate: impl Fn(&Machines) -> Result<f64, CostError>) -> Result<Self, CostError> {
+    fn find(machines: &Machines, rate: impl Fn(&Machines) -> Result<f64, CostError>) -> Result<Self, CostError> {
         let rate = |workers: f64| rate(&machines.with_workers(workers));
         // One process with all roles has one worker.
         if machines.is_embedded() {
@@ -147,8 +147,8 @@ fn run(
     let server = with_servers.min_by(|a, b| a.core_speed.total_cmp(&b.core_speed)).unwrap_or(worker);
     let (workers, servers) = (machines.workers(), machines.servers());
     let place = RolePlace { calibration, worker, server, workers, servers, rows_on_disk };
-    let stages = StageTimes::of(work, place);
-    let limits = RateLimits::of(work, &stages, machines);
+    let stages = StageTimes::new(work, place);
+    let limits = RateLimits::new(work, &stages, machines);
     Ok((stages, limits))
 }
 

@@ -14,7 +14,7 @@ pub struct Product {
 }
 
 impl Product {
-    fn of(tensor: &DenseTensor) -> Self {
+    fn new(tensor: &DenseTensor) -> Self {
         let read = tensor.inputs.size.max(1) as f64;
         Self { read, write: tensor.len() as f64 / read, times: tensor.uses as f64 }
     }
@@ -52,7 +52,7 @@ pub struct DenseWork {
 impl DenseWork {
     /// The work of a job's network; `None` for a user's module.
     #[must_use]
-    pub fn of(job: &Job) -> Option<Self> {
+    pub fn from_job(job: &Job) -> Option<Self> {
         let layout: DenseLayout = job.dense_layout()?;
         let weights = layout.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight);
         let width = job.features.numeric_values() as f64
@@ -63,7 +63,7 @@ impl DenseWork {
             _ => 0.0,
         };
         Some(Self {
-            products: weights.map(Product::of).collect(),
+            products: weights.map(Product::new).collect(),
             pair_values: layout.products as f64,
             loop_values: own_loops,
             by_autograd: job.is_by_autograd(),
@@ -75,8 +75,8 @@ impl DenseWork {
     /// Values that the products read and give, and those of the loops.
     #[must_use]
     pub fn values(&self) -> f64 {
-        let of = |product: &Product| (product.read + product.write) * product.times;
-        self.products.iter().map(of).sum::<f64>() + self.loop_values
+        let count = |product: &Product| (product.read + product.write) * product.times;
+        self.products.iter().map(count).sum::<f64>() + self.loop_values
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         let text = format!(
             "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 4\n[train]\nthreads = 1\n[model]\n{network}\n"
         );
-        DenseWork::of(&Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap()).unwrap()
+        DenseWork::from_job(&Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap()).unwrap()
     }
 
     #[test]

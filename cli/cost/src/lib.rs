@@ -2,7 +2,7 @@
 //! samples a second, the bottleneck, hours and money.
 //!
 //! Everything here is a function of its arguments: no files, no clocks. [`Calibration`] says how fast a core is, [`MachineGroup`] what the
-//! machines are, [`DataShape`] what a sample holds. [`Forecast::of`] puts them together (ADR 87).
+//! machines are, [`DataShape`] what a sample holds. [`Forecast::new`] puts them together (ADR 87).
 //!
 //! ```text
 //! Job ──► SampleWork (a sample: ids, values, products) ─┐

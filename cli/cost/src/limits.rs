@@ -43,7 +43,7 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    pub(crate) fn of(work: &SampleWork, stages: &StageTimes, machines: &Machines) -> Self {
+    pub(crate) fn new(work: &SampleWork, stages: &StageTimes, machines: &Machines) -> Self {
         let (workers, servers) = (machines.workers(), machines.servers());
         let mut rates = Vec::new();
         let mut bound = |limit, rate: f64| {
@@ -51,8 +51,8 @@ impl RateLimits {
                 rates.push((limit, rate));
             }
         };
-        let together = if workers > 1.0 { 1.0 + STEP_VARIATION * (2.0 * workers.ln()).sqrt() } else { 1.0 };
-        bound(RateLimit::DenseThread, workers / (stages.dense_thread * together));
+        let slowest = if workers > 1.0 { 1.0 + STEP_VARIATION * (2.0 * workers.ln()).sqrt() } else { 1.0 };
+        bound(RateLimit::DenseThread, workers / (stages.dense_thread * slowest));
         let parsers = machines.groups.iter().filter(|group| group.workers > 0.0);
         let parsers: f64 = parsers.map(|group| group.count * group.workers * group.threads.parse as f64).sum();
         bound(RateLimit::Parsers, parsers / stages.of_stage(PlanStage::Parse));

@@ -124,7 +124,8 @@ impl Machines {
     pub fn from_toml(text: &str) -> Result<Self, CostError> {
         let form = |error: toml::de::Error| CostError::Form { what: "the machines file", reason: error.to_string() };
         let file: MachinesFile = toml::from_str(text).map_err(form)?;
-        let groups: Vec<MachineGroup> = file.group.into_iter().map(MachineGroup::of).collect::<Result<_, _>>()?;
+        let groups: Vec<MachineGroup> =
+            file.group.into_iter().map(MachineGroup::from_file).collect::<Result<_, _>>()?;
         if groups.is_empty() {
             return Err(CostError::NoGroup);
         }
@@ -188,12 +189,12 @@ impl Machines {
 }
 
 impl MachineGroup {
-    fn of(file: GroupFile) -> Result<Self, CostError> {
+    fn from_file(file: GroupFile) -> Result<Self, CostError> {
         let bad = |key, value: String, why| Err(CostError::Value { group: file.name.clone(), key, value, why });
         let Ok(memory) = file.memory.parse::<ByteSize>() else {
             return bad("memory", file.memory.clone(), "is not a size: write a number and a unit, such as \"256GiB\"");
         };
-        let above = [
+        let positives = [
             ("count", f64::from(file.count)),
             ("cores", f64::from(file.cores)),
             ("network_gbit", file.network_gbit),
@@ -202,7 +203,7 @@ impl MachineGroup {
             ("gpu.efficiency", file.gpu.map_or(1.0, |gpu| gpu.efficiency)),
             ("gpu.bus_gbytes", file.gpu.map_or(1.0, |gpu| gpu.bus_gbytes)),
         ];
-        if let Some((key, value)) = above.into_iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
+        if let Some((key, value)) = positives.into_iter().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
             return bad(key, value.to_string(), "is not above 0");
         }
         for (key, value) in [("round_trip_us", file.round_trip_us), ("price_per_hour", file.price_per_hour)] {
@@ -253,8 +254,8 @@ mod tests {
     fn what_cannot_be_is_refused_by_its_key() {
         let refused = |text: &str| Machines::from_toml(text).unwrap_err().to_string();
         assert!(refused("").contains("no [[group]]"));
-        let without = TWO.replace("servers = 1\n", "");
-        assert_eq!(refused(&without), "no group of machines has servers: give one `servers = 1`");
+        let no_servers = TWO.replace("servers = 1\n", "");
+        assert_eq!(refused(&no_servers), "no group of machines has servers: give one `servers = 1`");
         assert!(refused(&TWO.replace("workers = 8\n", "")).contains("has workers"));
         let cores = refused(&TWO.replace("cores = 32", "cores = 0"));
         assert_eq!(cores, "group `rows` has cores = 0, which is not above 0");

@@ -26,7 +26,7 @@ pub struct RoleMemory {
 impl RoleMemory {
     /// The memory of a worker with `threads` of the dense step, and of each of `servers` servers.
     #[must_use]
-    pub fn of(job: &Job, threads: usize, servers: f64) -> Self {
+    pub fn new(job: &Job, threads: usize, servers: f64) -> Self {
         let resident = job.dense_footprint_with(threads).unwrap_or_default();
         let streamed = job.streamed_footprint_with(threads).unwrap_or_default();
         Self {
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_resident_job_needs_what_a_run_is_refused_by() {
         let job = job(&["optimizer={kind='adam'}"]);
-        let (memory, footprint) = (RoleMemory::of(&job, 3, 2.0), job.dense_footprint_with(3).unwrap());
+        let (memory, footprint) = (RoleMemory::new(&job, 3, 2.0), job.dense_footprint_with(3).unwrap());
         assert_eq!(memory.weights, (4 * footprint.weights) as f64);
         assert_eq!((memory.worker(), memory.server()), (memory.resident_worker(), 0.0));
         let whole = footprint.weights + footprint.gradients + footprint.optimizer + footprint.activations;
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn a_streamed_job_needs_two_layers_here_and_all_of_them_at_the_servers() {
         let job = job(&["train.weights='streamed'"]);
-        let (memory, footprint) = (RoleMemory::of(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
+        let (memory, footprint) = (RoleMemory::new(&job, 1, 2.0), job.streamed_footprint_with(1).unwrap());
         assert_eq!(memory.worker(), (footprint.worker() + job.in_flight_bytes()) as f64);
         assert_eq!(memory.server(), (footprint.store / 2 + footprint.server_messages) as f64);
     }

@@ -47,7 +47,7 @@ pub struct RowsOnDisk {
 impl RowsOnDisk {
     /// Those of a job on so many servers; `None` if all rows are in memory, or their number is not known.
     #[must_use]
-    pub fn of(job: &Job, data: &DataShape, servers: f64) -> Option<Self> {
+    pub fn estimate(job: &Job, data: &DataShape, servers: f64) -> Option<Self> {
         let rows = data.rows? as f64;
         let memory = job.cluster.memory? as f64 * servers.max(1.0);
         let (row_bytes, record_bytes) = (mean(job, Table::row_bytes), mean(job, record) + RECORD_HEAD);
@@ -174,7 +174,7 @@ mod tests {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\n\
                     [train]\nbatch_size = 4096\n[cluster]\nmemory = '1000MB'\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        RowsOnDisk::of(&job, &DataShape { rows, ..DataShape::assumed(&job) }, servers)
+        RowsOnDisk::estimate(&job, &DataShape { rows, ..DataShape::assumed(&job) }, servers)
     }
 
     #[test]

@@ -119,9 +119,9 @@ pub(crate) struct RolePlace<'a> {
 }
 
 impl StageTimes {
-    pub(crate) fn of(work: &SampleWork, place: RolePlace<'_>) -> Self {
+    pub(crate) fn new(work: &SampleWork, place: RolePlace<'_>) -> Self {
         let RolePlace { calibration, worker, server, workers, servers, .. } = place;
-        let rows = RowTimes::of(work, calibration);
+        let rows = RowTimes::new(work, calibration);
         let (ids, step) = (&calibration.ids, &calibration.step);
         let core = NS / worker.core_speed;
         let server_core = NS / server.core_speed;
@@ -155,7 +155,7 @@ impl StageTimes {
         let reduce =
             reduce_bytes / link + reduce_trips(work, workers) * (worker.round_trip + trip(calibration)) / work.batch;
         let exposed_reduce = Self::exposed(reduce, dense.wall);
-        let stream = StreamTimes::of(work, place, link);
+        let stream = StreamTimes::new(work, place, link);
         if work.traffic.is_streamed {
             cpu.push((PlanStage::Stream, stream.worker));
             if !embedded {
@@ -165,7 +165,7 @@ impl StageTimes {
         // The next layer comes and the last gradient goes while a layer computes.
         let exposed_stream =
             if work.traffic.is_streamed { (stream.wall / work.batch - dense.wall).max(0.0) } else { 0.0 };
-        let cold = ColdTimes::of(place);
+        let cold = ColdTimes::new(place);
         if cold.cpu > 0.0 {
             cpu.push((if embedded { PlanStage::ColdRows } else { PlanStage::ServerColdRows }, cold.cpu));
         }
@@ -199,14 +199,14 @@ impl StageTimes {
 
     /// The times of workers on the machines of one group, whose rows are on those of another.
     #[must_use]
-    pub fn between(
+    pub fn between_groups(
         work: &SampleWork,
         calibration: &Calibration,
         (worker, server): (&MachineGroup, &MachineGroup),
         machines: &Machines,
     ) -> Self {
         let (workers, servers) = (machines.workers(), machines.servers());
-        Self::of(work, RolePlace { calibration, worker, server, workers, servers, rows_on_disk: None })
+        Self::new(work, RolePlace { calibration, worker, server, workers, servers, rows_on_disk: None })
     }
 
     /// The part of an all-reduce of `reduce` seconds that a step of `dense_step` seconds does not hide.
@@ -268,7 +268,7 @@ struct RowTimes {
 }
 
 impl RowTimes {
-    fn of(work: &SampleWork, calibration: &Calibration) -> Self {
+    fn new(work: &SampleWork, calibration: &Calibration) -> Self {
         let mut all =
             Self { lookup: 0.0, push: 0.0, client_lookup: 0.0, client_push: 0.0, server_lookup: 0.0, server_push: 0.0 };
         for table in &work.tables {
@@ -294,7 +294,7 @@ struct ColdTimes {
 }
 
 impl ColdTimes {
-    fn of(place: RolePlace<'_>) -> Self {
+    fn new(place: RolePlace<'_>) -> Self {
         let RolePlace { calibration, server, servers, rows_on_disk, .. } = place;
         let Some(rows) = rows_on_disk else { return Self { cpu: 0.0, disk: 0.0, wait: 0.0 } };
         let cpu = rows.reads * calibration.cold.row_ns * NS / server.core_speed;
@@ -317,7 +317,7 @@ struct StreamTimes {
 }
 
 impl StreamTimes {
-    fn of(work: &SampleWork, place: RolePlace<'_>, link: f64) -> Self {
+    fn new(work: &SampleWork, place: RolePlace<'_>, link: f64) -> Self {
         let RolePlace { calibration, worker, server, servers, workers, .. } = place;
         let (core, server_core) = (NS / worker.core_speed, NS / server.core_speed);
         let bytes = work.traffic.bytes();

@@ -37,7 +37,7 @@ pub struct WeightTraffic {
 impl WeightTraffic {
     /// That of a network whose values are `value` bytes on the wire.
     #[must_use]
-    pub fn of(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
+    pub fn new(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
         let last = dense.products.last().map_or(0.0, Product::weights);
         Self { is_streamed, pulled: value * (2.0 * dense.parameters - last), pushed: value * dense.parameters }
     }
@@ -85,8 +85,8 @@ impl SampleWork {
     ///
     /// # Errors
     /// When nothing is known of the network.
-    pub fn of(job: &Job, data: &DataShape) -> Result<Self, CostError> {
-        let dense = DenseWork::of(job).ok_or(CostError::UnknownNetwork)?;
+    pub fn new(job: &Job, data: &DataShape) -> Result<Self, CostError> {
+        let dense = DenseWork::from_job(job).ok_or(CostError::UnknownNetwork)?;
         let table = |(index, distinct): (usize, &f64)| {
             let config = job.tables[index].config();
             TableWork { dim: config.dim as f64, push_dim: config.stride() as f64 / 2.0, distinct: *distinct }
@@ -99,7 +99,7 @@ impl SampleWork {
         let dims = job.features.categorical.iter().map(|feature| job.tables[feature.table].dim as f64);
         let id_values = data.ids.iter().zip_eq(dims.collect::<Vec<_>>()).map(|(ids, dim)| ids * dim).sum();
         let is_streamed = job.train.weights == WeightStore::Streamed;
-        let (batch, traffic) = (job.train.batch_size as f64, WeightTraffic::of(&dense, value, is_streamed));
+        let (batch, traffic) = (job.train.batch_size as f64, WeightTraffic::new(&dense, value, is_streamed));
         let (up, down) = match job.train.mode {
             // The dense weights come and their gradients go with each batch.
             Mode::Async => (dense.parameters * F32 / batch, dense.parameters * F32 / batch),
@@ -153,7 +153,7 @@ mod tests {
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
         let mut data = DataShape::assumed(&job);
         data.distinct = vec![0.25; 26];
-        SampleWork::of(&job, &data).unwrap()
+        SampleWork::new(&job, &data).unwrap()
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub(crate) fn is_missing(text: &str) -> bool {
 
 impl Column {
     /// Looks at the values of a column, one a row.
-    pub(crate) fn of(name: &str, values: &[&str], known: Known) -> Self {
+    pub(crate) fn infer(name: &str, values: &[&str], known: Known) -> Self {
         let missing: Vec<_> = MISSING.into_iter().filter(|mark| values.contains(mark)).collect();
         let present: Vec<&str> =
             values.iter().copied().filter(|value| !value.is_empty() && !MISSING.contains(value)).collect();
@@ -168,7 +168,7 @@ fn kind(name: &str, present: &[&str], distinct: usize, known: Known) -> ColumnKi
     if known.form == ValueForm::List {
         return ColumnKind::List;
     }
-    if let Some(form) = TimeForm::of(name, present.iter().copied()) {
+    if let Some(form) = TimeForm::infer(name, present.iter().copied()) {
         return ColumnKind::Time(form);
     }
     let is_row_name = distinct as f64 >= MIN_ROW_NAME_SHARE * present.len() as f64;
@@ -226,7 +226,7 @@ mod tests {
     const KNOWN: Known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
 
     fn kind_of(name: &str, values: &[&str]) -> ColumnKind {
-        Column::of(name, values, KNOWN).kind
+        Column::infer(name, values, KNOWN).kind
     }
 
     #[test]
@@ -262,16 +262,17 @@ mod tests {
 
     #[test]
     fn lists_are_lists_and_their_values_are_counted() {
-        let column = Column::of("tags", &["a\u{1f}b", "", "b\u{1f}c", "a"], Known { form: ValueForm::List, ..KNOWN });
+        let column =
+            Column::infer("tags", &["a\u{1f}b", "", "b\u{1f}c", "a"], Known { form: ValueForm::List, ..KNOWN });
         assert_eq!((column.kind, column.distinct), (ColumnKind::List, 3));
         // A format that has lists also has texts with separators, and no separators in other values.
         let other = Known { form: ValueForm::Time, ..KNOWN };
-        assert_eq!(Column::of("x", &["a|b", "a|b", "b|a"], other).kind, ColumnKind::Category);
+        assert_eq!(Column::infer("x", &["a|b", "a|b", "b|a"], other).kind, ColumnKind::Category);
     }
 
     #[test]
     fn missing_marks_are_no_values() {
-        let column = Column::of("age", &["30", "?", "", "NA", "31", "30"], KNOWN);
+        let column = Column::infer("age", &["30", "?", "", "NA", "31", "30"], KNOWN);
         assert_eq!(column.missing, ["NA", "?"]);
         assert_eq!(column.distinct, 2);
         assert!(matches!(column.kind, ColumnKind::Number { .. }));
@@ -280,7 +281,7 @@ mod tests {
     #[test]
     fn a_sample_that_still_shows_new_values_is_extrapolated() {
         let values = ["a", "a", "b", "b", "c", "d"];
-        assert_eq!(Column::of("x", &values, KNOWN).estimated, 4);
-        assert_eq!(Column::of("x", &values, Known { is_whole: false, ..KNOWN }).estimated, 4 + 4 / 4);
+        assert_eq!(Column::infer("x", &values, KNOWN).estimated, 4);
+        assert_eq!(Column::infer("x", &values, Known { is_whole: false, ..KNOWN }).estimated, 4 + 4 / 4);
     }
 }

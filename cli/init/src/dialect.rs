@@ -63,7 +63,7 @@ pub(crate) struct Divided {
 
 impl Divided {
     /// Infers the dialect of lines, and divides them.
-    pub(crate) fn of(lines: &[String]) -> Result<Self, InitError> {
+    pub(crate) fn from_lines(lines: &[String]) -> Result<Self, InitError> {
         let starts_with_comment = lines.first().is_some_and(|line| line.starts_with(COMMENT));
         let rows: Vec<&str> = lines
             .iter()
@@ -71,7 +71,7 @@ impl Divided {
             .filter(|line| !(starts_with_comment && line.starts_with(COMMENT)))
             .collect();
         let first = rows.first().copied().unwrap_or_default();
-        let records = Records::of(&rows);
+        let records = Records::from_lines(&rows);
         let Records { separator, fields, quoted_breaks, mut lines } = records.ok_or_else(|| {
             InitError::NoSeparator { line: first.chars().take(80).collect(), files: Default::default() }
         })?;
@@ -113,7 +113,7 @@ struct Records {
 
 impl Records {
     /// The lines as they are, or as records with quoted line breaks where that leaves fewer rows of another number of fields.
-    fn of(lines: &[&str]) -> Option<Self> {
+    fn from_lines(lines: &[&str]) -> Option<Self> {
         let plain = best_separator(lines).map(|(separator, fields)| Self {
             separator,
             fields,
@@ -172,11 +172,11 @@ fn most_fields(lines: &[impl AsRef<str>], separator: char) -> Option<(usize, usi
 
 /// The separator that gives most lines the same number of fields, at least two; of equals, the one with more fields.
 fn best_separator(lines: &[&str]) -> Option<(char, usize)> {
-    let of = |separator: char| {
+    let count = |separator: char| {
         let (lines, fields) = most_fields(lines, separator)?;
         (fields >= 2).then_some((lines, fields, separator))
     };
-    let best = SEPARATORS.into_iter().filter_map(of).max_by_key(|&(lines, fields, _)| (lines, fields))?;
+    let best = SEPARATORS.into_iter().filter_map(count).max_by_key(|&(lines, fields, _)| (lines, fields))?;
     Some((best.2, best.1))
 }
 
@@ -232,7 +232,7 @@ mod tests {
 
     fn infer(text: &str) -> Result<Dialect, InitError> {
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        Ok(Divided::of(&lines)?.dialect)
+        Ok(Divided::from_lines(&lines)?.dialect)
     }
 
     #[test]
@@ -259,8 +259,8 @@ mod tests {
     #[test]
     fn comments_are_no_rows_wherever_they_start() {
         assert!(infer("# from a log\n1,f\n#2,m\n3,f\n").unwrap().has_comments);
-        let between = infer("y,a\n1,f\n# a new day\n0,m\n").unwrap();
-        assert_eq!((between.has_comments, between.ragged), (true, 0));
+        let commented = infer("y,a\n1,f\n# a new day\n0,m\n").unwrap();
+        assert_eq!((commented.has_comments, commented.ragged), (true, 0));
         assert!(!infer("y,a\n#1,f\n2,m\n").unwrap().has_comments, "`#1` is a value");
     }
 
@@ -286,7 +286,7 @@ mod tests {
     fn quoted_line_breaks_are_found() {
         let text = "y,text,n\n1,\"one\nline, or\ntwo\",5\n0,\"no break\",6\n1,\"a \"\"word\"\"\nmore\",7\n";
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        let Divided { dialect, rows, .. } = Divided::of(&lines).unwrap();
+        let Divided { dialect, rows, .. } = Divided::from_lines(&lines).unwrap();
         assert_eq!((dialect.quoted_breaks, dialect.fields, dialect.ragged, rows.len()), (true, 3, 0, 3));
         assert_eq!(rows[0], ["1", "one\nline, or\ntwo", "5"]);
         // A stray quote opens nothing that is closed.

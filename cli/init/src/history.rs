@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::column::Known;
 
-    fn of(columns: &[(&str, &dyn Fn(usize) -> String)]) -> Vec<(usize, usize)> {
+    fn find_histories(columns: &[(&str, &dyn Fn(usize) -> String)]) -> Vec<(usize, usize)> {
         let known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
         let texts: Vec<TableColumn> = columns
             .iter()
@@ -58,7 +58,7 @@ mod tests {
             })
             .collect();
         let column = |column: &TableColumn| {
-            Column::of(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
+            Column::infer(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
         };
         histories(&texts.iter().map(column).collect::<Vec<_>>(), &texts, 0)
     }
@@ -69,7 +69,10 @@ mod tests {
         let seen = |row: usize| format!("m{}|m{}|m{}", row % 40, row * 3 % 40, row * 11 % 40);
         let genres = |row: usize| format!("g{}|g{}", row % 5, row % 3);
         let click = |row: usize| (row % 2).to_string();
-        assert_eq!(of(&[("click", &click), ("item", &item), ("seen", &seen), ("genres", &genres)]), [(2, 1)]);
-        assert_eq!(of(&[("click", &click), ("item", &item), ("genres", &genres)]), []);
+        assert_eq!(
+            find_histories(&[("click", &click), ("item", &item), ("seen", &seen), ("genres", &genres)]),
+            [(2, 1)]
+        );
+        assert_eq!(find_histories(&[("click", &click), ("item", &item), ("genres", &genres)]), []);
     }
 }

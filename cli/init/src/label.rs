@@ -74,7 +74,7 @@ impl Label {
                 InitError::NoSuchColumn { name: name.into(), columns: names.join(", ") }
             })?;
             let values = columns[column].distinct;
-            let kind = LabelForm::of(&columns[column]);
+            let kind = LabelForm::from_column(&columns[column]);
             let kind = kind.ok_or_else(|| InitError::NotALabel { name: name.into(), values })?;
             return Ok(Self { column, kind, other_candidates: Vec::new() });
         }
@@ -89,13 +89,13 @@ impl Label {
         let is_other =
             |at: &&usize| !is_known(&columns[column]) || is_known(&columns[**at]) || is_zero_one(&columns[**at]);
         let other_candidates = others.iter().filter(is_other).map(|&at| columns[at].name.clone()).collect();
-        Ok(Self { column, kind: LabelForm::of(&columns[column]).ok_or_else(seen)?, other_candidates })
+        Ok(Self { column, kind: LabelForm::from_column(&columns[column]).ok_or_else(seen)?, other_candidates })
     }
 }
 
 impl LabelForm {
     /// What the values of a column are as a label, if they can be one.
-    fn of(column: &Column) -> Option<Self> {
+    fn from_column(column: &Column) -> Option<Self> {
         if let Some(pair) = column.pair() {
             return Some(Self::click(pair));
         }
@@ -158,7 +158,7 @@ mod tests {
 
     fn columns(of: &[(&str, &[&str])]) -> Vec<Column> {
         let known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
-        of.iter().map(|(name, values)| Column::of(name, values, known)).collect()
+        of.iter().map(|(name, values)| Column::infer(name, values, known)).collect()
     }
 
     fn positive(label: &Label) -> (&str, usize, bool) {

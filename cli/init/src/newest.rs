@@ -72,20 +72,20 @@ pub enum Bound {
 
 impl NewestParts {
     /// The parts by the likeliest column of times, if there is one with which rows can be divided.
-    pub(crate) fn of(columns: &[Column], texts: &[TableColumn], label: usize) -> Option<Self> {
+    pub(crate) fn find(columns: &[Column], texts: &[TableColumn], label: usize) -> Option<Self> {
         let mut candidates: Vec<usize> = (0..columns.len())
             .filter(|at| {
                 *at != label && matches!(columns[*at].kind, ColumnKind::Time(_)) && !is_other_time(&columns[*at].name)
             })
             .collect();
         candidates.sort_by_key(|at| rank(&columns[*at].name));
-        let parts = |at: &usize| Self::by(*at, &columns[*at], &texts[*at]);
+        let parts = |at: &usize| Self::from_column(*at, &columns[*at], &texts[*at]);
         let found = candidates.iter().find_map(parts)?;
         let others = candidates.iter().filter(|at| **at != found.column).map(|at| columns[*at].name.clone()).collect();
         Some(Self { others, ..found })
     }
 
-    fn by(at: usize, column: &Column, texts: &TableColumn) -> Option<Self> {
+    fn from_column(at: usize, column: &Column, texts: &TableColumn) -> Option<Self> {
         let ColumnKind::Time(form) = column.kind else { return None };
         let is_present = |text: &&str| !text.is_empty() && !column.missing.contains(text);
         let mut times: Vec<&str> = texts.texts.iter().map(String::as_str).filter(is_present).collect();
@@ -123,11 +123,11 @@ impl NewestParts {
 fn border(times: &[&str], share: f64, rows: usize) -> Option<usize> {
     let wanted = ((share * rows as f64).round() as usize).min(rows.checked_sub(1)?);
     let is_border = |row: &usize| *row > 0 && times[row - 1] != times[*row];
-    let before = (1..=wanted).rev().find(is_border);
-    let after = (wanted + 1..rows).find(is_border);
-    match (before, after) {
-        (Some(before), Some(after)) => Some(if wanted - before <= after - wanted { before } else { after }),
-        (before, after) => before.or(after),
+    let earlier = (1..=wanted).rev().find(is_border);
+    let later = (wanted + 1..rows).find(is_border);
+    match (earlier, later) {
+        (Some(earlier), Some(later)) => Some(if wanted - earlier <= later - wanted { earlier } else { later }),
+        (earlier, later) => earlier.or(later),
     }
 }
 
@@ -153,16 +153,16 @@ mod tests {
     use super::*;
     use crate::column::Known;
 
-    fn of(columns: &[(&str, Vec<String>)]) -> Option<NewestParts> {
+    fn newest_parts(columns: &[(&str, Vec<String>)]) -> Option<NewestParts> {
         let known = Known { form: ValueForm::Text, separator: Some(','), is_whole: true };
         let texts: Vec<TableColumn> = columns
             .iter()
             .map(|(name, texts)| TableColumn { name: (*name).into(), form: ValueForm::Text, texts: texts.clone() })
             .collect();
         let column = |column: &TableColumn| {
-            Column::of(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
+            Column::infer(&column.name, &column.texts.iter().map(String::as_str).collect::<Vec<_>>(), known)
         };
-        NewestParts::of(&texts.iter().map(column).collect::<Vec<_>>(), &texts, usize::MAX)
+        NewestParts::find(&texts.iter().map(column).collect::<Vec<_>>(), &texts, usize::MAX)
     }
 
     /// Seconds in an order that is not theirs.
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_newest_tenth_is_the_test_part() {
-        let parts = of(&[("timestamp", seconds())]).unwrap();
+        let parts = newest_parts(&[("timestamp", seconds())]).unwrap();
         assert_eq!(parts.test_from, Bound::Number(1_700_000_900.0));
         assert_eq!(parts.validation_from, Bound::Number(1_700_000_800.0));
         assert!((parts.test_share - 0.1).abs() < 1e-9 && (parts.validation_share - 0.1).abs() < 1e-9);
@@ -182,22 +182,24 @@ mod tests {
     #[test]
     fn rows_of_one_day_stay_together() {
         let days = |days: u64| (0..1_000).map(move |row| format!("2026-11-{:02}", 1 + row * 5 % days)).collect();
-        let parts = of(&[("date", days(7))]).unwrap();
+        let parts = newest_parts(&[("date", days(7))]).unwrap();
         assert_eq!(parts.test_from, Bound::Text("2026-11-07".into()));
         assert_eq!(parts.validation_from, Bound::Text("2026-11-06".into()));
         assert!(parts.test_share > 0.13 && parts.test_share < 0.15, "{parts:?}");
-        assert_eq!(of(&[("date", days(2))]), None, "nothing is left to train on");
+        assert_eq!(newest_parts(&[("date", days(2))]), None, "nothing is left to train on");
     }
 
     #[test]
     fn a_birthday_divides_no_rows_and_a_vague_name_is_a_guess() {
         let days: Vec<String> =
             (0..1_000).map(|row| format!("19{:02}-05-{:02}", row % 90 + 10, row % 28 + 1)).collect();
-        assert_eq!(of(&[("birth_date", days.clone())]), None);
-        let parts = of(&[("when", days), ("ts", seconds())]).unwrap();
+        assert_eq!(newest_parts(&[("birth_date", days.clone())]), None);
+        let parts = newest_parts(&[("when", days), ("ts", seconds())]).unwrap();
         assert_eq!((parts.column, parts.others.as_slice(), parts.is_guess), (1, &["when".to_owned()][..], false));
         assert!(
-            of(&[("when", (0..100).map(|row| format!("2026-11-{:02}", row % 30 + 1)).collect())]).unwrap().is_guess
+            newest_parts(&[("when", (0..100).map(|row| format!("2026-11-{:02}", row % 30 + 1)).collect())])
+                .unwrap()
+                .is_guess
         );
     }
 
@@ -205,6 +207,6 @@ mod tests {
     fn a_column_with_many_gaps_divides_no_rows() {
         let mut gaps = seconds();
         gaps.iter_mut().step_by(5).for_each(String::clear);
-        assert_eq!(of(&[("timestamp", gaps)]), None);
+        assert_eq!(newest_parts(&[("timestamp", gaps)]), None);
     }
 }

@@ -114,7 +114,7 @@ fn divide_lists(job: &mut Job, found: &Divided) {
 
 /// The lines of a file as fields. Those that nothing divides are fields.
 fn divided(start: &FileStart) -> Divided {
-    Divided::of(&start.lines).unwrap_or_else(|_| {
+    Divided::from_lines(&start.lines).unwrap_or_else(|_| {
         let dialect = Dialect { separator: ',', fields: 1, trim: false, header: true, ..Dialect::of_criteo() };
         Divided { dialect, names: start.lines.first().cloned().into_iter().collect(), rows: Vec::new() }
     })
@@ -161,7 +161,7 @@ mod tests {
         Job::parse(&text, Path::new("job.toml"), &Overrides::default()).unwrap()
     }
 
-    fn of(job: &Job, text: &str) -> Result<Option<Job>, InitError> {
+    fn job_for_text(job: &Job, text: &str) -> Result<Option<Job>, InitError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("rows");
         fs::write(&path, text).unwrap();
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn described(job: &Job, text: &str) -> Option<String> {
-        of(job, text).unwrap().map(|job| describe_format(&job.data.format))
+        job_for_text(job, text).unwrap().map(|job| describe_format(&job.data.format))
     }
 
     #[test]
@@ -188,12 +188,12 @@ mod tests {
         let csv = job("format = 'delimited'\nmissing = ['?']");
         let separated = described(&csv, "c;y;n\nx;1;2\n\"a;b\";0;3\n");
         assert_eq!(separated.as_deref(), Some("text separated by ';' with a header"));
-        let comma = of(&csv, "c;y;n\nx;1;2,5\nz;0;3\n").unwrap().unwrap().data.format;
+        let comma = job_for_text(&csv, "c;y;n\nx;1;2,5\nz;0;3\n").unwrap().unwrap().data.format;
         assert!(
             matches!(comma, Format::Delimited(Delimited { decimal: DecimalMark::Comma, delimiter: b';', .. })),
             "{comma:?}"
         );
-        let found = of(&csv, "\n {\"y\":1}\n").unwrap().unwrap().data.format;
+        let found = job_for_text(&csv, "\n {\"y\":1}\n").unwrap().unwrap().data.format;
         let Format::Jsonl(found) = found else { panic!("{found:?}") };
         assert_eq!(found.missing, ["?"]);
         let json = job("format = 'jsonl'");
@@ -207,7 +207,7 @@ mod tests {
         let text = format!("[data]\ntrain = 'none'\nformat = 'parquet'\n{lists}");
         let job = Job::parse(&text, Path::new("job.toml"), &Overrides::default()).unwrap();
         for (rows, separator) in [("y,n,c\n1,2,a;b\n0,3,a b;c\n", ";"), ("y;n;c\n1;2;a\n0;3;b\n", "|")] {
-            let found = of(&job, rows).unwrap().unwrap();
+            let found = job_for_text(&job, rows).unwrap().unwrap();
             assert_eq!(found.features.categorical[0].values.separator(), Some(separator), "{rows}");
         }
     }
@@ -219,7 +219,7 @@ mod tests {
         let mut unlabelled = named.clone();
         unlabelled.eval.predict = Some(PredictRows { keys: Vec::new(), keep_bad: false });
         assert_eq!(described(&unlabelled, "2\tx\n3\tx\n").as_deref(), Some("TSV without header"));
-        let error = of(&job("format = 'parquet'"), "1,2,x\n0,3,x\n").unwrap_err().to_string();
+        let error = job_for_text(&job("format = 'parquet'"), "1,2,x\n0,3,x\n").unwrap_err().to_string();
         assert!(error.contains("have no names") && error.contains("data.columns"), "{error}");
     }
 }

@@ -26,7 +26,7 @@ pub fn read_sample(data: &Path) -> Result<RowSample, InitError> {
 
 /// Refuses text files whose first lines do not have the columns of most files: their lines together are no table.
 fn same_columns(starts: &[FileStart]) -> Result<(), InitError> {
-    let dialects = starts.iter().filter_map(|start| Some(Divided::of(&start.lines).ok()?.dialect));
+    let dialects = starts.iter().filter_map(|start| Some(Divided::from_lines(&start.lines).ok()?.dialect));
     let mut kinds: Vec<(char, usize)> = dialects.map(|dialect| (dialect.separator, dialect.fields)).collect();
     kinds.sort_unstable();
     let Some(most) = kinds.chunk_by(|one, next| one == next).max_by_key(|equal| equal.len()) else { return Ok(()) };

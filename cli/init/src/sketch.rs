@@ -49,7 +49,7 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
     let RowSample { files, is_whole, is_spread, names, .. } = &sample;
     let (files, is_whole, is_spread, names) = (*files, *is_whole, *is_spread, names.clone());
     let Table { mut layout, columns: mut texts, rows, unusable } =
-        Table::of(sample).map_err(|error| error.of_files(&names))?;
+        Table::from_sample(sample).map_err(|error| error.of_files(&names))?;
     if rows < MIN_ROWS {
         return Err(InitError::TooFewRows { rows, needed: MIN_ROWS });
     }
@@ -62,12 +62,12 @@ pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitErro
     let separator = if let Layout::Delimited(dialect) = &layout { Some(dialect.separator) } else { None };
     let column = |column: &TableColumn| {
         let values: Vec<&str> = column.texts.iter().map(String::as_str).collect();
-        Column::of(&column.name, &values, Known { form: column.form, separator, is_whole })
+        Column::infer(&column.name, &values, Known { form: column.form, separator, is_whole })
     };
     let columns: Vec<Column> = texts.iter().map(column).collect();
     let label = Label::choose(&columns, label)?;
     // A part of the data that is its start says nothing of what is new.
-    let newest = NewestParts::of(&columns, &texts, label.column).filter(|_| is_spread);
+    let newest = NewestParts::find(&columns, &texts, label.column).filter(|_| is_spread);
     let histories = histories(&columns, &texts, label.column);
     let leaks = leaks(&columns, &texts, &label);
     let keeps_leaks = false;

@@ -41,7 +41,7 @@ pub(crate) struct TableColumn {
 
 impl Table {
     /// The columns of a sample.
-    pub(crate) fn of(sample: RowSample) -> Result<Self, InitError> {
+    pub(crate) fn from_sample(sample: RowSample) -> Result<Self, InitError> {
         match sample.rows {
             SampledRows::Lines(lines) => Self::of_lines(&lines),
             SampledRows::Columns { format, columns, unusable } => {
@@ -62,7 +62,7 @@ impl Table {
     }
 
     fn of_lines(lines: &[String]) -> Result<Self, InitError> {
-        let Divided { dialect, names, rows } = Divided::of(lines)?;
+        let Divided { dialect, names, rows } = Divided::from_lines(lines)?;
         let is_criteo = is_criteo(&dialect, &rows);
         let names = if is_criteo { criteo_columns() } else { names };
         let mut columns: Vec<TableColumn> =

@@ -17,7 +17,7 @@ pub enum TimeForm {
 
 impl TimeForm {
     /// The form in which every value is a time, if there is one. Numbers count as times only in a column whose name says so.
-    pub(crate) fn of<'a>(name: &str, values: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
+    pub(crate) fn infer<'a>(name: &str, values: impl Iterator<Item = &'a str> + Clone) -> Option<Self> {
         let all = |form: fn(&str) -> bool| values.clone().next().is_some() && values.clone().all(form);
         if all(is_iso) {
             return Some(Self::Iso);
@@ -108,17 +108,17 @@ fn is_date_hour(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(name: &str, values: &[&str]) -> Option<TimeForm> {
-        TimeForm::of(name, values.iter().copied())
+    fn time_form(name: &str, values: &[&str]) -> Option<TimeForm> {
+        TimeForm::infer(name, values.iter().copied())
     }
 
     #[test]
     fn each_form_is_recognised() {
-        assert_eq!(of("timestamp", &["964982224", "1537109082"]), Some(TimeForm::EpochSeconds));
-        assert_eq!(of("event_time", &["1537109082123"]), Some(TimeForm::EpochMillis));
-        assert_eq!(of("x", &["2026-11-23", "2026-11-23T01:02:03Z"]), Some(TimeForm::Iso));
-        assert_eq!(of("hour", &["14102100", "14103023"]), Some(TimeForm::DateHour));
-        assert_eq!(of("hour", &["2014102100"]), Some(TimeForm::DateHour));
+        assert_eq!(time_form("timestamp", &["964982224", "1537109082"]), Some(TimeForm::EpochSeconds));
+        assert_eq!(time_form("event_time", &["1537109082123"]), Some(TimeForm::EpochMillis));
+        assert_eq!(time_form("x", &["2026-11-23", "2026-11-23T01:02:03Z"]), Some(TimeForm::Iso));
+        assert_eq!(time_form("hour", &["14102100", "14103023"]), Some(TimeForm::DateHour));
+        assert_eq!(time_form("hour", &["2014102100"]), Some(TimeForm::DateHour));
     }
 
     #[test]
@@ -141,8 +141,8 @@ mod tests {
 
     #[test]
     fn numbers_in_other_columns_are_no_times() {
-        assert_eq!(of("price", &["964982224"]), None);
-        assert_eq!(of("hours_per_week", &["40", "13"]), None);
-        assert_eq!(of("hour", &["14132100"]), None, "month 13");
+        assert_eq!(time_form("price", &["964982224"]), None);
+        assert_eq!(time_form("hours_per_week", &["40", "13"]), None);
+        assert_eq!(time_form("hour", &["14132100"]), None, "month 13");
     }
 }

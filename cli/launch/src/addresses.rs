@@ -33,7 +33,7 @@ impl RoleAddresses {
     ///
     /// # Errors
     /// When there are fewer ports above `cluster.admin` than roles.
-    pub fn of(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
+    pub fn from_job(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
         let cluster = &job.cluster;
         // Workers that may join later have ports, too.
         let any = Self { servers: cluster.servers, workers: cluster.most_workers(), ..Self::any() };
@@ -113,7 +113,7 @@ mod tests {
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
         let console = RunConsole::default();
         let is_given = sets.iter().any(|set| set.starts_with("cluster.coordinator="));
-        let found = RoleAddresses::of(&job, is_given, &console).map_err(|failure| format!("{failure:?}"))?;
+        let found = RoleAddresses::from_job(&job, is_given, &console).map_err(|failure| format!("{failure:?}"))?;
         Ok((found, console.last()))
     }
 

@@ -162,7 +162,7 @@ impl ChildProcess {
 
     /// Waits until the child announces its addresses.
     pub async fn wait_announced(&mut self, timeout: Duration) -> Result<Announcement, Failure> {
-        let deadline = Deadline::after(timeout);
+        let deadline = Deadline::from_now(timeout);
         loop {
             if let Some(announcement) = Announcement::read(&self.announce) {
                 return Ok(announcement);

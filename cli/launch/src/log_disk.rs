@@ -37,7 +37,7 @@ pub struct LogDisk {
 impl LogDisk {
     /// What the servers of a job may take. `None` if they keep no log.
     #[must_use]
-    pub fn of(job: &Job) -> Option<Self> {
+    pub fn from_job(job: &Job) -> Option<Self> {
         let servers = u64::from(job.cluster.servers);
         let tables = job.tables.len().max(1) as u64;
         let bytes = |table: &Table| 4 * table.config().stride() as u64 + ROW_BYTES;
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn the_disk_of_the_logs_is_counted_where_there_are_logs() {
-        assert_eq!(LogDisk::of(&job("durability = 'checkpoint'")), None);
-        let disk = LogDisk::of(&job("durability = 'process'\nservers = 2")).unwrap();
+        assert_eq!(LogDisk::from_job(&job("durability = 'checkpoint'")), None);
+        let disk = LogDisk::from_job(&job("durability = 'process'\nservers = 2")).unwrap();
         // 16 weights and 16 values of Adagrad, id and access metadata, in two bases and a half.
         assert_eq!(disk, LogDisk { million: 350_000_000, least: 768 << 20, first: 128 << 20, most: None });
         let space = |free| Some(DiskSpace { free, size: u64::MAX });
@@ -119,7 +119,7 @@ mod tests {
         );
         assert_eq!(disk.warning(space(768 << 20)), None);
         assert!(disk.warning(space(700 << 20)).unwrap().contains("cluster.log_folder"));
-        let disk = LogDisk::of(&job("durability = 'machine'\nmemory = '1GiB'")).unwrap();
+        let disk = LogDisk::from_job(&job("durability = 'machine'\nmemory = '1GiB'")).unwrap();
         assert_eq!(disk.most, Some((4 << 30) + ((1024 + 128) << 20)), "two bases, and a tail of two");
         assert!(disk.warning(space(1 << 30)).unwrap().contains("may need 5.12 GiB, and their disk has 1.00 GiB free"));
         let text = disk.describe(Path::new("logs"), space(1 << 30));

@@ -19,7 +19,7 @@ pub enum WorkerLoss {
 
 impl WorkerLoss {
     /// Of a job.
-    pub fn of(job: &Job) -> Self {
+    pub fn from_job(job: &Job) -> Self {
         match job.train.mode {
             _ if !job.cluster.has_groups() => Self::EndsRun,
             Mode::Sync => Self::SetsRunBack,

@@ -72,7 +72,7 @@ impl LaunchPlan<'_> {
             ));
         }
         let folder = self.row_folders.logs();
-        let lack = LogDisk::of(job).and_then(|disk| disk.lack(folder, DiskSpace::at(folder).ok()));
+        let lack = LogDisk::from_job(job).and_then(|disk| disk.lack(folder, DiskSpace::measure(folder).ok()));
         let help = "make room there, or name a folder on another disk in `cluster.log_folder`";
         lack.map_or(Ok(()), |what| Err(Failure::with_help(Exit::Storage, what, help)))
     }
@@ -161,7 +161,7 @@ impl LaunchPlan<'_> {
 
     /// Other users see the arguments of a process, and not its environment.
     fn environment(&self, role: RoleName) -> Environment {
-        let key = self.secret.of(match role {
+        let key = self.secret.derive(match role {
             RoleName::Coordinator => PeerRole::Coordinator,
             RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
             RoleName::DenseWorker(_) => PeerRole::DenseWorker,

@@ -23,7 +23,7 @@ pub struct RowFolders {
 impl RowFolders {
     /// Those of a run.
     #[must_use]
-    pub fn of(job: &Job, run: &Path) -> Self {
+    pub fn new(job: &Job, run: &Path) -> Self {
         let unless = |named: &Option<PathBuf>, name: &str| named.is_none().then(|| run.join(name));
         let logs = job.cluster.log_folder.clone().unwrap_or_else(|| run.join(LOG));
         Self { log: unless(&job.cluster.log_folder, LOG), cold: unless(&job.cluster.cold_folder, COLD), logs }
@@ -81,7 +81,7 @@ mod tests {
         let sets = |more: &str| {
             let job =
                 Job::parse(&format!("{text}[cluster]\n{more}"), Path::new("job.toml"), &Overrides::none()).unwrap();
-            RowFolders::of(&job, Path::new("runs/a")).sets().collect::<Vec<_>>()
+            RowFolders::new(&job, Path::new("runs/a")).sets().collect::<Vec<_>>()
         };
         assert_eq!(sets(""), ["cluster.log_folder=runs/a/row-log", "cluster.cold_folder=runs/a/cold-rows"]);
         assert_eq!(sets("log_folder = '/disk'"), ["cluster.cold_folder=runs/a/cold-rows"]);

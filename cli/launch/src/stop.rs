@@ -25,7 +25,7 @@ impl StopPhase {
     /// The phases in order. Each phase needs those that end after it.
     const ORDER: [Self; 3] = [Self::Workers, Self::Servers, Self::Coordinator];
 
-    fn of(role: RoleName) -> Self {
+    fn for_role(role: RoleName) -> Self {
         match role {
             RoleName::DenseWorker(_) => Self::Workers,
             RoleName::EmbeddingServer(_) => Self::Servers,
@@ -109,13 +109,13 @@ impl Supervisor {
     fn ask(&mut self, phase: StopPhase) {
         self.children
             .iter_mut()
-            .filter(|child| StopPhase::of(child.role) == phase)
+            .filter(|child| StopPhase::for_role(child.role) == phase)
             .for_each(|child| child.ask_to_end());
     }
 
     /// Waits until the phase has ended, or until waiting is useless.
     async fn wait_for(&mut self, phase: StopPhase, grace: Duration) -> PhaseEnd {
-        let deadline = Deadline::after(grace);
+        let deadline = Deadline::from_now(grace);
         while self.runs(phase) {
             if let Some(missing) = self.missing(phase) {
                 return PhaseEnd::Without(missing);
@@ -131,7 +131,7 @@ impl Supervisor {
 
     /// As [`Self::wait_for`], although a process is missing.
     async fn wait_for_remaining(&mut self, phase: StopPhase, grace: Duration) -> PhaseEnd {
-        let deadline = Deadline::after(grace);
+        let deadline = Deadline::from_now(grace);
         while self.runs(phase) {
             tokio::select! {
                 _ = next_to_end(&mut self.children) => {}
@@ -143,13 +143,16 @@ impl Supervisor {
     }
 
     fn runs(&self, phase: StopPhase) -> bool {
-        self.children.iter().any(|child| StopPhase::of(child.role) == phase && child.ended.is_none())
+        self.children.iter().any(|child| StopPhase::for_role(child.role) == phase && child.ended.is_none())
     }
 
     /// A child that has died and that this phase needs.
     fn missing(&self, phase: StopPhase) -> Option<usize> {
         self.children.iter().position(|child| {
-            StopPhase::of(child.role) > phase && child.ended.is_some() && !is_success(child.ended) && !child.was_asked()
+            StopPhase::for_role(child.role) > phase
+                && child.ended.is_some()
+                && !is_success(child.ended)
+                && !child.was_asked()
         })
     }
 
@@ -163,14 +166,14 @@ impl Supervisor {
     /// child is needed.
     fn report_end(&self, index: usize, phase: StopPhase) {
         let child = &self.children[index];
-        if StopPhase::of(child.role) == phase && !child.ended_as_asked() {
+        if StopPhase::for_role(child.role) == phase && !child.ended_as_asked() {
             self.console.warn(format!("{} {}", child.role.display(), child.end()));
         }
     }
 
     async fn kill(&mut self, phases: &[StopPhase], why: &str) {
         for child in &mut self.children {
-            if child.ended.is_none() && phases.contains(&StopPhase::of(child.role)) {
+            if child.ended.is_none() && phases.contains(&StopPhase::for_role(child.role)) {
                 let lost = match child.role {
                     RoleName::DenseWorker(_) => "; what was learned since the last checkpoint is lost",
                     _ => "",
@@ -182,7 +185,7 @@ impl Supervisor {
     }
 
     fn workers_finished(&self) -> bool {
-        let workers = self.children.iter().filter(|child| StopPhase::of(child.role) == StopPhase::Workers);
+        let workers = self.children.iter().filter(|child| StopPhase::for_role(child.role) == StopPhase::Workers);
         let mut workers = workers.filter(|child| !self.is_released(child)).peekable();
         workers.peek().is_some() && workers.all(|child| is_success(child.ended))
     }

@@ -252,7 +252,7 @@ impl Supervisor {
         if !relays(&self.children[first]) {
             return first;
         }
-        let deadline = Deadline::after(self.timeout.min(GRACE));
+        let deadline = Deadline::from_now(self.timeout.min(GRACE));
         while let Ok(next) = tokio::time::timeout(deadline.left(), next_to_end(&mut self.children)).await {
             if !is_success(self.children[next].ended) {
                 return next;

@@ -26,7 +26,7 @@ pub struct WantedWorkers {
 impl WantedRoles {
     /// What a scale request has asked for while the run trains. A run that ends needs no more processes.
     #[must_use]
-    pub fn of(status: &StatusResponse) -> Option<Self> {
+    pub fn from_status(status: &StatusResponse) -> Option<Self> {
         let scale = status.scale.as_ref().filter(|_| status.state == "training")?;
         let holds = |index: u32| {
             let mut workers = status.members.iter().filter(|member| member.role() == Role::DenseWorker);
@@ -68,11 +68,11 @@ mod tests {
             scale: Some(ScaleStatus { servers: 2, wanted: 4, workers_wanted, ..ScaleStatus::default() }),
             ..StatusResponse::default()
         };
-        assert_eq!(WantedRoles::of(&status("training", 0)), Some(WantedRoles { servers: 4, workers: None }));
+        assert_eq!(WantedRoles::from_status(&status("training", 0)), Some(WantedRoles { servers: 4, workers: None }));
         let workers = Some(WantedWorkers { count: 5, vacant: [1, 3, 4].into() });
         let five = WantedRoles { servers: 4, workers };
-        assert_eq!(WantedRoles::of(&status("training", 5)), Some(five));
-        assert_eq!(WantedRoles::of(&status("finished", 5)), None);
-        assert_eq!(WantedRoles::of(&StatusResponse { scale: None, ..status("training", 5) }), None);
+        assert_eq!(WantedRoles::from_status(&status("training", 5)), Some(five));
+        assert_eq!(WantedRoles::from_status(&status("finished", 5)), None);
+        assert_eq!(WantedRoles::from_status(&StatusResponse { scale: None, ..status("training", 5) }), None);
     }
 }

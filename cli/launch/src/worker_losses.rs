@@ -29,14 +29,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn all_workers_are_lost_if_each_was_lost_lately() {
-        let within = Duration::from_secs(30);
+        let limit = Duration::from_secs(30);
         let mut losses = WorkerLosses::default();
         losses.note(0);
-        assert!(losses.has_all([0], within) && !losses.has_all([0, 1], within) && !losses.has_all([], within));
-        tokio::time::advance(within).await;
+        assert!(losses.has_all([0], limit) && !losses.has_all([0, 1], limit) && !losses.has_all([], limit));
+        tokio::time::advance(limit).await;
         losses.note(1);
-        assert!(losses.has_all([0, 1], within));
+        assert!(losses.has_all([0, 1], limit));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(!losses.has_all([0, 1], within), "worker 0 was replaced in time, and its replacement trains");
+        assert!(!losses.has_all([0, 1], limit), "worker 0 was replaced in time, and its replacement trains");
     }
 }

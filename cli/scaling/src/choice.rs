@@ -32,7 +32,7 @@ impl LawChoice {
     ///
     /// # Errors
     /// When no form can be fitted: that of the first form.
-    pub fn of(measured: &Measurements) -> Result<Self, ScalingError> {
+    pub fn fit(measured: &Measurements) -> Result<Self, ScalingError> {
         let largest = measured.largest();
         let smaller = measured.only(|one| one.parameters < largest);
         let truth = measured.last_of(largest);
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_law_that_forecasts_the_largest_size_is_chosen() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
-        let choice = LawChoice::of(&planted(&law, &SIZES, &SAMPLES, 3, (1e-5, 1e-5), 1)).unwrap();
+        let choice = LawChoice::fit(&planted(&law, &SIZES, &SAMPLES, 3, (1e-5, 1e-5), 1)).unwrap();
         // For equally many samples, the law of the size alone is as true.
         assert!([LawForm::SizeAndSamples, LawForm::Size].contains(&choice.law().form), "{choice:?}");
         assert!(choice.candidates[choice.chosen].error.unwrap().abs() < 1e-4, "{choice:?}");
@@ -120,7 +120,7 @@ mod tests {
             loss: law.loss(size, samples),
         };
         let places = [(1e5, 2e5), (2e5, 5e5), (4e5, 1e6), (8e5, 1.7e6), (1.6e6, 4e6)];
-        let choice = LawChoice::of(&Measurements::new(places.map(one).to_vec()).unwrap()).unwrap();
+        let choice = LawChoice::fit(&Measurements::new(places.map(one).to_vec()).unwrap()).unwrap();
         assert!(
             choice.candidates.iter().any(|one| one.law.form == LawForm::Compute && one.error.unwrap().abs() < 1e-4),
             "{choice:?}"
@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn three_sizes_are_enough_for_a_law_and_too_few_for_a_choice() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
-        let choice = LawChoice::of(&planted(&law, &SIZES[..3], &SAMPLES, 2, (1e-5, 1e-5), 1)).unwrap();
+        let choice = LawChoice::fit(&planted(&law, &SIZES[..3], &SAMPLES, 2, (1e-5, 1e-5), 1)).unwrap();
         assert_eq!((choice.law().form, choice.candidates[0].error), (LawForm::SizeAndSamples, None));
-        let error = LawChoice::of(&planted(&law, &SIZES[..2], &SAMPLES[..1], 2, (0.0, 0.0), 1)).unwrap_err();
+        let error = LawChoice::fit(&planted(&law, &SIZES[..2], &SAMPLES[..1], 2, (0.0, 0.0), 1)).unwrap_err();
         assert!(matches!(error, ScalingError::TooFewPoints { found: 2, .. }), "{error}");
     }
 }

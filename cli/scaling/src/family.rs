@@ -27,7 +27,7 @@ pub struct RunCost {
 impl RunCost {
     /// The cost by two short runs of a small and a large size: dense parameters, and seconds of a sample.
     #[must_use]
-    pub fn of(start: f64, small: (f64, f64), large: (f64, f64)) -> Self {
+    pub fn from_runs(start: f64, small: (f64, f64), large: (f64, f64)) -> Self {
         let growth = (large.1 - small.1) / (large.0 - small.0);
         let parameter = if growth.is_finite() { growth.max(0.0) } else { 0.0 };
         Self { start, sample: (small.1 - parameter * small.0).max(0.0), parameter }
@@ -94,18 +94,18 @@ impl Family {
     /// The whole of the request.
     #[must_use]
     pub fn whole(request: &FamilyRequest, cost: &RunCost) -> Self {
-        Self::of(request, cost, request.sizes.len(), request.seeds, &request.shares)
+        Self::new(request, cost, request.sizes.len(), request.seeds, &request.shares)
     }
 
     /// As much of the request as takes at most `budget` seconds: first the largest sizes are skipped, then seeds, then rows.
     ///
     /// # Errors
     /// When even the smallest family takes longer.
-    pub fn within(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ScalingError> {
+    pub fn within_budget(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ScalingError> {
         let (mut sizes, mut seeds, mut shares) = (request.sizes.len(), request.seeds, request.shares.clone());
         let mut skipped = Vec::new();
         loop {
-            let family = Self::of(request, cost, sizes, seeds, &shares);
+            let family = Self::new(request, cost, sizes, seeds, &shares);
             let longest = shares.last().copied().unwrap_or(1.0);
             if family.seconds <= budget {
                 if longest < request.shares.last().copied().unwrap_or(1.0) {
@@ -134,7 +134,7 @@ impl Family {
         }
     }
 
-    fn of(request: &FamilyRequest, cost: &RunCost, sizes: usize, seeds: u64, shares: &[f64]) -> Self {
+    fn new(request: &FamilyRequest, cost: &RunCost, sizes: usize, seeds: u64, shares: &[f64]) -> Self {
         let rows = request.rows as f64;
         let seconds = |run: &MemberRun| {
             let longest = run.shares.last().copied().unwrap_or(0.0);
@@ -204,40 +204,40 @@ mod tests {
     #[test]
     fn sizes_seeds_and_rows_are_skipped_in_this_order_and_named() {
         let whole = Family::whole(&request(), &COST).seconds;
-        let family = Family::within(&request(), &COST, whole - 1.0).unwrap();
+        let family = Family::within_budget(&request(), &COST, whole - 1.0).unwrap();
         assert_eq!((family.sizes, family.seeds), (4, 3));
         assert!(family.skipped[0].contains("25600000 parameters"), "{:?}", family.skipped);
-        let family = Family::within(&request(), &COST, 200.0).unwrap();
+        let family = Family::within_budget(&request(), &COST, 200.0).unwrap();
         assert!(family.seconds <= 200.0 && family.skipped.contains(&"seed 3".to_owned()), "{family:?}");
-        let family = Family::within(&request(), &COST, 100.0).unwrap();
+        let family = Family::within_budget(&request(), &COST, 100.0).unwrap();
         assert!(
             family.shares[3] < 1.0 && family.skipped.last().is_some_and(|last| last.starts_with("rows")),
             "{family:?}"
         );
-        let error = Family::within(&request(), &COST, 5.0).unwrap_err().to_string();
+        let error = Family::within_budget(&request(), &COST, 5.0).unwrap_err().to_string();
         assert!(error.contains("the budget is 5 s"), "{error}");
     }
 
     #[test]
     fn the_next_size_is_part_of_the_time() {
-        let with = FamilyRequest { next: Some(100_000_000), ..request() };
-        assert!(Family::whole(&with, &COST).seconds > Family::whole(&request(), &COST).seconds + 1000.0);
+        let with_next = FamilyRequest { next: Some(100_000_000), ..request() };
+        assert!(Family::whole(&with_next, &COST).seconds > Family::whole(&request(), &COST).seconds + 1000.0);
     }
 
     #[test]
     fn the_cost_is_a_line_through_two_sizes() {
-        let cost = RunCost::of(1.0, (1e5, 2e-5), (1e6, 2.9e-5));
+        let cost = RunCost::from_runs(1.0, (1e5, 2e-5), (1e6, 2.9e-5));
         assert!((cost.parameter - 1e-11).abs() < 1e-15 && (cost.sample - 1.9e-5).abs() < 1e-9, "{cost:?}");
         // A busy machine made the small one slower.
-        assert_eq!(RunCost::of(1.0, (1e5, 3e-5), (1e6, 2e-5)).parameter, 0.0);
-        assert_eq!(RunCost::of(1.0, (1e5, 3e-5), (1e5, 3e-5)).parameter, 0.0);
+        assert_eq!(RunCost::from_runs(1.0, (1e5, 3e-5), (1e6, 2e-5)).parameter, 0.0);
+        assert_eq!(RunCost::from_runs(1.0, (1e5, 3e-5), (1e5, 3e-5)).parameter, 0.0);
     }
 
     proptest! {
         #[test]
         fn a_family_ends_within_its_budget_and_is_part_of_the_request(budget in 1.0_f64..5000.0, jobs in 1_usize..8) {
             let request = FamilyRequest { jobs, ..request() };
-            if let Ok(family) = Family::within(&request, &COST, budget) {
+            if let Ok(family) = Family::within_budget(&request, &COST, budget) {
                 prop_assert!(family.seconds <= budget && family.sizes >= LEAST_SIZES && family.seeds >= LEAST_SEEDS);
                 prop_assert_eq!(family.runs.len(), family.sizes * family.seeds as usize);
                 let is_whole = family.sizes == 5 && family.seeds == 3 && family.shares == request.shares;

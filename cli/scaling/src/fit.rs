@@ -60,7 +60,7 @@ impl FitProblem {
     fn new(form: LawForm, measured: &Measurements) -> Result<Self, ScalingError> {
         let all = measured.all();
         let places = |axis: &Axis| {
-            let places: Vec<f64> = all.iter().map(|one| axis.of(one.parameters, one.samples)).collect();
+            let places: Vec<f64> = all.iter().map(|one| axis.place(one.parameters, one.samples)).collect();
             let least = places.iter().copied().fold(f64::INFINITY, f64::min);
             (least, places.iter().map(|place| (place / least).ln()).collect::<Vec<_>>())
         };
@@ -102,13 +102,13 @@ impl FitProblem {
 
     /// Logarithms of the best exponents of a grid.
     fn best_of_grid(&self, delta: f64) -> Vec<f64> {
-        let at = |place: usize| {
+        let value_at = |place: usize| {
             let share = (place as f64 + 0.5) / GRID as f64;
             RANGE.0.ln() + share * (RANGE.1 / RANGE.0).ln()
         };
         let points = GRID.pow(self.axes.len() as u32);
         let exponents = |point: usize| -> Vec<f64> {
-            (0..self.axes.len()).map(|axis| at(point / GRID.pow(axis as u32) % GRID)).collect()
+            (0..self.axes.len()).map(|axis| value_at(point / GRID.pow(axis as u32) % GRID)).collect()
         };
         let scored = (0..points).map(|point| (self.objective(&exponents(point), delta), point));
         let best = scored.min_by(|one, other| one.0.total_cmp(&other.0)).map_or(0, |best| best.1);
@@ -122,19 +122,19 @@ impl FitProblem {
             let step = self.newton_step(&at, here, delta);
             let mut length = 1.0;
             let moved = loop {
-                let to: Vec<f64> = at.iter().zip_eq(&step).map(|(at, step)| within(at + length * step)).collect();
-                let there = self.objective(&to, delta);
+                let next: Vec<f64> = at.iter().zip_eq(&step).map(|(at, step)| clamp_log(at + length * step)).collect();
+                let there = self.objective(&next, delta);
                 if there < here {
-                    break Some((to, there));
+                    break Some((next, there));
                 }
                 length *= 0.5;
                 if length < 1e-3 {
                     break None;
                 }
             };
-            let Some((to, there)) = moved else { break };
+            let Some((next, there)) = moved else { break };
             let gain = here - there;
-            (at, here) = (to, there);
+            (at, here) = (next, there);
             if gain <= 1e-7 * here {
                 break;
             }
@@ -145,9 +145,9 @@ impl FitProblem {
     fn newton_step(&self, at: &[f64], here: f64, delta: f64) -> Vec<f64> {
         let h = DIFFERENCE;
         let moved = |moves: &[(usize, f64)]| {
-            let mut to = at.to_vec();
-            moves.iter().for_each(|(axis, by)| to[*axis] += by);
-            self.objective(&to, delta)
+            let mut point = at.to_vec();
+            moves.iter().for_each(|(axis, by)| point[*axis] += by);
+            self.objective(&point, delta)
         };
         let ends: Vec<(f64, f64)> = (0..at.len()).map(|axis| (moved(&[(axis, -h)]), moved(&[(axis, h)]))).collect();
         let slope: Vec<f64> = ends.iter().map(|(low, high)| (high - low) / (2.0 * h)).collect();
@@ -198,7 +198,7 @@ fn bounded(step: Vec<f64>) -> Vec<f64> {
     step.into_iter().map(|by| by.clamp(-1.1, 1.1)).collect()
 }
 
-fn within(log: f64) -> f64 {
+fn clamp_log(log: f64) -> f64 {
     log.clamp(RANGE.0.ln(), RANGE.1.ln())
 }
 

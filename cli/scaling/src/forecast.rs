@@ -82,7 +82,7 @@ impl Forecast {
     /// # Errors
     /// When no law can be fitted.
     pub fn make(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ScalingError> {
-        let choice = LawChoice::of(measured)?;
+        let choice = LawChoice::fit(measured)?;
         let law = choice.law();
         let ForecastTarget { parameters, samples } = plan.target;
         let loss = law.loss(parameters, samples);
@@ -121,7 +121,7 @@ fn decide(last: f64, (low, high): (f64, f64), level: f64) -> ForecastDecision {
 /// Quantiles of the losses of one more run.
 fn interval(law: &Law, measured: &Measurements, plan: &ForecastPlan) -> (f64, f64) {
     let part = part(law.form, measured);
-    let noise = FamilyNoise::of(law, &part);
+    let noise = FamilyNoise::new(law, &part);
     let mut chance = Pcg64::seed_from_u64(plan.seed);
     let fitted: Vec<f64> = part.all().iter().map(|one| law.loss(one.parameters, one.samples)).collect();
     let mut drawn = Vec::with_capacity(plan.replays * RUNS);

@@ -20,7 +20,7 @@ pub enum Axis {
 impl Axis {
     /// The place of N parameters and D samples on it.
     #[must_use]
-    pub fn of(self, parameters: f64, samples: f64) -> f64 {
+    pub fn place(self, parameters: f64, samples: f64) -> f64 {
         match self {
             Self::Size => parameters,
             Self::Samples => samples,
@@ -85,7 +85,7 @@ impl PowerTerm {
     /// Its value, nats.
     #[must_use]
     pub fn loss(&self, parameters: f64, samples: f64) -> f64 {
-        self.coefficient * self.axis.of(parameters, samples).powf(-self.exponent)
+        self.coefficient * self.axis.place(parameters, samples).powf(-self.exponent)
     }
 }
 

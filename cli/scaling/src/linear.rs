@@ -101,9 +101,9 @@ fn solve_set(matrix: &[[f64; MOST]; MOST], right: &Row, set: usize) -> Option<Ro
         }
         for row in step + 1..count {
             let factor = system[row][step] / system[step][step];
-            let above = system[step];
-            for (value, above) in system[row].iter_mut().zip_eq(above).skip(step) {
-                *value -= factor * above;
+            let pivot_row = system[step];
+            for (value, pivot) in system[row].iter_mut().zip_eq(pivot_row).skip(step) {
+                *value -= factor * pivot;
             }
         }
     }

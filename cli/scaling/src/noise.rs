@@ -47,7 +47,7 @@ fn student(freedom: usize) -> f64 {
 }
 
 impl FamilyNoise {
-    pub(crate) fn of(law: &Law, measured: &Measurements) -> Self {
+    pub(crate) fn new(law: &Law, measured: &Measurements) -> Self {
         let sizes = measured.sizes();
         let size = |parameters: f64| sizes.iter().position(|size| *size == parameters).unwrap_or(0);
         let mut numbers: BTreeMap<(u64, u64), usize> = BTreeMap::new();
@@ -74,13 +74,13 @@ impl FamilyNoise {
     /// Noise of the same measurements, of other seeds.
     pub(crate) fn replay(&self, chance: &mut Pcg64) -> Vec<f64> {
         let drawn: Vec<(&RunResiduals, f64)> = self.runs.iter().filter_map(|run| self.draw(run.size, chance)).collect();
-        let at = |(run, samples): &(usize, u64)| {
+        let residual = |(run, samples): &(usize, u64)| {
             let (residuals, sign) = drawn[*run];
             // Where that run was not measured so early or so late, the nearest measurement.
             let near = residuals.range(samples..).next().or_else(|| residuals.iter().next_back());
             sign * near.map_or(0.0, |(_, residual)| *residual)
         };
-        self.places.iter().map(at).collect()
+        self.places.iter().map(residual).collect()
     }
 
     /// Noise of one more run, of a size beyond the largest, after the most samples.
@@ -116,7 +116,7 @@ mod tests {
         let mut squares = 0.0;
         for seed in 0..40 {
             let measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (1e-3, 5e-4), seed);
-            let noise = FamilyNoise::of(&fit(LawForm::SizeAndSamples, &measured).unwrap(), &measured);
+            let noise = FamilyNoise::new(&fit(LawForm::SizeAndSamples, &measured).unwrap(), &measured);
             let mut chance = Pcg64::seed_from_u64(seed);
             // Twelve runs, three parameters that follow them.
             squares += (0..50).map(|_| (noise.one(&mut chance) / student(9)).powi(2)).sum::<f64>() / 2000.0;
@@ -135,7 +135,7 @@ mod tests {
     fn the_measurements_of_a_run_have_the_noise_of_one_run() {
         let law = Law::new(LawForm::Size, 0.45, &[5.0], &[0.4]);
         let measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (1e-3, 0.0), 1);
-        let noise = FamilyNoise::of(&law, &measured).replay(&mut Pcg64::seed_from_u64(1));
+        let noise = FamilyNoise::new(&law, &measured).replay(&mut Pcg64::seed_from_u64(1));
         for run in noise.chunks(2) {
             assert!((run[0] - run[1]).abs() < 1e-12 && run[0] != 0.0, "{noise:?}");
         }
@@ -146,7 +146,7 @@ mod tests {
         let law = Law::new(LawForm::Size, 0.45, &[5.0], &[0.4]);
         let mut measured = planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[1e6], 3, (1e-4, 0.0), 1).all().to_vec();
         measured[0].loss += 0.05;
-        let noise = FamilyNoise::of(&law, &Measurements::new(measured).unwrap());
+        let noise = FamilyNoise::new(&law, &Measurements::new(measured).unwrap());
         let mut chance = Pcg64::seed_from_u64(1);
         assert!((0..100).all(|_| noise.one(&mut chance).abs() < 1e-3));
         assert!((0..100).any(|_| noise.replay(&mut chance)[0].abs() > 0.05));
@@ -158,7 +158,7 @@ mod tests {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
         let mut measured = planted(&law, &[1e5, 4e5, 1.6e6], &[1e6, 2e6], 2, (0.0, 1e-5), 1).all().to_vec();
         measured.iter_mut().filter(|one| one.samples == 1e6).for_each(|one| one.loss += 0.01);
-        let noise = FamilyNoise::of(&law, &Measurements::new(measured).unwrap());
+        let noise = FamilyNoise::new(&law, &Measurements::new(measured).unwrap());
         let mut chance = Pcg64::seed_from_u64(1);
         assert!((0..50).all(|_| noise.one(&mut chance).abs() < 1e-3));
         assert!(noise.replay(&mut chance)[0].abs() > 0.01);

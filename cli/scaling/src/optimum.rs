@@ -41,8 +41,13 @@ impl Law {
 
     /// Coefficients and exponents of size and samples, of a law of both.
     fn both(&self) -> Option<((f64, f64), (f64, f64))> {
-        let of = |axis| self.term(axis).map(|term| (term.coefficient, term.exponent)).filter(|term| term.0 > 0.0);
-        if self.form == LawForm::SizeAndSamples { Some((of(Axis::Size)?, of(Axis::Samples)?)) } else { None }
+        let find_term =
+            |axis| self.term(axis).map(|term| (term.coefficient, term.exponent)).filter(|term| term.0 > 0.0);
+        if self.form == LawForm::SizeAndSamples {
+            Some((find_term(Axis::Size)?, find_term(Axis::Samples)?))
+        } else {
+            None
+        }
     }
 }
 

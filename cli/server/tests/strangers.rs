@@ -80,7 +80,7 @@ impl Coordinator {
     }
 
     fn credentials(&self, role: PeerRole) -> Credentials {
-        Credentials::Secret(self.secret.of(role).unwrap())
+        Credentials::Secret(self.secret.derive(role).unwrap())
     }
 
     /// What a worker that connects now is answered.
@@ -158,30 +158,31 @@ async fn strangers_cost_what_is_stated_and_members_are_served_meanwhile() {
         assert!(after <= before + bound, "{what}: {before} bytes before, {after} after, {bound} allowed");
     };
 
-    let before = coordinator.memory();
+    let memory_before = coordinator.memory();
     let count = 10_000.min(files.saturating_sub(1_000));
     let silent: Vec<_> = (0..count).map(|_| connect(coordinator.grpc)).collect();
-    check("silent connections", &silent, before, SILENT * PORT_HOLDS.min(count) as u64 + BESIDES).await;
+    check("silent connections", &silent, memory_before, SILENT * PORT_HOLDS.min(count) as u64 + BESIDES).await;
     drop(silent);
 
     // A frame of HTTP/2 of the largest size that never ends.
-    let before = coordinator.memory();
+    let memory_before = coordinator.memory();
     let mut frame = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     frame.extend([0x3f, 0xff, 0xff, 0, 0, 0, 0, 0, 1]);
     frame.resize(1 << 20, 7);
     let mut unproven: Vec<_> = (0..500.min(count)).map(|_| connect(coordinator.grpc)).collect();
     unproven.iter_mut().for_each(|stream| send(stream, &frame));
-    check("connections that send a frame without a proof", &unproven, before, UNPROVEN * 500 + BESIDES).await;
+    check("connections that send a frame without a proof", &unproven, memory_before, UNPROVEN * 500 + BESIDES).await;
     drop(unproven);
 
     // Slowloris: headers that go on and on.
-    let before = coordinator.memory();
+    let memory_before = coordinator.memory();
     let mut slow: Vec<_> = (0..2 * ADMIN_HOLDS).map(|_| connect(coordinator.admin)).collect();
     for _ in 0..20 {
         slow.iter_mut()
             .for_each(|stream| send(stream, format!("GET /metrics HTTP/1.1\r\nX: {}\r\n", "x".repeat(500)).as_bytes()));
     }
-    check("connections with headers that never end", &slow, before, HEADERS * ADMIN_HOLDS as u64 + BESIDES).await;
+    check("connections with headers that never end", &slow, memory_before, HEADERS * ADMIN_HOLDS as u64 + BESIDES)
+        .await;
 }
 
 /// Invariant MB-7, of a process: every call of the protocol and every path of its HTTP port.

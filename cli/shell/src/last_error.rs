@@ -29,8 +29,8 @@ fn tail(log: &Path) -> io::Result<String> {
 /// The error of a line: a log line of that level, or the first line of a printed error.
 fn error_of(line: &str) -> Option<&str> {
     let is_json = line.contains("\"level\":\"ERROR\"");
-    let after = |mark: &str| line.split_once(mark).map(|(_, text)| text.trim());
-    after(" ERROR ").or_else(|| after("× ")).or_else(|| is_json.then_some(line))
+    let text_after = |mark: &str| line.split_once(mark).map(|(_, text)| text.trim());
+    text_after(" ERROR ").or_else(|| text_after("× ")).or_else(|| is_json.then_some(line))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub struct FoundCoordinator {
 /// As the function for each of them.
 pub(crate) fn find(address: Option<String>, run: Option<&Path>) -> Result<FoundCoordinator, Failure> {
     match (address, run) {
-        (Some(address), _) => at(address),
+        (Some(address), _) => coordinator_at(address),
         (None, Some(run)) => of_run(run),
         (None, None) => newest(),
     }
@@ -90,7 +90,7 @@ pub fn live_coordinator(run: &Path) -> Result<Option<FoundCoordinator>, Failure>
 ///
 /// # Errors
 /// When the secret cannot be read.
-pub(crate) fn at(address: String) -> Result<FoundCoordinator, Failure> {
+pub(crate) fn coordinator_at(address: String) -> Result<FoundCoordinator, Failure> {
     let run = live_below(Path::new(RUNS)).into_iter().find(|run| run.address == address);
     let credentials = run.map_or_else(credentials::from_environment, |run| credentials::of_run(&run.folder))?;
     Ok(FoundCoordinator { address, credentials })
@@ -155,10 +155,10 @@ mod tests {
         assert!(refusal("train").contains("was not started by `zagros up`"));
         // No process has this id.
         announce(&runs.path().join("over"), u32::MAX, "127.0.0.1:1");
-        let over = refusal("over");
+        let ended = refusal("over");
         assert!(
-            over.contains("no run is live") && over.contains("left no report and no summary; `zagros logs"),
-            "{over}"
+            ended.contains("no run is live") && ended.contains("left no report and no summary; `zagros logs"),
+            "{ended}"
         );
         std::fs::write(runs.path().join("over/summary.json"), "{}").unwrap();
         assert!(refusal("over").contains("how it went is in summary.json; `zagros logs"));

@@ -36,7 +36,7 @@ pub(crate) struct LocalRun {
 impl LocalRun {
     /// # Errors
     /// When the secret of the run cannot be read, or the folder is none of a run that `zagros up` has started.
-    pub(crate) fn of(run: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(run: &Path) -> Result<Self, Failure> {
         let records = ProcessRecord::read(run);
         if !run.is_dir() || (records.is_empty() && !run.join("roles").is_dir()) {
             let what = format!("{} is no folder of a run that `zagros up` has started", run.display());
@@ -200,7 +200,7 @@ mod tests {
     async fn a_run_that_is_over_is_described_by_what_it_left() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path();
-        assert!(format!("{:?}", LocalRun::of(run).err().unwrap()).contains("is no folder of a run"));
+        assert!(format!("{:?}", LocalRun::open(run).err().unwrap()).contains("is no folder of a run"));
         // No process has these ids.
         let (server, coordinator) = (u32::MAX - 1, u32::MAX);
         announce(run, "coordinator", coordinator);
@@ -217,7 +217,7 @@ mod tests {
         let state =
             Observation { job: "ads".to_owned(), state: "training".to_owned(), step: 7, ..Observation::default() };
         std::fs::write(run.join(STATE_FILE), serde_json::to_vec(&state).unwrap()).unwrap();
-        let seen = LocalRun::of(run).unwrap().observe(ANSWER).await;
+        let seen = LocalRun::open(run).unwrap().observe(ANSWER).await;
         assert_eq!((seen.job.as_str(), seen.step, &seen.coordinator), ("ads", 7, &CoordinatorSign::Ended));
         let said = zagros_doctor::diagnose(&seen);
         assert_eq!(said.verdict, "the run ended because embedding server 0 was killed by signal 9");
@@ -230,7 +230,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let role = announce(folder.path(), "dense-worker-0", std::process::id());
         assert_eq!(state_of(&role), ProcessState::Lives);
-        let seen = LocalRun::of(folder.path()).unwrap().observe(ANSWER).await;
+        let seen = LocalRun::open(folder.path()).unwrap().observe(ANSWER).await;
         let [process] = &seen.processes[..] else { panic!("{seen:?}") };
         assert_eq!((process.state, process.answers), (ProcessState::Lives, Some(false)));
     }

@@ -24,7 +24,7 @@ pub(crate) fn page_access(address: SocketAddr, token: Option<PageToken>, credent
     match token.or_else(derived) {
         // The job asks for no proof: `cluster.insecure`.
         None if !address.ip().is_loopback() => PageAccess::Anyone,
-        token => PageAccess::of(address, token),
+        token => PageAccess::new(address, token),
     }
 }
 

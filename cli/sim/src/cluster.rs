@@ -81,7 +81,7 @@ pub(crate) struct SimCluster<T> {
 }
 
 impl<T> SimCluster<T> {
-    pub(crate) fn of(scenario: &Scenario) -> Self {
+    pub(crate) fn new(scenario: &Scenario) -> Self {
         let groups = &scenario.machines.groups;
         let mut cluster = Self {
             machines: Vec::new(),
@@ -136,7 +136,7 @@ impl<T> SimCluster<T> {
             server += of_group.len();
             let part = |servers: &[f64]| servers.iter().sum::<f64>() / f64::from(map.buckets());
             let stages =
-                StageTimes::between(&scenario.work, &scenario.calibration, (worker, group), &scenario.machines);
+                StageTimes::between_groups(&scenario.work, &scenario.calibration, (worker, group), &scenario.machines);
             self.tiers.push(ServerTier {
                 machine: first_machines[index],
                 share: of_group.chunks(on_each).map(part).fold(0.0, f64::max),
@@ -182,7 +182,7 @@ fn worker_times(scenario: &Scenario, group: &MachineGroup) -> Option<WorkerTimes
         return None;
     }
     let server = scenario.machines.groups.iter().find(|group| group.servers > 0.0).unwrap_or(group);
-    let stages = StageTimes::between(&scenario.work, &scenario.calibration, (group, server), &scenario.machines);
+    let stages = StageTimes::between_groups(&scenario.work, &scenario.calibration, (group, server), &scenario.machines);
     let step = stages.dense_thread - stages.exposed_reduce - stages.exposed_stream;
     let cpu = stages.of_stage(PlanStage::Gather) + stages.of_stage(PlanStage::Dense);
     let trip = scenario.calibration.wire.round_trip_us * 1e-6;

@@ -46,7 +46,7 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
     let least = (2.0 * pause / quiet.seconds * settings.steps as f64).ceil() as u64;
     scenario.settings.steps = settings.steps.max(least.min(20_000));
     let quiet = crate::simulate(&scenario)?;
-    let at = 0.3 * quiet.seconds;
+    let loss_time = 0.3 * quiet.seconds;
     let machines = |has: fn(&zagros_cost::MachineGroup) -> bool| -> f64 {
         scenario.machines.groups.iter().filter(|group| has(group)).map(|group| group.count).sum()
     };
@@ -60,7 +60,7 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
     ];
     let mut roles = Vec::new();
     for (role, lost, machines) in candidates.into_iter().filter(|(_, lost, _)| !lost.is_empty()) {
-        let losses: Vec<ProcessLoss> = lost.into_iter().map(|kind| ProcessLoss { at, kind }).collect();
+        let losses: Vec<ProcessLoss> = lost.into_iter().map(|kind| ProcessLoss { at: loss_time, kind }).collect();
         let lossy = crate::simulate_with(&scenario, &losses)?;
         let lost_seconds = (lossy.seconds - quiet.seconds).max(0.0);
         roles.push(FailureCost { role, lost_seconds, trained_again: lossy.trained_again, machines });

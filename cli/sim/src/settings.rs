@@ -77,8 +77,9 @@ impl SimSettings {
         if let Some((key, value)) = from_zero.into_iter().find(|(_, value)| !(0.0..=1e6).contains(value)) {
             return bad(key, value, "is not between 0 and 1,000,000");
         }
-        let above = [("hours_between_failures", self.hours_between_failures), ("lease_seconds", self.lease_seconds)];
-        match above.into_iter().find(|(_, value)| !(0.1..=1e9).contains(value)) {
+        let positives =
+            [("hours_between_failures", self.hours_between_failures), ("lease_seconds", self.lease_seconds)];
+        match positives.into_iter().find(|(_, value)| !(0.1..=1e9).contains(value)) {
             Some((key, value)) => bad(key, value, "is not between 0.1 and 1,000,000,000"),
             None => Ok(self),
         }

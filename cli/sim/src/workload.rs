@@ -115,7 +115,7 @@ fn value_bytes() -> f64 {
 impl Workload {
     /// Refuses what cannot be.
     pub(crate) fn checked(self) -> Result<Self, SimError> {
-        let above = [
+        let positives = [
             ("parameters", self.parameters),
             ("dim", self.dim),
             ("ids", self.ids),
@@ -128,7 +128,7 @@ impl Workload {
         if self.hidden.is_empty() {
             return bad("hidden", 0.0, "has no layer");
         }
-        if let Some((key, value)) = above.into_iter().find(|(_, value)| !(*value > 0.0 && *value <= 1e18)) {
+        if let Some((key, value)) = positives.into_iter().find(|(_, value)| !(*value > 0.0 && *value <= 1e18)) {
             return bad(key, value, "is not above 0");
         }
         for (key, value) in [("numeric", self.numeric), ("optimizer_values", self.optimizer_values)] {
@@ -165,7 +165,7 @@ impl Workload {
         let distinct = self.distinct.unwrap_or(self.ids * DISTINCT_SHARE);
         let batch = self.batch_size as f64;
         let weights = if mode == Mode::Async { dense.parameters * 4.0 / batch } else { 0.0 };
-        let traffic = WeightTraffic::of(&dense, self.wire_bytes, self.weights == WorkloadWeights::Streamed);
+        let traffic = WeightTraffic::new(&dense, self.wire_bytes, self.weights == WorkloadWeights::Streamed);
         let [up, down] = if traffic.is_streamed { [traffic.pushed, traffic.pulled] } else { [batch * weights; 2] };
         let values = distinct * self.dim * self.wire_bytes;
         let push_dim = self.dim * (1.0 + self.optimizer_values) / 2.0;

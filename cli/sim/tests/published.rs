@@ -20,7 +20,7 @@ fn rate(scenario: &Scenario) -> f64 {
     simulate(scenario).unwrap().samples_per_second / 1e6
 }
 
-fn within(part: f64, simulated: f64, published: f64) {
+fn assert_within(part: f64, simulated: f64, published: f64) {
     let ratio = simulated / published;
     assert!((1.0 - part..=1.0 + part).contains(&ratio), "{simulated} for {published}: {ratio}");
 }
@@ -33,19 +33,19 @@ fn persias_capacity_test_is_simulated_within_a_fifth() {
     let rates: Vec<f64> = sweep.scenarios(&persia).map(|(_, scenario)| rate(&scenario)).collect();
     assert_eq!(rates.len(), HYBRID.len());
     for (number, (_, published)) in HYBRID.iter().enumerate() {
-        within(0.2, rates[number], *published);
+        assert_within(0.2, rates[number], *published);
     }
     // Flat: a row is as far away in a large table as in a small one.
     let (least, most) =
         rates.iter().fold((f64::INFINITY, 0.0_f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
-    within(0.03, most, least);
+    assert_within(0.03, most, least);
     let hybrid = rates[4];
     let sync = rate(&WhatIf::parse("staleness=0").unwrap().scenarios(&persia).next().unwrap().1);
-    within(0.2, hybrid / sync, HYBRID[4].1 / SYNC);
-    within(0.2, hybrid / sync, 2.6);
+    assert_within(0.2, hybrid / sync, HYBRID[4].1 / SYNC);
+    assert_within(0.2, hybrid / sync, 2.6);
     let asynchronous = rate(&scenario(&PERSIA.replace("mode = \"hybrid\"", "mode = \"async\"")));
-    within(0.2, asynchronous, ASYNC);
-    within(0.1, asynchronous / hybrid, ASYNC / HYBRID[4].1);
+    assert_within(0.2, asynchronous, ASYNC);
+    assert_within(0.1, asynchronous / hybrid, ASYNC / HYBRID[4].1);
 }
 
 #[test]

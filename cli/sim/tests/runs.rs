@@ -31,14 +31,14 @@ fn one_worker_without_staleness_takes_the_sum_of_its_stages() {
                  [simulation]\nsteps = 50\nstep_variation = 0\n";
     let scenario = scenario(alone);
     let group = &scenario.machines.groups[0];
-    let stages = StageTimes::between(&scenario.work, &scenario.calibration, (group, group), &scenario.machines);
+    let stages = StageTimes::between_groups(&scenario.work, &scenario.calibration, (group, group), &scenario.machines);
     let sum = stages.of_stage(PlanStage::Lookup) + stages.dense_thread + stages.of_stage(PlanStage::Push);
     let report = simulate(&scenario).unwrap();
     near(report.samples_per_second, 1.0 / sum, 1e-9);
     assert_eq!((report.servers, report.staleness_histogram.len()), (0, 1));
     // With staleness, lookups and pushes run beside the step.
-    let ahead = run(&alone.replace("staleness = 0", "staleness = 4"));
-    near(ahead.samples_per_second, 1.0 / stages.dense_thread, 1e-9);
+    let stale = run(&alone.replace("staleness = 0", "staleness = 4"));
+    near(stale.samples_per_second, 1.0 / stages.dense_thread, 1e-9);
 }
 
 #[test]
@@ -193,8 +193,8 @@ proptest! {
         let text = format!("{CLUSTER}seed = {seed}\nworker_restart_seconds = 6\nserver_restart_seconds = 9\nlease_seconds = 4\n").replace("steps = 60", "steps = 200");
         let kind = |is_worker, index| if is_worker { LostProcess::Worker(index) } else { LostProcess::Server(index) };
         let quiet = simulate(&scenario(&text)).unwrap();
-        let at = |time: f64| time / 100.0 * quiet.seconds;
-        let faults: Vec<ProcessLoss> = faults.into_iter().map(|(time, is_worker, index)| ProcessLoss { at: at(time), kind: kind(is_worker, index) }).collect();
+        let fault_time = |time: f64| time / 100.0 * quiet.seconds;
+        let faults: Vec<ProcessLoss> = faults.into_iter().map(|(time, is_worker, index)| ProcessLoss { at: fault_time(time), kind: kind(is_worker, index) }).collect();
         let report = simulate_with(&scenario(&text), &faults).unwrap();
         prop_assert_eq!(report.samples_trained, report.samples + report.trained_again);
         prop_assert!(report.seconds >= quiet.seconds * 0.999);

@@ -31,7 +31,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let waits = Waits::default();
     let reported = waits.clone();
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
-    let routes = routes.merge(admin::json("/waits", move || OwnWaits::of(&reported.long(), &reported.requests())));
+    let routes = routes.merge(admin::json("/waits", move || OwnWaits::new(&reported.long(), &reported.requests())));
     let page = role.page_access(&http)?;
     tokio::spawn(admin::serve(http, routes, page, role.shutdown.clone()));
 
@@ -39,8 +39,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     // Only one worker writes.
     let start = match args.folder {
         _ if args.index > 0 => None,
-        Some(path) => Some(Start::within(run_folder(&path)?, &role.job, wanted)?),
-        None => Some(Start::of(&role.job, wanted)?),
+        Some(path) => Some(Start::in_folder(run_folder(&path)?, &role.job, wanted)?),
+        None => Some(Start::find(&role.job, wanted)?),
     };
     let (timeout, credentials) = (role.job.cluster.timeout, role.credentials.clone());
     let recorder = args.push_recorder.as_deref().map(|socket| recorder(socket, args.index, &role.job)).transpose()?;
@@ -105,7 +105,7 @@ fn recorder(socket: &Path, index: u32, job: &Job) -> Result<Arc<PushRecorder>, F
 struct RecordedWorker(Arc<PushRecorder>);
 
 impl Observer for RecordedWorker {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         if let Event::Joined { member, incarnation, .. } = event {
             self.0.join(*member, *incarnation);
         }

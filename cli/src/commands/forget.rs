@@ -37,7 +37,7 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
 
 fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Failure> {
     let place = ForgetPlace::find(model, Duration::from_secs(args.timeout))?;
-    let plan = ForgetPlan::of(&place, wanted)?;
+    let plan = ForgetPlan::prepare(&place, wanted)?;
     if args.dry_run {
         return print(&place, &plan, wanted, args);
     }

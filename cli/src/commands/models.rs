@@ -10,8 +10,8 @@ use crate::models::{ModelTable, print};
 
 /// Prints the table.
 pub(crate) fn run(args: &ModelsArgs) -> Result<Exit, Failure> {
-    let speed = Speed::of(args.flops, &Machine::this())?;
-    let table = ModelTable::of(args, &speed, MemoryLimit::of_this_process())?;
+    let speed = Speed::choose(args.flops, &Machine::this())?;
+    let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;
     if args.json {
         answer(&serde_json::to_string_pretty(&table).or_internal()?)?;
     } else {

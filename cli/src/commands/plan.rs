@@ -32,7 +32,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let calibration = planning::calibration(args.calibration.as_deref())?;
     let data = DataShape { rows: args.rows, ..planning::shape(&job, args.samples) };
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
-    let figures = PlanFigures::of((&job, &data), (&calibration, &machines), &forecast);
+    let figures = PlanFigures::new((&job, &data), (&calibration, &machines), &forecast);
     if args.json {
         answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {

@@ -37,9 +37,9 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let scores = score_columns(&models[0].job, &args.score_column);
     let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
     let output = Output::open(&args, scores, &identity).map_err(refused)?;
-    let before = output.counts();
-    if before.rows() > 0 {
-        err!("going on after {} rows that are written (--fresh starts over)", HumanCount(before.rows()));
+    let earlier_counts = output.counts();
+    if earlier_counts.rows() > 0 {
+        err!("going on after {} rows that are written (--fresh starts over)", HumanCount(earlier_counts.rows()));
     }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
@@ -58,18 +58,18 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
                 written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?;
             writer.finish().map_err(refused)?;
         }
-        others.push(ModelScoresReader::open(place, name, form.columns(), before.samples).map_err(refused)?);
+        others.push(ModelScoresReader::open(place, name, form.columns(), earlier_counts.samples).map_err(refused)?);
     }
     let form = first.form(&args);
     let average =
         ModelAverage { others, shows_logits: args.logits, keeps_malformed: args.bad_rows == BadRowsChoice::Empty };
-    let written = first.predict(&args, before, &shutdown).await?.run(Scores { output, form, average }).await;
+    let written = first.predict(&args, earlier_counts, &shutdown).await?.run(Scores { output, form, average }).await;
     let output =
         written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
     // They are no part of what was asked for.
     places.iter().for_each(|place| drop(std::fs::remove_file(place)));
-    print(&args, before, counts, started.elapsed())?;
+    print(&args, earlier_counts, counts, started.elapsed())?;
     Ok(Exit::Success)
 }
 
@@ -89,7 +89,7 @@ impl Model {
             let help = "write the rows to a file first: each model reads them from the start";
             return Err(Failure::with_help(Exit::Usage, "standard input can be read by one model only", help));
         }
-        let models = named.iter().map(|path| Self::of(path, args, named.len())).collect::<Result<Vec<_>, _>>()?;
+        let models = named.iter().map(|path| Self::open(path, args, named.len())).collect::<Result<Vec<_>, _>>()?;
         let Some(first) = models.first() else {
             return Err(Failure::with_help(
                 Exit::Usage,
@@ -111,7 +111,7 @@ impl Model {
         Ok(models)
     }
 
-    fn of(path: &Path, args: &PredictArgs, count: usize) -> Result<Self, Failure> {
+    fn open(path: &Path, args: &PredictArgs, count: usize) -> Result<Self, Failure> {
         let saved = SavedModel::find(path, Duration::from_secs(args.timeout))?;
         // By its malformed rows one model's rows are compared with those of another.
         let keep_bad = args.bad_rows == BadRowsChoice::Empty || count > 1;
@@ -171,7 +171,7 @@ impl Progress {
 }
 
 impl Observer for Progress {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         let Event::Evaluating { done, total, .. } = event else { return };
         let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
         if last.elapsed() >= LINE_EVERY {
@@ -246,18 +246,18 @@ enum Output {
 impl Output {
     /// Checks first what can be checked before the model is loaded.
     fn open(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<Self, PredictionError> {
-        let to: &Path = &args.output;
+        let path: &Path = &args.output;
         let columns = PredictionColumns::new(args.keys.clone(), scores)?;
         let format = args.format.map(PredictionFormat::from);
-        if to == Path::new("-") {
+        if path == Path::new("-") {
             let stdout = BufWriter::with_capacity(BUFFER, std::io::stdout());
             return PredictionStream::start(stdout, columns, format.unwrap_or(PredictionFormat::Csv)).map(Self::Stream);
         }
-        let format = format.map_or_else(|| PredictionFormat::of(to), Ok)?;
-        if to.exists() && !args.force {
-            return Err(PredictionError::Exists { path: to.to_owned() });
+        let format = format.map_or_else(|| PredictionFormat::from_path(path), Ok)?;
+        if path.exists() && !args.force {
+            return Err(PredictionError::Exists { path: path.to_owned() });
         }
-        PredictionFile::open(to, (columns, format), identity, args.save_every, args.fresh).map(Self::File)
+        PredictionFile::open(path, (columns, format), identity, args.save_every, args.fresh).map(Self::File)
     }
 
     fn counts(&self) -> PredictionCounts {
@@ -294,7 +294,7 @@ struct ModelAverage {
 
 impl Scores {
     fn scores(&mut self, rows: &InputRows, logits: &[f32]) -> Result<Vec<f64>, PredictionError> {
-        let mut scores = self.form.of(logits);
+        let mut scores = self.form.scores(logits);
         let ModelAverage { others, shows_logits, .. } = &mut self.average;
         others.iter_mut().try_for_each(|other| other.add_to(rows, &mut scores))?;
         let models = (1 + others.len()) as f64;

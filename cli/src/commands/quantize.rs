@@ -10,11 +10,11 @@ use crate::quantize::{PlannedTable, QuantizePlan, apply};
 
 /// Plans, writes, and prints.
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
-    let plan = QuantizePlan::of(args)?;
+    let plan = QuantizePlan::prepare(args)?;
     let bar = ProgressBar::new(plan.row_bytes());
     let written = apply(&plan, &|bytes| bar.inc(bytes));
     bar.finish_and_clear();
-    print(&plan, &CopySizes::of(&plan, &written?), args)?;
+    print(&plan, &CopySizes::new(&plan, &written?), args)?;
     Ok(Exit::Success)
 }
 
@@ -25,12 +25,12 @@ struct CopySizes {
 }
 
 impl CopySizes {
-    fn of(plan: &QuantizePlan, copy: &Manifest) -> Self {
+    fn new(plan: &QuantizePlan, copy: &Manifest) -> Self {
         let all: u64 = copy.files.iter().map(|file| file.bytes).sum();
         let is_rows = |name: &String| copy.row_files.contains(name);
         let rows = copy.files.iter().filter(|file| is_rows(&file.name)).map(|file| file.bytes).sum();
-        let before: u64 = plan.manifest.files.iter().map(|file| file.bytes).sum();
-        Self { rows: [plan.row_bytes(), rows], model: [before, all] }
+        let original: u64 = plan.manifest.files.iter().map(|file| file.bytes).sum();
+        Self { rows: [plan.row_bytes(), rows], model: [original, all] }
     }
 }
 
@@ -59,6 +59,7 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
 }
 
 fn in_json(PlannedTable { saved, conversion }: &PlannedTable) -> serde_json::Value {
-    let of = |table: &zagros_snapshot::TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
-    json!({"table": saved.name, "before": of(saved), "after": of(conversion.header())})
+    let describe =
+        |table: &zagros_snapshot::TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
+    json!({"table": saved.name, "before": describe(saved), "after": describe(conversion.header())})
 }

@@ -61,7 +61,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         let keep_models = args.keep_models.map(|models| usize::try_from(models).unwrap_or(usize::MAX));
         return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
     }
-    let start = Start::of(&job, choice)?;
+    let start = Start::find(&job, choice)?;
     steps::announce(&job);
     steps::count_epochs(&mut job, start.point.as_ref())?;
     if let Some(point) = pause {

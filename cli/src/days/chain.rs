@@ -50,7 +50,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {:?}\n", folder.path());
         let job = Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap();
-        let mut history = DayHistory::of(&job).unwrap();
+        let mut history = DayHistory::load(&job).unwrap();
         let days: Vec<String> = (1..=5).map(|day| format!("2026-11-{day:02}")).collect();
         records
             .iter()

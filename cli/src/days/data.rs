@@ -16,7 +16,7 @@ pub(crate) struct DayData {
 
 impl DayData {
     /// That of a day's job; `None` if it cannot be read, such as that of a day long ago.
-    pub(crate) async fn of(job: &Job) -> Option<Self> {
+    pub(crate) async fn measure(job: &Job) -> Option<Self> {
         let job = job.clone();
         let found = tokio::task::spawn_blocking(move || files(&job, &job.data.train)).await;
         let found = found.ok()?.ok()?;

@@ -40,7 +40,7 @@ pub(crate) struct ReferenceDrift {
 
 impl ReferenceDrift {
     /// Of a profile that was made beside that of the reference day.
-    pub(crate) fn of(day: &str, profile: &DataProfile) -> Self {
+    pub(crate) fn new(day: &str, profile: &DataProfile) -> Self {
         let drift = profile.features.iter().filter_map(|feature| Some((feature.column.clone(), feature.drift?)));
         Self { day: day.to_owned(), drift: drift.collect() }
     }
@@ -85,7 +85,7 @@ pub(crate) struct IdCounts(BTreeMap<String, BTreeMap<String, u64>>);
 
 impl IdCounts {
     /// What the embedding servers of this process have counted.
-    pub(crate) fn of(registry: &Registry) -> Self {
+    pub(crate) fn from_registry(registry: &Registry) -> Self {
         let mut counts = Self::default();
         for family in registry.gather().iter().filter(|family| family.name() == IDS) {
             for metric in family.get_metric() {
@@ -199,10 +199,10 @@ mod tests {
 
     #[test]
     fn what_changed_much_is_said_in_words() {
-        let before = profile(10_000, 0.04, feature(0.02, 500, 0.0));
-        let of = |now: DataProfile| warnings(&now, "2026-11-01", &before);
-        assert!(of(profile(10_000, 0.05, feature(0.1, 400, 0.2))).is_empty());
-        let found = of(profile(10_000, 0.01, feature(0.5, 100, 0.4)));
+        let earlier = profile(10_000, 0.04, feature(0.02, 500, 0.0));
+        let compare = |now: DataProfile| warnings(&now, "2026-11-01", &earlier);
+        assert!(compare(profile(10_000, 0.05, feature(0.1, 400, 0.2))).is_empty());
+        let found = compare(profile(10_000, 0.01, feature(0.5, 100, 0.4)));
         let expected = [
             "1.0 % of the rows are positive, 4.0 % on 2026-11-01",
             "city: 50.0 % of the rows have no value, 2.0 % on 2026-11-01",
@@ -211,16 +211,16 @@ mod tests {
         ];
         assert_eq!(found, expected);
         // Of half the rows, fewer values are expected; one value is not.
-        assert!(of(profile(5_000, 0.04, feature(0.02, 200, 0.0))).is_empty());
-        assert_eq!(of(profile(5_000, 0.04, feature(0.02, 1, 0.0))).len(), 1);
-        assert!(of(profile(999, 0.01, feature(0.5, 1, 0.4))).is_empty(), "too few rows");
-        let other = DataProfile { features: vec![], ..before.clone() };
-        assert_eq!(warnings(&before, "then", &other), ["city: it was not a feature on then"]);
+        assert!(compare(profile(5_000, 0.04, feature(0.02, 200, 0.0))).is_empty());
+        assert_eq!(compare(profile(5_000, 0.04, feature(0.02, 1, 0.0))).len(), 1);
+        assert!(compare(profile(999, 0.01, feature(0.5, 1, 0.4))).is_empty(), "too few rows");
+        let other = DataProfile { features: vec![], ..earlier.clone() };
+        assert_eq!(warnings(&earlier, "then", &other), ["city: it was not a feature on then"]);
     }
 
     #[test]
     fn a_slow_drift_is_said_beside_an_earlier_day() {
-        let reference = ReferenceDrift::of("2026-11-01", &profile(10_000, 0.04, feature(0.02, 500, 0.4)));
+        let reference = ReferenceDrift::new("2026-11-01", &profile(10_000, 0.04, feature(0.02, 500, 0.4)));
         let slow = profile(10_000, 0.04, feature(0.02, 500, 0.1));
         assert_eq!(
             reference.warnings(&slow),
@@ -241,16 +241,16 @@ mod tests {
         {
             vec.with_label_values(&[server, "user", what]).inc_by(count);
         }
-        let counts = IdCounts::of(&registry);
+        let counts = IdCounts::from_registry(&registry);
         let names = || ["user".to_owned(), "item".to_owned()].into_iter();
         let found = tables(names(), Some(&counts), &counts);
         let expected = TableHealth { table: "user".to_owned(), new_ids: Some(0.1), created: 2, admitted: Some(0.25) };
         assert_eq!(found[0], expected);
         assert_eq!((found[1].new_ids, found[1].created, found[1].admitted), (None, 0, None));
-        let before = [TableHealth { new_ids: Some(0.05), ..expected.clone() }];
-        assert!(table_warnings(&found, "then", &before).is_empty());
+        let earlier = [TableHealth { new_ids: Some(0.05), ..expected.clone() }];
+        assert!(table_warnings(&found, "then", &earlier).is_empty());
         let many = [TableHealth { new_ids: Some(0.5), ..expected }];
-        assert_eq!(table_warnings(&many, "then", &before), ["table user: 50.0 % of the ids are new, 5.0 % on then"]);
+        assert_eq!(table_warnings(&many, "then", &earlier), ["table user: 50.0 % of the ids are new, 5.0 % on then"]);
         assert_eq!(tables(names(), None, &counts)[0].new_ids, None);
     }
 }

@@ -57,7 +57,7 @@ impl DayHistory {
     ///
     /// # Errors
     /// When the file cannot be read, or is not one of this release.
-    pub(crate) fn of(job: &Job) -> Result<Self, Failure> {
+    pub(crate) fn load(job: &Job) -> Result<Self, Failure> {
         let path = job.output.folder.join(format!("{}.days.json", job.name));
         let text = match std::fs::read(&path) {
             Ok(text) => text,
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn the_reference_is_the_earliest_of_the_last_seven_days() {
         let folder = tempfile::tempdir().unwrap();
-        let mut history = DayHistory::of(&job(&folder.path().join("runs"))).unwrap();
+        let mut history = DayHistory::load(&job(&folder.path().join("runs"))).unwrap();
         let profile = DataProfile { rows: 1, whole: true, positive_rate: 0.5, bad_rows: 0, features: vec![] };
         let health = DayHealth { profile, tables: vec![], reference: None, warnings: vec![] };
         for day in 1..=9 {
@@ -199,17 +199,17 @@ mod tests {
     fn what_is_noted_is_read_again_and_all_but_the_newest_models_go() {
         let folder = tempfile::tempdir().unwrap();
         let job = job(&folder.path().join("runs"));
-        let mut history = DayHistory::of(&job).unwrap();
+        let mut history = DayHistory::load(&job).unwrap();
         for (day, model) in [("2026-11-01", "a"), ("2026-11-02", "b"), ("2026-11-03", "c")] {
             history.note(day, record(model)).unwrap();
         }
-        let again = DayHistory::of(&job).unwrap();
+        let again = DayHistory::load(&job).unwrap();
         assert_eq!(again.get("2026-11-02"), Some(&record("b")));
         assert_eq!(again.models_beyond("2026-11-03", 2), [("2026-11-01".to_owned(), "a".to_owned())]);
         assert_eq!(again.models_beyond("2026-11-02", 1), [("2026-11-01".to_owned(), "a".to_owned())]);
         assert!(again.models_beyond("2026-11-01", 0).is_empty(), "the newest is never deleted");
         history.forget_model("2026-11-01").unwrap();
-        let again = DayHistory::of(&job).unwrap();
+        let again = DayHistory::load(&job).unwrap();
         assert_eq!(again.get("2026-11-01").unwrap().model, None);
         assert!(again.models_beyond("2026-11-03", 2).is_empty());
         assert_eq!(again.model_before("2026-11-09").map(|(day, _)| day.as_str()), Some("2026-11-03"));
@@ -222,7 +222,7 @@ mod tests {
         let job = job(folder.path());
         for text in ["{", r#"{"format": 2, "days": {}}"#] {
             std::fs::write(folder.path().join("ads.days.json"), text).unwrap();
-            let failure = DayHistory::of(&job).unwrap_err();
+            let failure = DayHistory::load(&job).unwrap_err();
             assert_eq!(failure.exit(), Exit::Storage);
         }
     }

@@ -72,7 +72,7 @@ impl DailyTraining {
     /// When the paths have no placeholder, and whatever goes wrong in scoring or training. What is done stays done.
     pub(crate) async fn run(self, shutdown: Shutdown, signals: &Signals) -> Result<Exit, Failure> {
         self.check()?;
-        let mut history = DayHistory::of(&self.job)?;
+        let mut history = DayHistory::load(&self.job)?;
         let days: Vec<String> = self.dates.days().iter().map(ToString::to_string).collect();
         let done = match self.choice {
             ResumeChoice::Nothing => 0,
@@ -151,7 +151,7 @@ impl DailyTraining {
     async fn warn_of_changed(&self, done: &[String], history: &DayHistory) {
         for day in &done[done.len().saturating_sub(LATE_DAYS)..] {
             let Some(learned) = history.get(day).and_then(|record| record.data) else { continue };
-            if let Some(found) = DayData::of(&self.day(day, None).job).await
+            if let Some(found) = DayData::measure(&self.day(day, None).job).await
                 && found != learned
             {
                 let help = format!("to learn the day again, --fresh --dates {day}..{}", done[done.len() - 1]);
@@ -252,13 +252,13 @@ async fn profile(
     signals: &Signals,
 ) -> Result<(DataProfile, Option<ReferenceDrift>), Failure> {
     let of_day = |(day, health): (&String, &DayHealth)| (day.clone(), health.profile.clone());
-    let before = history.health_before(&day.name).map(of_day);
-    let profile = look(day, before.as_ref().map(|(_, profile)| profile.clone()), signals).await?;
-    if let Some((earlier, before)) = &before {
-        health::warnings(&profile, earlier, before).iter().for_each(|warning| warn(&day.name, warning));
+    let previous = history.health_before(&day.name).map(of_day);
+    let profile = look(day, previous.as_ref().map(|(_, profile)| profile.clone()), signals).await?;
+    if let Some((earlier, previous)) = &previous {
+        health::warnings(&profile, earlier, previous).iter().for_each(|warning| warn(&day.name, warning));
     }
     let Some((earlier, reference)) = history.reference(&day.name).map(of_day) else { return Ok((profile, None)) };
-    let reference = ReferenceDrift::of(&earlier, &look(day, Some(reference), signals).await?);
+    let reference = ReferenceDrift::new(&earlier, &look(day, Some(reference), signals).await?);
     reference.warnings(&profile).iter().for_each(|warning| warn(&day.name, warning));
     Ok((profile, Some(reference)))
 }
@@ -325,8 +325,8 @@ async fn train_day(
         }
         None => (None, None),
     };
-    let data = DayData::of(&day.job).await;
-    let start = Start::of(&day.job, choice)?;
+    let data = DayData::measure(&day.job).await;
+    let start = Start::find(&day.job, choice)?;
     let run = start.folder.path().to_owned();
     let mut job = day.job.clone();
     steps::count_epochs(&mut job, start.point.as_ref())?;
@@ -376,7 +376,7 @@ async fn score(
     let evaluation = evaluate.run().await;
     terminal.finish();
     let measures = evaluation.map_err(|error| report::failure(error, signals))?;
-    Ok((measures.evaluation, IdCounts::of(&registry)))
+    Ok((measures.evaluation, IdCounts::from_registry(&registry)))
 }
 
 async fn train(
@@ -394,7 +394,7 @@ async fn train(
     let trained = worker.run().await;
     terminal.finish();
     let summary = trained.map_err(|error| report::failure(error, signals))?;
-    Ok((summary, IdCounts::of(&registry)))
+    Ok((summary, IdCounts::from_registry(&registry)))
 }
 
 /// Whether a model is there, and learned what this job learns.

@@ -18,13 +18,13 @@ type NamedDay<'a> = (&'a String, &'a DayRecord);
 pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
     let newest = days.iter().rev().find_map(|(day, record)| Some((*day, record.health.as_ref()?)));
-    let before = newest.and_then(|(day, _)| history.health_before(day));
+    let previous = newest.and_then(|(day, _)| history.health_before(day));
     let mut parts = vec![heading(name, &days), section("Each day, scored before it was learned", &charts(&days))];
     parts.push(section("Warnings", &warnings(&days)));
     parts.push(section("Days", &measures(&days)));
     if let Some((day, health)) = newest {
-        let before = before.map(|(_, health)| health);
-        parts.push(section(&format!("Features on {day}"), &features(health, before)));
+        let previous = previous.map(|(_, health)| health);
+        parts.push(section(&format!("Features on {day}"), &features(health, previous)));
         parts.push(section(&format!("Tables on {day}"), &tables(&health.tables)));
     }
     parts.push(section("Drift of each feature from the day before (PSI)", &drift(&days)));
@@ -43,7 +43,7 @@ fn heading(name: &str, days: &[NamedDay<'_>]) -> String {
 }
 
 fn charts(days: &[NamedDay<'_>]) -> String {
-    let of = |name: &'static str, value: &dyn Fn(&DayRecord) -> Option<f64>| {
+    let series = |name: &'static str, value: &dyn Fn(&DayRecord) -> Option<f64>| {
         let numbered = number_from(1_u32, days.iter().copied());
         let points = numbered.filter_map(|(number, (_, record))| Some((f64::from(number), value(record)?)));
         vec![ChartSeries { name, colour: 0, dots: true, points: points.collect() }]
@@ -56,10 +56,14 @@ fn charts(days: &[NamedDay<'_>]) -> String {
     };
     let chart = |title, subtitle, series| Chart { title, subtitle, across: "day", series, ..Chart::default() };
     let charts = [
-        chart("AUC", "of the model of the days before", of("AUC", &measure(|of| of.auc))),
-        chart("Logloss", "nats", of("logloss", &measure(|of| of.logloss))),
-        chart("Calibration", "predicted clicks divided by real ones", of("calibration", &measure(|of| of.calibration))),
-        chart("Largest drift", "PSI of the feature that differs most from the day before", of("PSI", &worst)),
+        chart("AUC", "of the model of the days before", series("AUC", &measure(|of| of.auc))),
+        chart("Logloss", "nats", series("logloss", &measure(|of| of.logloss))),
+        chart(
+            "Calibration",
+            "predicted clicks divided by real ones",
+            series("calibration", &measure(|of| of.calibration)),
+        ),
+        chart("Largest drift", "PSI of the feature that differs most from the day before", series("PSI", &worst)),
     ];
     let figures: String = charts.iter().filter_map(Chart::figure).collect();
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
@@ -171,11 +175,11 @@ mod tests {
         let profile = DataProfile { rows: 10, whole: true, positive_rate: 0.5, bad_rows: 0, features };
         let tables = vec![TableHealth { table: "user".to_owned(), new_ids: Some(0.125), created: 7, admitted: None }];
         let warnings = drift.map(|_| "<price>: drifts".to_owned()).into_iter().collect();
-        let before = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
+        let evaluation = auc.map(|auc| Evaluation { auc: Some(auc), ..Evaluation::default() });
         let health = Some(DayHealth { profile, tables, reference: None, warnings });
         DayRecord {
             from: None,
-            before,
+            before: evaluation,
             samples: 10,
             steps: 1,
             rows: 3,
@@ -192,7 +196,7 @@ mod tests {
         let text =
             format!("name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {:?}\n", folder.path());
         let job = Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap();
-        let mut history = DayHistory::of(&job).unwrap();
+        let mut history = DayHistory::load(&job).unwrap();
         history.note("2026-11-01", record(None, None)).unwrap();
         history.note("2026-11-02", record(Some(0.5), Some(0.625))).unwrap();
         history.note("2026-11-03", record(Some(0.0), Some(0.75))).unwrap();

@@ -46,19 +46,19 @@ struct AuditLine<'a> {
 /// # Errors
 /// When the file cannot be read or written.
 pub(super) fn note(named: &Folder, wanted: &WantedIds, saves: &[(&SavePlan, Manifest)]) -> Result<(), Failure> {
-    let before = match named.read(AUDIT) {
+    let earlier = match named.read(AUDIT) {
         Err(error) if error.is_missing() => Vec::new(),
-        before => before.map_err(refused)?,
+        earlier => earlier.map_err(refused)?,
     };
-    let before = String::from_utf8_lossy(&before).into_owned();
-    let mut text = before.clone();
+    let earlier = String::from_utf8_lossy(&earlier).into_owned();
+    let mut text = earlier.clone();
     for (save, after) in saves {
         // Lines are written together, so either all of this change are there or none.
-        if !before.contains(&after.manifest_sha256) {
+        if !earlier.contains(&after.manifest_sha256) {
             append(&mut text, wanted, save, after)?;
         }
     }
-    if text == before { Ok(()) } else { named.write(AUDIT, text.as_bytes()).map_err(refused) }
+    if text == earlier { Ok(()) } else { named.write(AUDIT, text.as_bytes()).map_err(refused) }
 }
 
 /// A line of a run that trained.

@@ -67,7 +67,7 @@ pub(crate) async fn forget_live(
         note_live(&Folder::disk(run), wanted, &done)?;
         removed = Some(done);
     }
-    let plan = written_saves(run, timeout).await.and_then(|place| ForgetPlan::of(&place, wanted));
+    let plan = written_saves(run, timeout).await.and_then(|place| ForgetPlan::prepare(&place, wanted));
     Ok(LiveRemoval { removed, plan })
 }
 
@@ -82,7 +82,7 @@ fn not_noted(error: std::io::Error) -> Failure {
 /// # Errors
 /// When there is none yet.
 async fn written_saves(run: &Path, timeout: Duration) -> Result<ForgetPlace, Failure> {
-    let deadline = Deadline::after(SOON.min(timeout));
+    let deadline = Deadline::from_now(SOON.min(timeout));
     let mut place = ForgetPlace::of_live_run(run, timeout)?;
     let incomplete = |place: &ForgetPlace| {
         let states = place.others.iter().filter(|folder| folder.name().is_some_and(is_state));

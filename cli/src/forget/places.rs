@@ -103,7 +103,7 @@ impl ForgetPlace {
         if saves.is_empty() {
             return Err(saved::no_model(&named));
         }
-        let left = job.as_ref().zip(run.as_deref()).map(|(job, run)| RowFolders::of(job, run));
+        let left = job.as_ref().zip(run.as_deref()).map(|(job, run)| RowFolders::new(job, run));
         if let Some(log) = job.and_then(|job| job.cluster.log_folder) {
             let log = log.display();
             err!(

@@ -68,7 +68,7 @@ impl ForgetPlan {
     ///
     /// # Errors
     /// When no save has the table, or a file is damaged or of a release that states no hashes.
-    pub(crate) fn of(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
+    pub(crate) fn prepare(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
         let mut planner = Planner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
         let saves = place.saves.iter().map(|folder| planner.save(folder)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { copies: planner.copies, saves })
@@ -149,7 +149,7 @@ impl Planner<'_> {
             job: None,
         };
         save.job = changed_job(folder, &save.manifest, self.wanted)?;
-        let files: Vec<RowFile> = save.manifest.row_files.iter().map(|name| RowFile::of(&save, name)).collect();
+        let files: Vec<RowFile> = save.manifest.row_files.iter().map(|name| RowFile::new(&save, name)).collect();
         let links = files.iter().map(RowFile::link).collect::<Result<Vec<_>, _>>().map_err(snapshot_failure)?;
         for chain in group_links(&links).map_err(snapshot_failure)? {
             self.chain(&mut save, &files, &chain)?;
@@ -218,7 +218,7 @@ struct RowFile {
 }
 
 impl RowFile {
-    fn of(save: &SavePlan, named: &str) -> Self {
+    fn new(save: &SavePlan, named: &str) -> Self {
         // The manifest was checked: its names lead to this folder or to one beside it, and each has a record.
         let (folder, name) = save.folder.locate(named).unwrap_or_else(|| (save.folder.clone(), named));
         let record = save.manifest.files.iter().find(|record| record.name == named);
@@ -248,7 +248,7 @@ fn copy_name(name: &str, sha256: &str, WantedIds { table, ids }: &WantedIds) -> 
     let stem = stem.split_once(COPY).map_or(stem, |(stem, _)| stem);
     let mut text = format!("{sha256} {table}");
     ids.iter().for_each(|id| text.push_str(&format!(" {id}")));
-    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::of(text.as_bytes()).sha256);
+    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::compute(text.as_bytes()).sha256);
     format!("{stem}{COPY}{}{ROWS}", &hash[..DIGITS])
 }
 

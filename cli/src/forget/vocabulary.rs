@@ -34,7 +34,7 @@ pub(super) fn changed_job(
         return Ok(None);
     }
     let text = manifest.read_file(save, JOB).map_err(failed)?;
-    without(&String::from_utf8_lossy(&text), Path::new(&format!("{save}/{JOB}")), wanted)
+    remove_ids(&String::from_utf8_lossy(&text), Path::new(&format!("{save}/{JOB}")), wanted)
 }
 
 /// Removes the ids from the job of a run folder, which no manifest knows.
@@ -44,7 +44,7 @@ pub(super) fn changed_job(
 pub(super) fn clean_run(run: &Path, wanted: &WantedIds) -> Result<(), Failure> {
     let path = run.join(JOB);
     let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
-    match without(&text, &path, wanted)? {
+    match remove_ids(&text, &path, wanted)? {
         Some(ChangedJob { text, .. }) => durable::write(&path, &text).map_err(|error| {
             let what = format!("{} cannot be written: {error}", path.display());
             Failure::with_help(
@@ -57,7 +57,7 @@ pub(super) fn clean_run(run: &Path, wanted: &WantedIds) -> Result<(), Failure> {
     }
 }
 
-fn without(text: &str, path: &Path, wanted: &WantedIds) -> Result<Option<ChangedJob>, Failure> {
+fn remove_ids(text: &str, path: &Path, wanted: &WantedIds) -> Result<Option<ChangedJob>, Failure> {
     let parsed = Job::parse(text, path, &Overrides::none());
     let mut job = parsed.map_err(|errors| Failure::new(Exit::Data, errors))?;
     let mut found = BTreeSet::new();
@@ -85,12 +85,12 @@ mod tests {
              categorical = [{{ column = 'u', {vocabulary} }}, {{ column = 'v', table = 'u', {vocabulary} }}, {{ column = 'i', {vocabulary} }}]\n"
         );
         let wanted = |ids: &[u64]| WantedIds { table: "u".to_owned(), ids: ids.iter().copied().collect() };
-        let changed = without(&text, Path::new("/jobs/job.toml"), &wanted(&[2, 7])).unwrap().expect("it changes");
+        let changed = remove_ids(&text, Path::new("/jobs/job.toml"), &wanted(&[2, 7])).unwrap().expect("it changes");
         assert_eq!(changed.ids, BTreeSet::from([2]));
-        let after = String::from_utf8(changed.text).unwrap();
-        let job = Job::parse(&after, Path::new("/jobs/job.toml"), &Overrides::none()).unwrap();
+        let changed_text = String::from_utf8(changed.text).unwrap();
+        let job = Job::parse(&changed_text, Path::new("/jobs/job.toml"), &Overrides::none()).unwrap();
         let ids = |feature: usize| job.features.categorical[feature].vocabulary().and_then(|of| of.ids.clone());
         assert_eq!([0, 1, 2].map(ids), [Some(vec![1]), Some(vec![1]), Some(vec![1, 2])]);
-        assert!(without(&after, Path::new("/jobs/job.toml"), &wanted(&[2, 7])).unwrap().is_none());
+        assert!(remove_ids(&changed_text, Path::new("/jobs/job.toml"), &wanted(&[2, 7])).unwrap().is_none());
     }
 }

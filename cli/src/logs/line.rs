@@ -31,7 +31,7 @@ impl Level {
 
     /// The level of a line without its time, as text or as a JSON object. The printed error that ends a role has the level
     /// of errors. A line without a level is shown at every level.
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn from_line(text: &str) -> Self {
         let text = text.trim_start();
         let named = |word: &str| Self::ALL.into_iter().find(|(_, name)| *name == word).map(|(level, _)| level);
         let in_json = || text.split("\"level\":\"").nth(1)?.split('"').next();
@@ -56,7 +56,7 @@ impl Line {
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (time, stamp, text) = split_time(line)?;
         let text = text.trim_start().to_owned();
-        Some(Self { time, stamp: stamp.to_owned(), level: Level::of(&text), text })
+        Some(Self { time, stamp: stamp.to_owned(), level: Level::from_line(&text), text })
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
             ("Error:   × the run failed", Level::Error),
             ("TRACE x", Level::Trace),
         ] {
-            assert_eq!(Level::of(text), level, "{text}");
+            assert_eq!(Level::from_line(text), level, "{text}");
         }
         assert!(Level::Warn < Level::Error && Level::Info < Level::Warn);
     }

@@ -23,7 +23,7 @@ const PARSED_BATCHES: u64 = 3;
 /// # Errors
 /// Names the key to change.
 pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
-    let (need, limit) = (Need::of(job, machine), MemoryLimit::of_this_process());
+    let (need, limit) = (Need::new(job, machine), MemoryLimit::of_this_process());
     need.check(limit)?;
     if let Some(warning) = need.warning(limit) {
         tracing::warn!("{warning}");
@@ -90,7 +90,7 @@ enum WeightHolding {
 
 impl Need {
     /// The need of the workers and servers of `machine`.
-    pub(crate) fn of(job: &Job, machine: &Machine) -> Self {
+    pub(crate) fn new(job: &Job, machine: &Machine) -> Self {
         let mut need = Self::as_it_is(job, machine);
         if let WeightHolding::Resident { streamed } = &mut need.holding {
             *streamed = with_streamed_weights(job).map(|job| Self::as_it_is(&job, machine).at_least());
@@ -100,7 +100,7 @@ impl Need {
 
     /// The need of a dense worker alone. What servers hold is in other processes.
     pub(crate) fn of_worker(job: &Job) -> Self {
-        Self { dense_rows: 0, sketches: 0, ..Self::of(job, &Machine::this()) }
+        Self { dense_rows: 0, sketches: 0, ..Self::new(job, &Machine::this()) }
     }
 
     fn as_it_is(job: &Job, machine: &Machine) -> Self {
@@ -204,7 +204,7 @@ mod tests {
     }
 
     fn need(sets: &[&str], workers: usize) -> Need {
-        Need::of(&job(sets), &Machine { cores: 4, workers, servers: 1 })
+        Need::new(&job(sets), &Machine { cores: 4, workers, servers: 1 })
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
         let resident = need(&[LARGE, "train.batch_size=256", "train.threads=1"], 1);
         assert!(processes.dense < resident.dense / 3, "{} {}", processes.dense, resident.dense);
         // In one process the rows are in it, and no messages of a server.
-        let one = Need::of(&job(&sets), &Machine { cores: 4, workers: 1, servers: 0 });
+        let one = Need::new(&job(&sets), &Machine { cores: 4, workers: 1, servers: 0 });
         assert_eq!(one.dense_rows, footprint.store);
         assert_eq!(Need::of_worker(&job(&sets)).dense_rows, 0);
         let WeightHolding::Resident { streamed } = resident.holding else { panic!("{resident:?}") };

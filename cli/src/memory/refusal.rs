@@ -144,7 +144,7 @@ mod tests {
     fn need(sets: &[&str]) -> Need {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[cluster]\ncold_folder = 'cold'\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        Need::of(&job, &Machine { cores: 4, workers: 1, servers: 0 })
+        Need::new(&job, &Machine { cores: 4, workers: 1, servers: 0 })
     }
 
     fn limit(bytes: u64) -> Option<MemoryLimit> {
@@ -179,9 +179,9 @@ mod tests {
         let cold = ["cluster.memory=100MiB", "train.batch_size=256", "train.threads=1", LARGE];
         let resident = need(&cold);
         let streamed = need(&[cold.as_slice(), &["train.weights=streamed"]].concat());
-        let between = (resident.at_least() + streamed.at_least()) / 2;
-        assert!(streamed.check(limit(between)).is_ok());
-        let message = refused(&resident, limit(between));
+        let middle = (resident.at_least() + streamed.at_least()) / 2;
+        assert!(streamed.check(limit(middle)).is_ok());
+        let message = refused(&resident, limit(middle));
         let needed =
             format!("set train.weights = \"streamed\", with which it needs {}", HumanBytes(streamed.at_least()));
         assert!(message.contains(&needed), "{message}");
@@ -211,16 +211,16 @@ mod tests {
 
     #[test]
     fn two_layers_beyond_the_memory_of_a_worker_are_refused() {
-        let of = |memory: &str, more: &[&str]| {
+        let streamed = |memory: &str, more: &[&str]| {
             need(&[&[LARGE, "train.threads=1", "train.weights=streamed", memory], more].concat())
         };
-        let by_autograd = |memory: &str| of(memory, &["mlp={activation='gelu'}"]);
+        let by_autograd = |memory: &str| streamed(memory, &["mlp={activation='gelu'}"]);
         assert!(by_autograd("train.memory=1GiB").check(None).is_ok());
         // Two layers of 64 MiB with their gradients, and one gradient more.
         let message = refused(&by_autograd("train.memory=200MiB"), None);
         assert!(message.contains("train.memory is 200.00 MiB: 120.08 MiB too little"), "{message}");
         // Other layers are cut.
-        assert!(of("train.memory=200MiB", &[]).check(None).is_ok());
+        assert!(streamed("train.memory=200MiB", &[]).check(None).is_ok());
     }
 
     /// 26 tables, each with 2 × 2.72 / error × ln(1 / failure) bytes per server.

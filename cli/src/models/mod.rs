@@ -85,7 +85,7 @@ pub(crate) struct SizeRow {
 impl ModelTable {
     /// # Errors
     /// A kind that there is not, and a job that cannot be read.
-    pub(crate) fn of(args: &ModelsArgs, speed: &Speed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
+    pub(crate) fn new(args: &ModelsArgs, speed: &Speed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
         let kinds = wanted(&args.kinds)?;
         let text = args.job.as_deref().map(read).transpose()?;
         let source = JobSource { path: args.job.as_deref(), text: text.as_deref(), sets: &args.sets };
@@ -96,13 +96,13 @@ impl ModelTable {
             None => "Criteo's 13 numbers and 26 categories of dim 16 (din, bst: 2 and a sequence of 50)".to_owned(),
         };
         let memory_bytes = limit.map(|limit| limit.bytes);
-        let of = |(kind, about): &(&'static str, &'static str)| {
+        let network = |(kind, about): &(&'static str, &'static str)| {
             let rows = LADDER.iter().map(|size| source.row(kind, &size.to_string(), speed, memory_bytes));
             let (sizes, refused): (Vec<_>, Vec<_>) = rows.partition(Result::is_ok);
             let refused = refused.into_iter().find_map(Result::err);
             NetworkRows { kind, about, sizes: sizes.into_iter().flatten().collect(), refused }
         };
-        let networks = kinds.iter().map(of).collect();
+        let networks = kinds.iter().map(network).collect();
         let flop_per_second = match speed {
             Speed::Flops(flops) => Some(*flops),
             Speed::Calibrated(_) => None,
@@ -159,7 +159,7 @@ impl JobSource<'_> {
         let layout = job.dense_layout().ok_or_else(none)?;
         let streamed = with_streamed_weights(&job);
         let store = streamed.as_ref().and_then(Job::streamed_footprint).map(|footprint| footprint.store);
-        let resident_bytes = Need::of(&job, &Machine::this()).usual_peak();
+        let resident_bytes = Need::new(&job, &Machine::this()).usual_peak();
         Ok(SizeRow {
             size: size.to_owned(),
             weights: layout.parameters(),
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn every_network_is_shown_at_every_size() {
-        let table = ModelTable::of(&args(&[]), &Speed::Flops(1e11), None).unwrap();
+        let table = ModelTable::new(&args(&[]), &Speed::Flops(1e11), None).unwrap();
         assert_eq!(table.networks.len(), 12);
         for NetworkRows { kind, sizes, refused, .. } in &table.networks {
             assert_eq!((sizes.len(), refused), (LADDER.len(), &None), "{kind}");
@@ -207,15 +207,15 @@ mod tests {
 
     #[test]
     fn a_network_of_another_name_is_refused_with_the_nearest() {
-        let failure = format!("{:?}", ModelTable::of(&args(&["dlmr"]), &Speed::Flops(1e11), None).unwrap_err());
+        let failure = format!("{:?}", ModelTable::new(&args(&["dlmr"]), &Speed::Flops(1e11), None).unwrap_err());
         assert!(failure.contains("did you mean `dlrm`?"), "{failure}");
-        assert_eq!(ModelTable::of(&args(&["bst"]), &Speed::Flops(1e11), None).unwrap().networks.len(), 1);
+        assert_eq!(ModelTable::new(&args(&["bst"]), &Speed::Flops(1e11), None).unwrap().networks.len(), 1);
     }
 
     #[test]
     fn what_does_not_fit_is_marked() {
         let limit = MemoryLimit { bytes: 8 << 30, bound: zagros_plumbing::memory::MemoryBound::Machine };
-        let table = ModelTable::of(&args(&["ffnn"]), &Speed::Flops(1e11), Some(limit)).unwrap();
+        let table = ModelTable::new(&args(&["ffnn"]), &Speed::Flops(1e11), Some(limit)).unwrap();
         let fits: Vec<bool> = table.networks[0].sizes.iter().map(|row| row.fits).collect();
         assert_eq!(fits, [true, true, true, true, true, false, false, false]);
     }

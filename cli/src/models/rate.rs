@@ -25,7 +25,7 @@ impl Speed {
     ///
     /// # Errors
     /// When the calibration cannot be read, or libtorch fails.
-    pub(crate) fn of(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
+    pub(crate) fn choose(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
         let is_calibrated = planning::calibration_file().is_some_and(|file| file.is_file());
         match flops {
             Some(flops) => Ok(Self::Flops(flops)),

@@ -53,16 +53,16 @@ fn heading(record: &Record) -> String {
 
 fn tiles(record: &Record) -> String {
     let Some(summary) = &record.summary else { return String::new() };
-    let of = |name: &'static str, value: Option<f64>| value.map(|value| (name, format!("{value:.4}")));
+    let measure = |name: &'static str, value: Option<f64>| value.map(|value| (name, format!("{value:.4}")));
     let test = summary.evaluation.as_ref();
     let validation = summary.validation.as_ref();
     let tiles = [
-        of("test AUC", test.and_then(|measures| measures.auc)),
-        of("test GAUC", test.and_then(|measures| measures.gauc)),
-        of("test logloss", test.and_then(|measures| measures.logloss)),
-        of("validation AUC", validation.and_then(|measures| measures.auc)),
-        of("test RMSE", test.and_then(|measures| measures.rmse)),
-        of("test accuracy", test.and_then(|measures| measures.accuracy)),
+        measure("test AUC", test.and_then(|measures| measures.auc)),
+        measure("test GAUC", test.and_then(|measures| measures.gauc)),
+        measure("test logloss", test.and_then(|measures| measures.logloss)),
+        measure("validation AUC", validation.and_then(|measures| measures.auc)),
+        measure("test RMSE", test.and_then(|measures| measures.rmse)),
+        measure("test accuracy", test.and_then(|measures| measures.accuracy)),
         Some(("samples a second", HumanCount(summary.samples_per_second as u64).to_string())),
         Some(("rows created", HumanCount(summary.rows).to_string())),
         Some(("of embeddings", HumanBytes(summary.table_bytes).to_string())),

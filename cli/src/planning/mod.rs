@@ -21,8 +21,8 @@ pub(crate) use streaming::announcement;
 
 /// Where `zagros calibrate` writes for this user.
 pub(crate) fn calibration_file() -> Option<PathBuf> {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")))?;
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
     Some(cache.join("zagros").join("calibration.toml"))
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn forecast(
     calibration: &Calibration,
     machines: &Machines,
 ) -> Result<Forecast, Failure> {
-    Forecast::of(ForecastInputs { job, data, calibration, machines }).map_err(|error| {
+    Forecast::new(ForecastInputs { job, data, calibration, machines }).map_err(|error| {
         Failure::with_help(Exit::Usage, error.to_string(), "docs/how-to/plan.md says what a forecast is made of")
     })
 }

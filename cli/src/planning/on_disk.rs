@@ -34,7 +34,7 @@ pub(crate) struct DiskFigures {
 
 impl DiskFigures {
     /// `None` if all rows are in memory, or their number is not known.
-    pub(crate) fn of(job: &Job, forecast: &Forecast, machines: &Machines) -> Option<Self> {
+    pub(crate) fn new(job: &Job, forecast: &Forecast, machines: &Machines) -> Option<Self> {
         let rows: &RowsOnDisk = forecast.rows_on_disk.as_ref()?;
         let stage = |stage| forecast.stages.of_stage(stage);
         Some(Self {
@@ -120,8 +120,8 @@ mod tests {
         let data = DataShape { rows, ..DataShape::assumed(&job) };
         let (calibration, machines) = (Calibration::default(), Machines::from_toml(ONE).unwrap());
         let plan = forecast(&job, &data, &calibration, &machines).unwrap();
-        let all = PlanFigures::of((&job, &data), (&calibration, &machines), &plan);
-        (DiskFigures::of(&job, &plan, &machines), serde_json::to_value(all).unwrap())
+        let all = PlanFigures::new((&job, &data), (&calibration, &machines), &plan);
+        (DiskFigures::new(&job, &plan, &machines), serde_json::to_value(all).unwrap())
     }
 
     #[test]

@@ -92,7 +92,7 @@ struct MemoryFigures {
 
 impl PlanFigures {
     /// The figures of a forecast.
-    pub(crate) fn of(
+    pub(crate) fn new(
         (job, data): (&Job, &DataShape),
         (calibration, machines): (&Calibration, &Machines),
         forecast: &Forecast,
@@ -106,8 +106,8 @@ impl PlanFigures {
             cpu_us_per_sample: micro(*seconds),
         };
         let bottleneck = limits.bottleneck();
-        let rows_on_disk = DiskFigures::of(job, forecast, machines);
-        let rows = ServerRows::of((job, data), machines, rows_on_disk);
+        let rows_on_disk = DiskFigures::new(job, forecast, machines);
+        let rows = ServerRows::new((job, data), machines, rows_on_disk);
         Self {
             calibration: calibration.source.clone(),
             is_data_measured: data.is_measured,
@@ -129,10 +129,10 @@ impl PlanFigures {
                 .iter()
                 .map(|(limit, rate)| LimitFigures { limit: limit.name(), samples_per_second: *rate })
                 .collect(),
-            memory: MemoryFigures::of(job, forecast, rows),
+            memory: MemoryFigures::new(job, forecast, rows),
             rows_on_disk,
             is_streamed: memory.is_streamed(),
-            streaming: memory.is_streamed().then(|| StreamingBalance::of(forecast).in_words()),
+            streaming: memory.is_streamed().then(|| StreamingBalance::new(forecast).in_words()),
             workers_that_pay: scaling.workers,
             samples_per_second_with_them: scaling.samples_per_second,
             too_little_memory: too_little(memory, machines, rows.map_or(0.0, |rows| rows.in_memory)),
@@ -258,7 +258,7 @@ impl PlanFigures {
 }
 
 impl MemoryFigures {
-    fn of(job: &Job, forecast: &Forecast, rows: Option<ServerRows>) -> Self {
+    fn new(job: &Job, forecast: &Forecast, rows: Option<ServerRows>) -> Self {
         let memory = &forecast.memory;
         let is_streamed = memory.is_streamed();
         let either = |streamed: f64, resident: f64| if is_streamed { streamed } else { resident };
@@ -296,7 +296,7 @@ struct ServerRows {
 
 impl ServerRows {
     /// `None` if the number of rows is not known.
-    fn of((job, data): (&Job, &DataShape), machines: &Machines, on_disk: Option<DiskFigures>) -> Option<Self> {
+    fn new((job, data): (&Job, &DataShape), machines: &Machines, on_disk: Option<DiskFigures>) -> Option<Self> {
         let servers = machines.servers().max(1.0);
         let all = data.rows? as f64 * mean_row(job) / servers;
         let (in_memory, on_disk) = on_disk.map_or((all, 0.0), |rows| rows.of_each(servers));

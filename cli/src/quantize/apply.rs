@@ -48,7 +48,7 @@ fn write(plan: &QuantizePlan, passed: &dyn Fn(u64)) -> Result<Manifest, Failure>
     let mut others = copied.collect::<Result<Vec<_>, _>>()?;
     let job = plan.job.to_toml().into_bytes();
     plan.to.write(JOB, &job).map_err(refused)?;
-    others.push(record(JOB, ContentDigest::of(&job)));
+    others.push(record(JOB, ContentDigest::compute(&job)));
     let (manifest, text) = plan.manifest.of_copy(&plan.job, CopiedFiles { rows: files, others });
     plan.to.write(MANIFEST, &text).map_err(refused)?;
     Ok(manifest)

@@ -49,12 +49,12 @@ impl QuantizePlan {
     ///
     /// # Errors
     /// When there is no such model or table, no row would change, or the target exists.
-    pub(crate) fn of(args: &QuantizeArgs) -> Result<Self, Failure> {
+    pub(crate) fn prepare(args: &QuantizeArgs) -> Result<Self, Failure> {
         let timeout = Duration::from_secs(args.timeout);
         let model = SavedModel::find(&args.model, timeout)?;
         let (from, manifest) = (model.folder.clone(), Manifest::read(&model.folder).map_err(failed)?);
-        let to = saved::open(&args.output, timeout)?;
-        check_is_new(&to)?;
+        let target = saved::open(&args.output, timeout)?;
+        check_is_new(&target)?;
         let chains = chains(&from, &manifest)?;
         let state = if args.without_state { StateConversion::LeaveOut } else { StateConversion::Keep };
         let saved = tables(&chains)?;
@@ -72,7 +72,7 @@ impl QuantizePlan {
         }
         let mut job = model.job(&[])?;
         change_job(&mut job, &chosen, args.element, state);
-        Ok(Self { from, to, manifest, job, chains, tables, state })
+        Ok(Self { from, to: target, manifest, job, chains, tables, state })
     }
 
     /// How the rows of a saved table are converted; those of others stay as they are.

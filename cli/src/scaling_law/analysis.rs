@@ -62,7 +62,7 @@ pub(super) struct Analysis {
 
 impl Analysis {
     /// Fits what is measured.
-    pub(super) fn of(setup: &FamilySetup, plan: &FamilyPlan, points: Vec<MemberPoint>) -> Self {
+    pub(super) fn fit(setup: &FamilySetup, plan: &FamilyPlan, points: Vec<MemberPoint>) -> Self {
         let shares = plan.family.shares.clone();
         let longest = Member::next(setup, &shares);
         let target =
@@ -99,7 +99,7 @@ impl Analysis {
             && let Some(kept) = read_json::<KeptForecast>(&path)?
         {
             let truth = next.points(setup).and_then(|points| points.last().cloned());
-            self.verification = truth.map(|truth| Verification::of(&kept, &truth));
+            self.verification = truth.map(|truth| Verification::new(&kept, &truth));
             self.forecast = Some(kept);
             return Ok(());
         }
@@ -123,7 +123,7 @@ impl Analysis {
 }
 
 impl Verification {
-    pub(super) fn of(kept: &KeptForecast, truth: &MemberPoint) -> Self {
+    pub(super) fn new(kept: &KeptForecast, truth: &MemberPoint) -> Self {
         let loss = truth.measured.loss;
         Self {
             size: kept.size.clone(),

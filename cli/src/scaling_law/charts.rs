@@ -28,7 +28,7 @@ struct FamilyCharts<'a> {
 }
 
 impl FamilyCharts<'_> {
-    fn above(&self, loss: f64) -> f64 {
+    fn above_floor(&self, loss: f64) -> f64 {
         loss - self.law.floor
     }
 
@@ -49,11 +49,11 @@ impl FamilyCharts<'_> {
 
     fn by_size(&self) -> LogChart {
         let most = self.measured.samples().last().copied().unwrap_or(1.0);
-        let at = |samples: f64| {
+        let points_at = |samples: f64| {
             let here = self.measured.all().iter().filter(move |one| one.samples == samples);
-            here.map(|one| (one.parameters, self.above(one.loss))).collect::<Vec<_>>()
+            here.map(|one| (one.parameters, self.above_floor(one.loss))).collect::<Vec<_>>()
         };
-        let line = |parameters: f64| (parameters, self.above(self.law.loss(parameters, most)));
+        let line = |parameters: f64| (parameters, self.above_floor(self.law.loss(parameters, most)));
         let mut series = vec![
             LogSeries {
                 name: "law, most samples".to_owned(),
@@ -61,7 +61,7 @@ impl FamilyCharts<'_> {
                 mark: LogMark::Line,
                 points: curve(&self.sizes(), line),
             },
-            LogSeries { name: "each run".to_owned(), colour: 0, mark: LogMark::Dots, points: at(most) },
+            LogSeries { name: "each run".to_owned(), colour: 0, mark: LogMark::Dots, points: points_at(most) },
         ];
         series.extend(self.forecast_series(|parameters, _| parameters));
         self.chart("size", "dense parameters N", series)
@@ -76,9 +76,9 @@ impl FamilyCharts<'_> {
             name: name.to_owned(),
             colour,
             mark: LogMark::Dots,
-            points: values.into_iter().map(|loss| (x, self.above(loss))).collect(),
+            points: values.into_iter().map(|loss| (x, self.above_floor(loss))).collect(),
         };
-        let interval = [forecast.low, forecast.high].map(|loss| (x, self.above(loss))).to_vec();
+        let interval = [forecast.low, forecast.high].map(|loss| (x, self.above_floor(loss))).to_vec();
         let mut series = vec![
             LogSeries { name: "interval".to_owned(), colour: 1, mark: LogMark::Line, points: interval },
             dots("forecast", 1, vec![forecast.loss]),
@@ -91,8 +91,8 @@ impl FamilyCharts<'_> {
         let mut series = Vec::new();
         for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
             let of_size = self.cells().filter(|cell| cell.parameters == parameters);
-            let points = of_size.map(|cell| (cell.samples, self.above(cell.mean()))).collect();
-            let line = |samples: f64| (samples, self.above(self.law.loss(parameters, samples)));
+            let points = of_size.map(|cell| (cell.samples, self.above_floor(cell.mean()))).collect();
+            let line = |samples: f64| (samples, self.above_floor(self.law.loss(parameters, samples)));
             series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
             let points = curve(&self.measured.samples(), line);
             series.push(LogSeries { name: String::new(), colour, mark: LogMark::Line, points });
@@ -104,11 +104,11 @@ impl FamilyCharts<'_> {
         let mut series = Vec::new();
         for (colour, parameters) in self.measured.sizes().into_iter().enumerate() {
             let of_size = self.cells().filter(|cell| cell.parameters == parameters);
-            let points = of_size.map(|cell| (cell.compute(), self.above(cell.mean()))).collect();
+            let points = of_size.map(|cell| (cell.compute(), self.above_floor(cell.mean()))).collect();
             series.push(LogSeries { name: self.name(parameters), colour, mark: LogMark::Dots, points });
         }
         let computes: Vec<f64> = self.cells().map(|cell| cell.compute()).collect();
-        let best = |compute: f64| self.law.optimum(compute).map(|best| (compute, self.above(best.loss)));
+        let best = |compute: f64| self.law.optimum(compute).map(|best| (compute, self.above_floor(best.loss)));
         let best: Vec<(f64, f64)> = spaced(&computes).into_iter().filter_map(best).collect();
         series.push(LogSeries {
             name: "best for the compute".to_owned(),
@@ -131,8 +131,8 @@ impl FamilyCharts<'_> {
         for level in 0..LEVELS {
             // Evenly in the logarithm of what is above the floor.
             let share = (level as f64 + 0.5) / LEVELS as f64;
-            let above = self.above(worst).powf(1.0 - share) * self.above(best).powf(share);
-            let loss = self.law.floor + above;
+            let excess = self.above_floor(worst).powf(1.0 - share) * self.above_floor(best).powf(share);
+            let loss = self.law.floor + excess;
             let point = |parameters: f64| Some((parameters, self.law.samples_for(loss, parameters)?));
             let line = spaced(&sizes).into_iter().filter_map(point);
             let points = line.filter(|point| (least..=most).contains(&point.1)).collect();

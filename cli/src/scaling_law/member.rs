@@ -38,7 +38,7 @@ pub(super) struct MemberPoint {
 
 impl Member {
     /// A run of the plan.
-    pub(super) fn of(setup: &FamilySetup, run: &MemberRun) -> Self {
+    pub(super) fn from_run(setup: &FamilySetup, run: &MemberRun) -> Self {
         Self::new(setup, &setup.sizes[run.size], run.seed, &run.shares)
     }
 

@@ -47,7 +47,7 @@ const PLANNED: f64 = 0.85;
 /// What is wrong with the job or the sizes, and what keeps runs from being trained at all. What is measured stays measured.
 pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let started = Instant::now();
-    let setup = FamilySetup::of(&args)?;
+    let setup = FamilySetup::load(&args)?;
     std::fs::create_dir_all(&setup.folder).map_err(|error| {
         let what = format!("{} cannot be made: {error}", setup.folder.display());
         Failure::with_help(Exit::Storage, what, "make room or change output.folder")
@@ -64,10 +64,10 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     };
     report::print_plan(&setup, &plan);
     let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
-    let members: Vec<Member> = plan.family.runs.iter().map(|run| Member::of(&setup, run)).collect();
+    let members: Vec<Member> = plan.family.runs.iter().map(|run| Member::from_run(&setup, run)).collect();
     let mut end = training::train(&setup, &members, &shutdown, deadline).await?;
     let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.points(&setup)).flatten().collect();
-    let mut analysis = Analysis::of(&setup, &plan, points);
+    let mut analysis = Analysis::fit(&setup, &plan, points);
     if end == TrainingEnd::Over {
         analysis.keep_forecast(&setup)?;
         if args.verify && analysis.is_forecast() {
@@ -100,7 +100,7 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
     let family = if args.budget.is_zero() {
         Family::whole(&request, &speed.cost)
     } else {
-        let family = Family::within(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
+        let family = Family::within_budget(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
         family.map_err(|error| Failure::from_error(Exit::Usage, error))?
     };
     FamilyPlan::write(setup, speed.cost, speed.held_out, family)
@@ -118,7 +118,7 @@ async fn verify(
     let end = training::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
     let truth = member.points(setup).and_then(|points| points.last().cloned());
     if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
-        let verification = Verification::of(forecast, &truth);
+        let verification = Verification::new(forecast, &truth);
         state::write_json(&setup.folder.join(state::VERIFICATION), &verification)?;
         analysis.verification = Some(verification);
     }

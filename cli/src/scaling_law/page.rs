@@ -170,8 +170,9 @@ mod tests {
                 });
             }
         }
-        let plan = FamilyPlan::write(&setup, cost, 1000, Family::within(&request, &cost, 100_000.0).unwrap()).unwrap();
-        let analysis = Analysis::of(&setup, &plan, points);
+        let plan =
+            FamilyPlan::write(&setup, cost, 1000, Family::within_budget(&request, &cost, 100_000.0).unwrap()).unwrap();
+        let analysis = Analysis::fit(&setup, &plan, points);
         (setup, plan, analysis, folder)
     }
 
@@ -181,7 +182,7 @@ mod tests {
         let kept = analysis.forecast.clone().unwrap();
         let mut truth = analysis.points[0].clone();
         truth.measured.loss = kept.forecast.loss + 1e-6;
-        analysis.verification = Some(Verification::of(&kept, &truth));
+        analysis.verification = Some(Verification::new(&kept, &truth));
         let text = page(&setup, &plan, &analysis);
         assert_eq!(text.matches("<figure>").count(), 4, "{text}");
         for part in [
@@ -200,9 +201,9 @@ mod tests {
     #[test]
     fn a_family_without_a_law_says_why() {
         let (setup, plan, analysis, _folder) = family(0.45);
-        let few = Analysis::of(&setup, &plan, analysis.points[..3].to_vec());
+        let few = Analysis::fit(&setup, &plan, analysis.points[..3].to_vec());
         assert!(few.forecast.is_some(), "the samples alone have a law");
-        let none = Analysis::of(&setup, &plan, analysis.points[..1].to_vec());
+        let none = Analysis::fit(&setup, &plan, analysis.points[..1].to_vec());
         let text = page(&setup, &plan, &none);
         assert!(text.contains("No law: ") && !text.contains("<figure>"), "{text}");
         assert!(none.problem.is_some_and(|problem| problem.contains("needs 3 measurements")));

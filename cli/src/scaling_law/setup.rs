@@ -57,12 +57,12 @@ impl FamilySetup {
     ///
     /// # Errors
     /// What is wrong with the job, a size or the shares.
-    pub(super) fn of(args: &ScalingLawArgs) -> Result<Self, Failure> {
+    pub(super) fn load(args: &ScalingLawArgs) -> Result<Self, Failure> {
         let (file, sets) = (args.job.job.clone(), args.job.sets());
         check_sets(&sets)?;
         let load = |size: ModelSize| load_size(&file, &sets, size);
         let sizes = if args.sizes.is_empty() { default_sizes(&load)? } else { given_sizes(&args.sizes, &load)? };
-        let next = load(args.next.unwrap_or_else(|| beyond(&sizes))).map(|(_, size)| size)?;
+        let next = load(args.next.unwrap_or_else(|| next_size(&sizes))).map(|(_, size)| size)?;
         let largest = &sizes[sizes.len() - 1];
         if next.parameters <= largest.parameters {
             let what = format!("the next size {} is not larger than the largest one, {}", next.size, largest.size);
@@ -179,9 +179,9 @@ fn given_sizes(
 }
 
 /// As much larger than the largest size as that is than the one before.
-fn beyond(sizes: &[FamilySize]) -> ModelSize {
-    let of = |from_end: usize| sizes[sizes.len() - from_end].size.0 as f64;
-    let next = of(1) * of(1) / of(2);
+fn next_size(sizes: &[FamilySize]) -> ModelSize {
+    let size = |from_end: usize| sizes[sizes.len() - from_end].size.0 as f64;
+    let next = size(1) * size(1) / size(2);
     // Three digits, as a size is written.
     let digit = 10_f64.powf(next.log10().floor() - 2.0);
     ModelSize(((next / digit).round() * digit) as u64)
@@ -228,7 +228,7 @@ fn shares(given: &[f64]) -> Result<Vec<f64>, Failure> {
 
 fn rows(job: &Job) -> Result<u64, Failure> {
     let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
-    EpochPlan::of(job, &found).map(|plan| plan.least_rows()).filter(|rows| *rows > 0).ok_or_else(|| {
+    EpochPlan::new(job, &found).map(|plan| plan.least_rows()).filter(|rows| *rows > 0).ok_or_else(|| {
         let what = "the rows of the training part can neither be counted nor estimated";
         Failure::with_help(
             Exit::Data,
@@ -281,7 +281,7 @@ mod tests {
         let words = ["zagros", "scaling-law", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
         let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
         let Command::ScalingLaw(args) = parsed.command else { panic!("another command") };
-        FamilySetup::of(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
+        FamilySetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }
 
     #[test]
@@ -318,8 +318,8 @@ mod tests {
         assert!(refused(JOB, "--sizes 1k,2k,4k --data 0.001,1").contains("less than one step"));
         assert!(refused(JOB, "--sizes 1k,2k,4x").contains("4x"));
         assert!(refused(JOB, "--sizes 1k,2k,4k --set train.epochs=2").contains("decided by the family"));
-        let without = JOB.replace("validation_share = 0.1\n", "");
-        assert!(refused(&without, "--sizes 1k,2k,4k").contains("no held-out part"));
+        let no_validation = JOB.replace("validation_share = 0.1\n", "");
+        assert!(refused(&no_validation, "--sizes 1k,2k,4k").contains("no held-out part"));
         let widths = JOB.replace("kind = 'ffnn'", "kind = 'ffnn'\nhidden = [8]");
         assert!(refused(&widths, "--sizes 1k,2k,4k").contains("hidden"));
         assert!(refused(&JOB.replace("batch_size", "start_from = '/model'\nbatch_size"), "").contains("start_from"));

@@ -40,7 +40,7 @@ pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failur
     note!("measuring the speed of the sizes {} and {}", small.size, large.size);
     let (first, second) = (short_run(setup, small).await?, short_run(setup, large).await?);
     let line = |size: &FamilySize, run: &ShortRun| (size.parameters as f64, run.sample);
-    let cost = RunCost::of(0.0, line(small, &first), line(large, &second));
+    let cost = RunCost::from_runs(0.0, line(small, &first), line(large, &second));
     // The rest of the process is its start and the scoring of the held-out part.
     let scoring = cost.seconds(small.parameters as f64, 0.0, first.held_out as f64);
     let start = (first.rest - scoring).max(0.0);
@@ -58,7 +58,7 @@ async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, F
     let wall = started.elapsed().as_secs_f64();
     let status = status.or_internal()?;
     let name = format!("a short run of size {}", size.size);
-    match EndKind::of(status) {
+    match EndKind::from_status(status) {
         EndKind::Well => {}
         EndKind::Failed => {
             let what = format!("{name} failed: {}", reason(&folder, status));

@@ -45,7 +45,7 @@ pub(super) struct FamilyPlan {
 }
 
 impl FamilyIdentity {
-    fn of(setup: &FamilySetup) -> Self {
+    fn new(setup: &FamilySetup) -> Self {
         Self {
             format: FORMAT,
             sizes: setup.sizes.iter().map(|size| size.size.to_string()).collect(),
@@ -72,13 +72,13 @@ impl FamilyPlan {
         let found: Option<Self> = read_json(&path)?;
         let help =
             "give the same command as before to go on, or train another family in another folder: --folder FOLDER";
-        let Some(plan) = found.filter(|plan| plan.identity == FamilyIdentity::of(setup)) else {
+        let Some(plan) = found.filter(|plan| plan.identity == FamilyIdentity::new(setup)) else {
             let what = format!("{} holds a family of other sizes, seeds, shares or rows", setup.folder.display());
             return Err(Failure::with_help(Exit::Usage, what, help));
         };
-        let before = Job::load(&setup.folder.join(JOB), &Overrides::none());
-        let before = before.map_err(|errors| Failure::new(Exit::Usage, errors))?;
-        let changes = setup.job.changes_since(&before);
+        let earlier_job = Job::load(&setup.folder.join(JOB), &Overrides::none());
+        let earlier_job = earlier_job.map_err(|errors| Failure::new(Exit::Usage, errors))?;
+        let changes = setup.job.changes_since(&earlier_job);
         let learning: String = changes
             .iter()
             .filter(|change| change.is_learning())
@@ -97,7 +97,7 @@ impl FamilyPlan {
     /// # Errors
     /// When a file cannot be written.
     pub(super) fn write(setup: &FamilySetup, cost: RunCost, held_out: u64, family: Family) -> Result<Self, Failure> {
-        let plan = Self { identity: FamilyIdentity::of(setup), cost, held_out, family };
+        let plan = Self { identity: FamilyIdentity::new(setup), cost, held_out, family };
         write(&setup.folder.join(JOB), setup.job.to_toml().as_bytes())?;
         write_json(&setup.folder.join(FAMILY), &plan)?;
         Ok(plan)

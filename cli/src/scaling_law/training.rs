@@ -94,7 +94,7 @@ impl Training<'_> {
         self.running.remove(&number);
         let status = status.or_internal()?;
         let member = &self.members[number];
-        match EndKind::of(status) {
+        match EndKind::from_status(status) {
             EndKind::Well => {
                 let last = member.points(self.setup).and_then(|points| points.last().map(|point| point.measured.loss));
                 let loss =

@@ -72,7 +72,7 @@ fn of_job(
         job.train.weights = WeightStore::Resident;
     }
     let data = planning::shape(&job, None);
-    let work = SampleWork::of(&job, &data).map_err(|error| refused(error.into()))?;
+    let work = SampleWork::new(&job, &data).map_err(|error| refused(error.into()))?;
     let (parameters, bytes) = rows(&job, args.rows);
     Ok((job.name.clone(), Scenario { machines, calibration, work, settings, parameters, row_bytes: bytes }))
 }

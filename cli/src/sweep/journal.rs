@@ -38,7 +38,7 @@ pub(super) struct SweepJournal {
 }
 
 impl JournalHeader {
-    fn of(setup: &SweepSetup) -> Self {
+    fn new(setup: &SweepSetup) -> Self {
         let plan = &setup.plan;
         Self {
             format: FORMAT,
@@ -89,7 +89,7 @@ impl SweepJournal {
     fn start(setup: &SweepSetup, path: &Path) -> Result<(), Failure> {
         let job = setup.folder.join(JOB);
         durable::write(&job, setup.job.to_toml().as_bytes()).map_err(|error| storage(&job, &error))?;
-        let mut line = serde_json::to_string(&JournalHeader::of(setup)).or_internal()?;
+        let mut line = serde_json::to_string(&JournalHeader::new(setup)).or_internal()?;
         line.push('\n');
         durable::write(path, line.as_bytes()).map_err(|error| storage(path, &error))
     }
@@ -114,13 +114,13 @@ fn check_header(setup: &SweepSetup, line: &str) -> Result<(), Failure> {
         Err(Failure::with_help(Exit::Usage, what, help))
     };
     let found: Option<JournalHeader> = serde_json::from_str(line).ok();
-    if found.as_ref() != Some(&JournalHeader::of(setup)) {
+    if found.as_ref() != Some(&JournalHeader::new(setup)) {
         let searched = found.map_or_else(|| line.to_owned(), |found| found.space.join(" "));
         return other(format!("{folder} holds another sweep: {searched}"));
     }
-    let before =
+    let earlier_job =
         Job::load(&setup.folder.join(JOB), &Overrides::none()).map_err(|errors| Failure::new(Exit::Usage, errors))?;
-    let changes = setup.job.changes_since(&before);
+    let changes = setup.job.changes_since(&earlier_job);
     let learning: String = changes
         .iter()
         .filter(|change| change.is_learning())

@@ -44,7 +44,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// # Errors
 /// What is wrong with the job or the space, and what keeps trials from being trained at all. What is measured stays measured.
 pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
-    let setup = SweepSetup::of(&args)?;
+    let setup = SweepSetup::load(&args)?;
     std::fs::create_dir_all(&setup.folder).map_err(|error| {
         let what = format!("{} cannot be made: {error}", setup.folder.display());
         Failure::with_help(Exit::Storage, what, "make room or change output.folder")
@@ -188,7 +188,7 @@ impl SweepSearch<'_> {
             let what = format!("trial {} cannot be waited for: {error}", task.trial);
             Failure::with_help(Exit::Internal, what, "the same command goes on")
         })?;
-        match EndKind::of(*status) {
+        match EndKind::from_status(*status) {
             EndKind::Well => match self.scored(*task, *length) {
                 Some(record) => self.note(&record),
                 None => {
@@ -216,8 +216,8 @@ impl SweepSearch<'_> {
     fn scored(&self, task: Task, length: Duration) -> Option<SweepRecord> {
         let trial::Measured { measures, steps } =
             trial::measured(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
-        let before = self.sweep.trials()[task.trial].scores.last().map_or(0.0, |score| score.seconds);
-        let seconds = before + length.as_secs_f64();
+        let earlier_seconds = self.sweep.trials()[task.trial].scores.last().map_or(0.0, |score| score.seconds);
+        let seconds = earlier_seconds + length.as_secs_f64();
         Some(SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps, seconds })
     }
 

@@ -28,7 +28,7 @@ fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {
 
 fn best(setup: &SweepSetup, sweep: &Sweep) -> String {
     let Some(best) = sweep.best() else { return String::new() };
-    let TrialTable { head, rows } = TrialTable::of(setup, sweep);
+    let TrialTable { head, rows } = TrialTable::new(setup, sweep);
     let Some(row) = rows.first() else { return String::new() };
     let cells = head.iter().map(String::as_str).zip_eq(row.iter().cloned()).filter(|(_, cell)| !cell.is_empty());
     format!("<h2>The best: trial {best}</h2>\n{}\n", facts(&cells.collect::<Vec<_>>()))
@@ -39,7 +39,7 @@ fn chart(setup: &SweepSetup, sweep: &Sweep) -> Chart {
     let metric = setup.plan.metric;
     let scored = sweep.trials().iter().enumerate().filter_map(|(number, trial)| {
         let score = trial.scores.last()?;
-        Some((number as f64, metric.of(&score.measures)?, metric.merit(&score.measures)?))
+        Some((number as f64, metric.value(&score.measures)?, metric.merit(&score.measures)?))
     });
     let scored: Vec<(f64, f64, f64)> = scored.collect();
     let mut most = f64::NEG_INFINITY;
@@ -72,7 +72,7 @@ fn chart(setup: &SweepSetup, sweep: &Sweep) -> Chart {
 
 /// All trials, the best last: a long table shows its last rows.
 fn trials(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let TrialTable { head, rows } = TrialTable::of(setup, sweep);
+    let TrialTable { head, rows } = TrialTable::new(setup, sweep);
     let best = sweep.best().map(|best| best.to_string());
     let class = |row: &Vec<String>| if row.first() == best.as_ref() { "best" } else { "" };
     let rows: Vec<_> = rows.iter().rev().map(|row| (class(row), row.clone())).collect();

@@ -54,7 +54,12 @@ pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepReco
                 None => String::new(),
             };
             let best = sweep.best().map_or_else(String::new, |best| format!(" (best: trial {best})"));
-            note!("trial {trial}{level}: {} {}{best}  {}", metric.name(), number(metric.of(measures)), values(*trial));
+            note!(
+                "trial {trial}{level}: {} {}{best}  {}",
+                metric.name(),
+                number(metric.value(measures)),
+                values(*trial)
+            );
         }
         SweepRecord::Failed { trial, reason } => note!("trial {trial} failed: {reason}  {}", values(*trial)),
     }
@@ -74,7 +79,7 @@ pub(super) struct TrialTable {
 }
 
 impl TrialTable {
-    pub(super) fn of(setup: &SweepSetup, sweep: &Sweep) -> Self {
+    pub(super) fn new(setup: &SweepSetup, sweep: &Sweep) -> Self {
         let keys = setup.plan.space.parameters().iter().map(|parameter| parameter.key.clone());
         let measures = metrics(setup).map(|metric| metric.name().to_owned());
         let head = ["trial".to_owned()].into_iter().chain(keys).chain(measures);
@@ -95,7 +100,7 @@ fn metrics(setup: &SweepSetup) -> impl Iterator<Item = Metric> {
 fn row(setup: &SweepSetup, sweep: &Sweep, number: usize) -> Vec<String> {
     let trial = &sweep.trials()[number];
     let score = trial.scores.last();
-    let measures = metrics(setup).map(|metric| self::number(score.and_then(|score| metric.of(&score.measures))));
+    let measures = metrics(setup).map(|metric| self::number(score.and_then(|score| metric.value(&score.measures))));
     let steps = score.map_or_else(|| NOTHING.to_owned(), |score| HumanCount(score.steps).to_string());
     let seconds = score.map_or_else(|| NOTHING.to_owned(), |score| format!("{:.1}", score.seconds));
     let head = [number.to_string()].into_iter().chain(trial.values.iter().cloned());
@@ -119,7 +124,7 @@ fn number(value: Option<f64>) -> String {
 
 /// Prints the table, and what to do next.
 pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
-    let TrialTable { head, rows } = TrialTable::of(setup, sweep);
+    let TrialTable { head, rows } = TrialTable::new(setup, sweep);
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).map(|row| row[column].chars().count());
         cells.max().unwrap_or(0)
@@ -162,7 +167,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     let trial = &sweep.trials()[best];
     let job = load_job(&setup.file, &setup.values(&trial.values))?;
     let metric = setup.plan.metric;
-    let value = trial.scores.last().and_then(|score| metric.of(&score.measures));
+    let value = trial.scores.last().and_then(|score| metric.value(&score.measures));
     let head = format!(
         "# The best of {} trials: trial {best}, {} {} on the validation part.\n# {}\n",
         sweep.trials().len(),

@@ -45,7 +45,7 @@ impl SweepSetup {
     ///
     /// # Errors
     /// What is wrong with either, and a job without a validation part.
-    pub(super) fn of(args: &SweepArgs) -> Result<Self, Failure> {
+    pub(super) fn load(args: &SweepArgs) -> Result<Self, Failure> {
         let (file, sets) = (args.job.job.clone(), args.job.sets());
         let job = load_job(&file, &sets)?;
         let metric = Metric::from(args.metric);
@@ -97,7 +97,7 @@ impl SweepSetup {
     /// exist, or a value of another type, shows now.
     fn check_space(&self) -> Result<(), Failure> {
         let parameters = self.plan.space.parameters();
-        let first: Values = parameters.iter().map(|parameter| parameter.at(0.0)).collect();
+        let first: Values = parameters.iter().map(|parameter| parameter.value_at(0.0)).collect();
         for (number, parameter) in parameters.iter().enumerate() {
             let is_fixed = |(key, _): &&(&str, &str)| parameter.key == *key;
             if let Some((key, why)) = FIXED.iter().find(is_fixed) {
@@ -187,7 +187,7 @@ mod tests {
         let words = ["zagros", "sweep", file.to_str().unwrap()].into_iter().chain(arguments.split_whitespace());
         let parsed = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
         let Command::Sweep(args) = parsed.command else { panic!("another command") };
-        SweepSetup::of(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
+        SweepSetup::load(&args).map_err(|failure| format!("{failure:?}").replace("\n  │ ", " "))
     }
 
     #[test]

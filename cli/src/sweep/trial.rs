@@ -121,16 +121,16 @@ mod tests {
     fn a_rung_is_measured_at_its_own_step_of_the_newest_run() {
         let sweep = tempfile::tempdir().unwrap();
         let rungs = Rungs { unit: RungUnit::Steps, levels: vec![10, 30] };
-        let at =
+        let auc_at =
             |rung| measured(sweep.path(), Some(&rungs), Task { trial: 2, rung }).map(|measured| measured.measures.auc);
-        assert_eq!(at(0), None);
+        assert_eq!(auc_at(0), None);
         let trial = folder(sweep.path(), 2);
         write(&trial.join("ads-20260101-000000"), &[evaluation(10, HELD_OUT, 0.9)]);
         write(
             &trial.join("ads-20260102-000000"),
             &[evaluation(10, HELD_OUT, 0.6), evaluation(10, "test", 0.7), evaluation(20, HELD_OUT, 0.8)],
         );
-        assert_eq!((at(0), at(1)), (Some(Some(0.6)), None));
+        assert_eq!((auc_at(0), auc_at(1)), (Some(Some(0.6)), None));
         let epochs = Rungs { unit: RungUnit::Epochs, levels: vec![2, 6] };
         let task = Task { trial: 2, rung: 0 };
         assert_eq!(measured(sweep.path(), Some(&epochs), task), None);

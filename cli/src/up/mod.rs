@@ -61,8 +61,8 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let program = std::env::current_exe().or_internal()?;
     let console = RunConsole::default();
     let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
-    let addresses = RoleAddresses::of(&job, is_given, &console)?;
-    let start = Start::of(&job, ResumeChoice::new(args.fresh, args.resume))?;
+    let addresses = RoleAddresses::from_job(&job, is_given, &console)?;
+    let start = Start::find(&job, ResumeChoice::new(args.fresh, args.resume))?;
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         logging,
         output,
         addresses,
-        row_folders: RowFolders::of(&job, folder),
+        row_folders: RowFolders::new(&job, folder),
         secret,
     };
     print_processes(&job, folder);
@@ -213,7 +213,7 @@ async fn train(
     (stop, signals): (&StopRequests, &Signals),
     wanted: &Sender<WantedRoles>,
 ) -> Result<Exit, Failure> {
-    let loss = WorkerLoss::of(job);
+    let loss = WorkerLoss::from_job(job);
     let of_one = if loss == WorkerLoss::Replaced { restarts } else { 0 };
     let mut of_all = if loss == WorkerLoss::EndsRun { 0 } else { restarts };
     loop {
@@ -287,7 +287,7 @@ async fn supervise(
     if let Ok(WatchEnd::StopRequested) = watched {
         stop_in_order(plan, job, &mut supervisor).await;
     } else {
-        *lost = match WorkerLoss::of(job) {
+        *lost = match WorkerLoss::from_job(job) {
             WorkerLoss::SetsRunBack => supervisor.lost_worker(),
             // One after the other they were replaced by workers that have the dense network.
             WorkerLoss::Replaced => supervisor.lost_all_workers(),

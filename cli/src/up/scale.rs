@@ -30,7 +30,7 @@ pub(super) async fn follow(
         tokio::time::sleep(PERIOD).await;
         // A coordinator that is away for a moment comes back.
         let status = control.status(StatusRequest {}).await.ok();
-        if let Some(roles) = status.as_ref().and_then(WantedRoles::of) {
+        if let Some(roles) = status.as_ref().and_then(WantedRoles::from_status) {
             wanted.send_replace(roles);
         }
     }

@@ -25,15 +25,15 @@ pub(super) async fn along(
     timeout: Duration,
     console: RunConsole,
 ) -> Result<Exit, Failure> {
-    let over = Shutdown::new();
+    let run_end = Shutdown::new();
     let run = async {
         let ended = run.await;
-        over.request();
+        run_end.request();
         ended
     };
     let dashboard = async {
         // The run does not depend on its dashboard.
-        if let Err(failure) = show((folder, &credentials), timeout, &console, &over).await {
+        if let Err(failure) = show((folder, &credentials), timeout, &console, &run_end).await {
             failure.warn("there is no dashboard; the run goes on");
         }
     };
@@ -64,10 +64,10 @@ async fn show(
 /// The coordinator's announcement, once it listens; `None` if the run is over before.
 async fn coordinator(folder: &Path, over: &Shutdown) -> Option<Announcement> {
     let path = RoleName::Coordinator.announcement(folder);
-    let before = Announcement::read(&path);
+    let earlier = Announcement::read(&path);
     loop {
         // The announcement of an earlier process in this folder does not count.
-        let found = Announcement::read(&path).filter(|found| Some(found) != before.as_ref());
+        let found = Announcement::read(&path).filter(|found| Some(found) != earlier.as_ref());
         if found.is_some() {
             return found;
         }
@@ -91,14 +91,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = RoleName::Coordinator.announcement(folder.path());
         announced("127.0.0.1:1").write(&path).unwrap();
-        let over = Shutdown::new();
+        let run_end = Shutdown::new();
         let later = async {
             tokio::time::sleep(LOOK * 3).await;
             announced("127.0.0.1:2").write(&path).unwrap();
         };
-        let (found, ()) = tokio::join!(coordinator(folder.path(), &over), later);
+        let (found, ()) = tokio::join!(coordinator(folder.path(), &run_end), later);
         assert_eq!(found.unwrap().address, "127.0.0.1:2");
-        over.request();
-        assert_eq!(coordinator(folder.path(), &over).await, None);
+        run_end.request();
+        assert_eq!(coordinator(folder.path(), &run_end).await, None);
     }
 }

@@ -21,13 +21,13 @@ pub(crate) struct PositionDensity {
 }
 
 impl PositionDensity {
-    pub(crate) fn of(mut positions: Vec<f64>) -> Self {
+    pub(crate) fn new(mut positions: Vec<f64>) -> Self {
         positions.sort_by(f64::total_cmp);
         let least = 1.0 / MOST_NARROW.min(positions.len() + 1) as f64;
         let width = |number: usize| {
-            let before = number.checked_sub(1).map_or(0.0, |before| positions[before]);
-            let after = positions.get(number + 1).copied().unwrap_or(1.0);
-            (positions[number] - before).max(after - positions[number]).clamp(least, WIDE)
+            let lower = number.checked_sub(1).map_or(0.0, |previous| positions[previous]);
+            let upper = positions.get(number + 1).copied().unwrap_or(1.0);
+            (positions[number] - lower).max(upper - positions[number]).clamp(least, WIDE)
         };
         let mut kernels: Vec<_> = (0..positions.len()).map(|number| (positions[number], width(number))).collect();
         kernels.push((0.5, WIDE));
@@ -60,7 +60,7 @@ pub(crate) struct ChoiceDensity {
 
 impl ChoiceDensity {
     /// `chosen` are numbers of choices, of `choices`.
-    pub(crate) fn of(chosen: &[usize], choices: usize) -> Self {
+    pub(crate) fn new(chosen: &[usize], choices: usize) -> Self {
         let mut counts = vec![1.0; choices];
         chosen.iter().for_each(|choice| counts[*choice] += 1.0);
         let all: f64 = counts.iter().sum();
@@ -112,7 +112,7 @@ mod tests {
         fn a_density_is_one_in_all_and_samples_are_inside(
             positions in prop::collection::vec(0.0..=1.0_f64, 0..20), seed in any::<u64>(),
         ) {
-            let density = PositionDensity::of(positions);
+            let density = PositionDensity::new(positions);
             prop_assert!((integral(&density) - 1.0).abs() < 0.01, "{}", integral(&density));
             let mut chance = Pcg64::seed_from_u64(seed);
             for _ in 0..20 {
@@ -122,7 +122,7 @@ mod tests {
 
         #[test]
         fn shares_are_one_in_all(chosen in prop::collection::vec(0_usize..4, 0..20)) {
-            let density = ChoiceDensity::of(&chosen, 4);
+            let density = ChoiceDensity::new(&chosen, 4);
             let all: f64 = (0..4).map(|choice| density.log(choice).exp()).sum();
             prop_assert!((all - 1.0).abs() < 1e-9);
         }
@@ -130,11 +130,11 @@ mod tests {
 
     #[test]
     fn samples_are_where_the_density_is() {
-        let (near, mut chance) = (PositionDensity::of(vec![0.2; 30]), Pcg64::seed_from_u64(1));
+        let (near, mut chance) = (PositionDensity::new(vec![0.2; 30]), Pcg64::seed_from_u64(1));
         let close = (0..1000).filter(|_| (near.sample(&mut chance) - 0.2).abs() < 0.2).count();
         assert!(close > 700, "{close}");
         assert!(near.log(0.2) > near.log(0.7) + 1.0);
-        let choices = ChoiceDensity::of(&[2; 17], 3);
+        let choices = ChoiceDensity::new(&[2; 17], 3);
         let second = (0..1000).filter(|_| choices.sample(&mut chance) == 2).count();
         assert!((850..950).contains(&second), "{second}");
     }

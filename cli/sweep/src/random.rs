@@ -15,7 +15,7 @@ pub(crate) fn chance(seed: u64, number: usize) -> Pcg64 {
 
 /// The point of a trial.
 pub(crate) fn point(space: &Space, chance: &mut Pcg64) -> Values {
-    space.parameters().iter().map(|parameter| parameter.at(chance.random())).collect()
+    space.parameters().iter().map(|parameter| parameter.value_at(chance.random())).collect()
 }
 
 #[cfg(test)]

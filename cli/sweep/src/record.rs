@@ -40,7 +40,7 @@ impl Metric {
 
     /// Its value.
     #[must_use]
-    pub fn of(self, measures: &TrialMeasures) -> Option<f64> {
+    pub fn value(self, measures: &TrialMeasures) -> Option<f64> {
         match self {
             Self::Auc => measures.auc,
             Self::Logloss => measures.logloss,
@@ -51,7 +51,7 @@ impl Metric {
     /// The same, so that more is better. `None` if it is not defined or no number.
     #[must_use]
     pub fn merit(self, measures: &TrialMeasures) -> Option<f64> {
-        let value = self.of(measures).filter(|value| value.is_finite())?;
+        let value = self.value(measures).filter(|value| value.is_finite())?;
         Some(if self == Self::Logloss { -value } else { value })
     }
 }

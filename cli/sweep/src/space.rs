@@ -106,7 +106,7 @@ impl Parameter {
 
     /// The value at a position from 0 to 1.
     #[must_use]
-    pub fn at(&self, position: f64) -> String {
+    pub fn value_at(&self, position: f64) -> String {
         let position = position.clamp(0.0, 1.0);
         match &self.domain {
             Domain::Choice(values) => {
@@ -114,13 +114,13 @@ impl Parameter {
                 values[number.min(values.len() - 1)].clone()
             }
             Domain::Real { low, high, scale } => {
-                let value = scale.between(*low, *high, position);
+                let value = scale.interpolate(*low, *high, position);
                 let rounded: f64 = format!("{value:.DIGITS$e}").parse().unwrap_or(value);
                 format!("{:?}", rounded.clamp(*low, *high))
             }
             Domain::Whole { low, high, scale } => {
                 let (from, to) = whole_ends(*low, *high);
-                let value = scale.between(from, to, position).round() as i64;
+                let value = scale.interpolate(from, to, position).round() as i64;
                 value.clamp(*low, *high).to_string()
             }
         }
@@ -145,13 +145,13 @@ impl Parameter {
     pub fn extremes(&self) -> Vec<String> {
         match &self.domain {
             Domain::Choice(values) => values.clone(),
-            Domain::Real { .. } | Domain::Whole { .. } => vec![self.at(0.0), self.at(1.0)],
+            Domain::Real { .. } | Domain::Whole { .. } => vec![self.value_at(0.0), self.value_at(1.0)],
         }
     }
 }
 
 impl ValueScale {
-    fn between(self, low: f64, high: f64, position: f64) -> f64 {
+    fn interpolate(self, low: f64, high: f64, position: f64) -> f64 {
         match self {
             Self::Linear => low + (high - low) * position,
             Self::Log => (low.ln() + (high.ln() - low.ln()) * position).exp(),
@@ -268,8 +268,8 @@ mod tests {
     fn ends_are_part_of_a_range_and_numbers_are_short() {
         assert_eq!(parameter("lr=1e-4..1e-2:log").extremes(), ["0.0001", "0.01"]);
         assert_eq!(parameter("dim=4..16").extremes(), ["4", "16"]);
-        assert_eq!(parameter("lr=0.0..1.0").at(1.0 / 3.0), "0.33333");
-        assert_eq!(parameter("lr=1.0..3.0").at(0.5), "2.0", "a real number stays one");
+        assert_eq!(parameter("lr=0.0..1.0").value_at(1.0 / 3.0), "0.33333");
+        assert_eq!(parameter("lr=1.0..3.0").value_at(0.5), "2.0", "a real number stays one");
     }
 
     proptest! {
@@ -279,11 +279,11 @@ mod tests {
         ) {
             let end = if log { ":log" } else { "" };
             let whole = parameter(&format!("a={low}..{}{end}", low + more));
-            let value: i64 = whole.at(position).parse().unwrap();
+            let value: i64 = whole.value_at(position).parse().unwrap();
             prop_assert!((low..=low + more).contains(&value));
-            prop_assert_eq!(whole.at(whole.position(&value.to_string()).unwrap()), value.to_string());
+            prop_assert_eq!(whole.value_at(whole.position(&value.to_string()).unwrap()), value.to_string());
             let real = parameter(&format!("a={low}.5..{}.5{end}", low + more));
-            let value = real.at(position);
+            let value = real.value_at(position);
             let number: f64 = value.parse().unwrap();
             prop_assert!(number >= low as f64 + 0.5 && number <= (low + more) as f64 + 0.5);
             prop_assert!((real.position(&value).unwrap() - position).abs() < 0.05);

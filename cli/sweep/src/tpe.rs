@@ -41,8 +41,8 @@ pub(crate) fn point(space: &Space, chance: &mut Pcg64, tried: &[Tried<'_>]) -> V
     let others: Vec<&Values> = scored[good..].iter().map(|(values, _)| *values).chain(unscored).collect();
     let good: Vec<&Values> = scored[..good].iter().map(|(values, _)| *values).collect();
     let one = |(number, parameter): (usize, &Parameter)| {
-        let of = |tried: &[&Values]| tried.iter().map(|values| values[number].clone()).collect::<Vec<_>>();
-        value(parameter, chance, &of(&good), &of(&others))
+        let own_values = |tried: &[&Values]| tried.iter().map(|values| values[number].clone()).collect::<Vec<_>>();
+        value(parameter, chance, &own_values(&good), &own_values(&others))
     };
     space.parameters().iter().enumerate().map(one).collect()
 }
@@ -54,7 +54,7 @@ fn value(parameter: &Parameter, chance: &mut Pcg64, good: &[String], others: &[S
                 let number = |value: &String| choices.iter().position(|choice| choice == value);
                 values.iter().filter_map(number).collect::<Vec<_>>()
             };
-            let [good, others] = [good, others].map(|values| ChoiceDensity::of(&numbers(values), choices.len()));
+            let [good, others] = [good, others].map(|values| ChoiceDensity::new(&numbers(values), choices.len()));
             let candidates = (0..CANDIDATES).map(|_| good.sample(chance)).collect();
             let best = best(candidates, |choice| good.log(*choice) - others.log(*choice));
             choices[best.unwrap_or(0)].clone()
@@ -62,10 +62,10 @@ fn value(parameter: &Parameter, chance: &mut Pcg64, good: &[String], others: &[S
         Domain::Real { .. } | Domain::Whole { .. } => {
             let positions =
                 |values: &[String]| values.iter().filter_map(|value| parameter.position(value)).collect::<Vec<_>>();
-            let [good, others] = [good, others].map(|values| PositionDensity::of(positions(values)));
+            let [good, others] = [good, others].map(|values| PositionDensity::new(positions(values)));
             let candidates = (0..CANDIDATES).map(|_| good.sample(chance)).collect();
             let best = best(candidates, |position| good.log(*position) - others.log(*position));
-            parameter.at(best.unwrap_or(0.5))
+            parameter.value_at(best.unwrap_or(0.5))
         }
     }
 }

@@ -60,7 +60,7 @@ impl GrpcControlPlane {
         call: impl Future<Output = Result<Response<T>, Status>> + Send + 'a,
     ) -> ControlAnswer<'a, T> {
         async move {
-            let answer = Deadline::after(self.call_timeout).bound(call).await;
+            let answer = Deadline::from_now(self.call_timeout).bound(call).await;
             let answer = answer.map_err(Refusal::no_answer).and_then(|answer| answer.map_err(refusal_of));
             answer.map(Response::into_inner).map_err(|refusal| self.named(refusal))
         }

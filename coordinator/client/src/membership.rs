@@ -101,7 +101,7 @@ impl Membership {
         shutdown: &Shutdown,
     ) -> Result<Self, MemberError> {
         const WHAT: &str = "join the run";
-        let deadline = Deadline::after(timeout);
+        let deadline = Deadline::from_now(timeout);
         let backoff = Backoff::default();
         let joined = tokio::select! {
             joined = backoff.retry(deadline, is_retryable, || answer(deadline, control.join(request.clone()))) => joined,
@@ -233,7 +233,7 @@ impl Membership {
     /// run. A coordinator that does not answer within a lease lets no worker go.
     pub async fn ask_to_leave(&self) -> bool {
         self.set_leaving();
-        let deadline = Deadline::after(self.lease());
+        let deadline = Deadline::from_now(self.lease());
         let request = heartbeat_request(&self.joined, &self.report.borrow());
         let ask = || answer(deadline, self.control.heartbeat(request.clone()));
         let answered = Backoff::default().retry(deadline, is_retryable, ask).await;
@@ -256,10 +256,10 @@ impl Membership {
     pub async fn leave(&self, outcome: Outcome, reason: &str) -> Result<(), MemberError> {
         const WHAT: &str = "leave the run";
         self.heartbeats.abort();
-        let deadline = Deadline::after(self.lease());
+        let deadline = Deadline::from_now(self.lease());
         let last_report = heartbeat_request(&self.joined, &self.report.borrow());
         // When this call fails, only the status page misses a number.
-        let _ = answer(Deadline::after(heartbeat_interval(&self.joined)), self.control.heartbeat(last_report)).await;
+        let _ = answer(Deadline::from_now(heartbeat_interval(&self.joined)), self.control.heartbeat(last_report)).await;
         let request = LeaveRequest {
             member: self.member(),
             incarnation: self.incarnation(),
@@ -315,7 +315,7 @@ impl Heartbeats {
     /// Sends one heartbeat. Gives it up when the next one is due, so that a heartbeat that hangs does not cost the lease.
     async fn beat(&self) -> Result<HeartbeatResponse, Refusal> {
         let request = heartbeat_request(&self.joined, &self.reports.borrow());
-        answer(Deadline::after(heartbeat_interval(&self.joined)), self.control.heartbeat(request)).await
+        answer(Deadline::from_now(heartbeat_interval(&self.joined)), self.control.heartbeat(request)).await
     }
 
     fn note_answer(&self, response: HeartbeatResponse) {

@@ -24,7 +24,7 @@ pub async fn wait_for_placement(
     shutdown: &Shutdown,
 ) -> Result<PlacementResponse, MemberError> {
     const WHAT: &str = "get the placement";
-    let deadline = Deadline::after(timeout);
+    let deadline = Deadline::from_now(timeout);
     let found = tokio::select! {
         found = POLL.retry(deadline, Missing::is_retryable, || ask(control, deadline)) => found,
         () = shutdown.requested() => {

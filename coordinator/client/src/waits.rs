@@ -46,7 +46,7 @@ impl Waiting {
 
     /// How long it waits before it gives up.
     #[must_use]
-    pub const fn within(self, timeout: Duration) -> Self {
+    pub const fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 }
@@ -197,14 +197,14 @@ mod tests {
     #[test]
     fn a_wait_is_reported_while_its_guard_lives_and_its_place_is_used_again() {
         let waits = Waits::default();
-        let first = waits.begin(ALL_REDUCE.numbered(812).within(Duration::from_secs(60)));
+        let first = waits.begin(ALL_REDUCE.numbered(812).with_timeout(Duration::from_secs(60)));
         let second = waits.begin(Waiting::new("checkpoint", WaitKind::Servers, "a snapshot").server(2));
         let reported = waits.longer_than(Duration::ZERO);
-        let of = |what: &str| reported.iter().find(|wait| wait.what == what).unwrap();
-        let all_reduce = of("the all-reduce of step 812");
+        let find_wait = |what: &str| reported.iter().find(|wait| wait.what == what).unwrap();
+        let all_reduce = find_wait("the all-reduce of step 812");
         assert_eq!((all_reduce.part.as_str(), all_reduce.kind()), ("dense thread", WaitKind::Workers));
         assert!((1..=60_000).contains(&all_reduce.left_ms.unwrap()), "{all_reduce:?}");
-        assert_eq!((&of("a snapshot").indices[..], of("a snapshot").left_ms), (&[2][..], None));
+        assert_eq!((&find_wait("a snapshot").indices[..], find_wait("a snapshot").left_ms), (&[2][..], None));
         drop(first);
         assert_eq!(texts(&waits), ["a snapshot"]);
         let third = waits.begin(ALL_REDUCE.numbered(813));

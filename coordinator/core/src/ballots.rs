@@ -197,7 +197,7 @@ impl Ballots {
         };
         if number == newest + 1 && is_decided {
             self.before = self.newest.take();
-            return Ok(self.newest.insert(Ballot { number, state: BallotState::Open(OpenBallot::of(world)) }));
+            return Ok(self.newest.insert(Ballot { number, state: BallotState::Open(OpenBallot::new(world)) }));
         }
         let kept = [&mut self.newest, &mut self.before].into_iter().flatten();
         kept.into_iter().find(|ballot| ballot.number == number).ok_or_else(|| {
@@ -210,7 +210,7 @@ impl Ballots {
 }
 
 impl OpenBallot {
-    fn of(world: usize) -> Self {
+    fn new(world: usize) -> Self {
         Self { first_vote: None, votes: vec![None; world], on_the_way: vec![None; world] }
     }
 

@@ -39,23 +39,23 @@ mod tests {
 
     const LEASE: Duration = Duration::from_millis(900);
 
-    fn at(millis: u64) -> Duration {
+    fn time(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
 
     #[test]
     fn a_barrier_is_two_heartbeats_away_and_a_second_request_does_not_delay_it() {
         let mut barriers = BarrierSchedule::default();
-        barriers.request(at(5), 0, LEASE);
-        assert_eq!(barriers.newest(at(5)), (0, 0));
-        barriers.request(at(100), 1, LEASE);
-        barriers.request(at(400), 1, LEASE);
-        assert_eq!([100, 400, 700, 900].map(|now| barriers.newest(at(now))), [(1, 600), (1, 300), (1, 0), (1, 0)]);
-        barriers.request(at(1000), 2, LEASE);
-        assert_eq!(barriers.newest(at(1000)), (2, 600));
+        barriers.request(time(5), 0, LEASE);
+        assert_eq!(barriers.newest(time(5)), (0, 0));
+        barriers.request(time(100), 1, LEASE);
+        barriers.request(time(400), 1, LEASE);
+        assert_eq!([100, 400, 700, 900].map(|now| barriers.newest(time(now))), [(1, 600), (1, 300), (1, 0), (1, 0)]);
+        barriers.request(time(1000), 2, LEASE);
+        assert_eq!(barriers.newest(time(1000)), (2, 600));
         // A worker that has not heard of the next barrier requests one that is over.
-        barriers.request(at(1100), 1, LEASE);
-        assert_eq!(barriers.newest(at(1100)), (2, 500));
+        barriers.request(time(1100), 1, LEASE);
+        assert_eq!(barriers.newest(time(1100)), (2, 500));
     }
 
     /// No barrier could come after the last number.
@@ -63,17 +63,17 @@ mod tests {
     fn a_request_for_a_barrier_beyond_the_next_one_is_for_none() {
         let mut barriers = BarrierSchedule::default();
         for number in [2, 1 << 40, u64::MAX] {
-            barriers.request(at(5), number, LEASE);
-            assert_eq!(barriers.newest(at(5)), (0, 0));
+            barriers.request(time(5), number, LEASE);
+            assert_eq!(barriers.newest(time(5)), (0, 0));
         }
-        barriers.request(at(5), 1, LEASE);
-        assert_eq!(barriers.newest(at(5)), (1, 600));
+        barriers.request(time(5), 1, LEASE);
+        assert_eq!(barriers.newest(time(5)), (1, 600));
     }
 
     #[test]
     fn a_long_lease_does_not_delay_a_barrier() {
         let mut barriers = BarrierSchedule::default();
-        barriers.request(at(0), 1, Duration::from_secs(3600));
-        assert_eq!(barriers.newest(at(0)), (1, 2000));
+        barriers.request(time(0), 1, Duration::from_secs(3600));
+        assert_eq!(barriers.newest(time(0)), (1, 2000));
     }
 }

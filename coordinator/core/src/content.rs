@@ -36,7 +36,7 @@ pub(crate) enum ServerContent {
 
 impl ServerContent {
     /// The content of the asker. `before` is the newest process in its slot.
-    pub(crate) fn of(slot: MemberSlot, before: Option<&MemberRecord>, request: &JoinRequest) -> Self {
+    pub(crate) fn new(slot: MemberSlot, before: Option<&MemberRecord>, request: &JoinRequest) -> Self {
         let brought = Lineage::from_wire(request.lineage);
         let known = before.and_then(|before| before.lineage);
         // A process asks again when it did not hear the answer.
@@ -91,7 +91,7 @@ mod tests {
         if let Some(before) = &before {
             members.admit(Duration::ZERO, SLOT, before);
         }
-        ServerContent::of(SLOT, members.iter().next().map(|(_, record)| record), now)
+        ServerContent::new(SLOT, members.iter().next().map(|(_, record)| record), now)
     }
 
     #[test]

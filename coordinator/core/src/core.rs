@@ -137,13 +137,13 @@ impl Core {
             self.run.check_not_ended()?;
         }
 
-        let before = self.members.get(slot).map(|before| (before.instance, now.saturating_sub(before.heard)));
-        if before.is_some_and(|(instance, _)| instance != request.instance) {
+        let previous = self.members.get(slot).map(|previous| (previous.instance, now.saturating_sub(previous.heard)));
+        if previous.is_some_and(|(instance, _)| instance != request.instance) {
             self.abandon_move_of(now, slot, "is another process now");
         }
         let incarnation = self.members.admit(now, slot, request);
         self.events.push(RunEvent::MemberJoined { slot, incarnation, address: request.address.clone() });
-        if let (ServerContent::Kept, Some((instance, silence))) = (content, before)
+        if let (ServerContent::Kept, Some((instance, silence))) = (content, previous)
             && instance != request.instance
         {
             self.events.push(RunEvent::ServerRecovered { slot, incarnation, silence });
@@ -412,14 +412,14 @@ impl Core {
         self.end_drain();
         self.advance_moves(now);
         if self.run == RunState::Training && self.watch.is_due(now) {
-            self.watch.sample(now, TrainingTotals::of(&self.members, self.config.asynchronous, now));
+            self.watch.sample(now, TrainingTotals::new(&self.members, self.config.asynchronous, now));
         }
         now
     }
 
     /// The content of an embedding server that joins. Before training a run has put no rows anywhere.
     fn content_of(&self, slot: MemberSlot, request: &JoinRequest) -> ServerContent {
-        let content = ServerContent::of(slot, self.members.get(slot), request);
+        let content = ServerContent::new(slot, self.members.get(slot), request);
         if self.run == RunState::Waiting { content.before_training(request) } else { content }
     }
 

@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    fn at(seconds: f64) -> Duration {
+    fn time(seconds: f64) -> Duration {
         Duration::from_secs_f64(seconds)
     }
 
@@ -140,10 +140,10 @@ mod tests {
     #[test]
     fn a_point_is_the_mean_of_its_second_and_its_largest_staleness() {
         let mut history = History::default();
-        history.add(at(0.0), moment(1, 10.0));
-        history.add(at(0.5), TrainingMoment { staleness: 4, loss: None, ..moment(2, 30.0) });
+        history.add(time(0.0), moment(1, 10.0));
+        history.add(time(0.5), TrainingMoment { staleness: 4, loss: None, ..moment(2, 30.0) });
         assert!(history.points().is_empty());
-        history.add(at(1.0), TrainingMoment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
+        history.add(time(1.0), TrainingMoment { loss: Some(0.25), auc: Some(0.75), ..moment(3, 20.0) });
         let point = HistoryPoint {
             at_ms: 1000,
             step: 3,
@@ -159,14 +159,14 @@ mod tests {
     fn a_full_history_merges_neighbours_and_points_come_half_as_often() {
         let mut history = History::with_capacity(4);
         for second in 0_u32..=5 {
-            history.add(at(f64::from(second)), moment(second.into(), f64::from(second)));
+            history.add(time(f64::from(second)), moment(second.into(), f64::from(second)));
         }
         let times = |history: &History| history.points().iter().map(|point| point.at_ms).collect::<Vec<_>>();
         assert_eq!(times(&history), [2000, 4000, 5000]);
         assert_eq!(history.points()[1].samples_per_second, 3.5);
-        history.add(at(6.0), moment(6, 0.0));
+        history.add(time(6.0), moment(6, 0.0));
         assert_eq!(times(&history).len(), 3);
-        history.add(at(7.0), moment(7, 0.0));
+        history.add(time(7.0), moment(7, 0.0));
         assert_eq!(times(&history), [2000, 4000, 5000, 7000]);
     }
 
@@ -181,7 +181,7 @@ mod tests {
                 now += gap;
                 let staleness = (step % 7) as u32;
                 stalest = stalest.max(staleness);
-                history.add(at(now), TrainingMoment { staleness, ..moment(step, 100.0) });
+                history.add(time(now), TrainingMoment { staleness, ..moment(step, 100.0) });
             }
             let points = history.points();
             prop_assert!(points.len() <= most);
@@ -191,7 +191,7 @@ mod tests {
             let largest = points.iter().map(|point| point.staleness).max().unwrap_or(0).max(history.current.staleness);
             prop_assert_eq!(largest, stalest);
             let last = history.ended.unwrap();
-            prop_assert!(at(now) - last < history.stretch, "the last stretch is open for longer than one");
+            prop_assert!(time(now) - last < history.stretch, "the last stretch is open for longer than one");
         }
     }
 }

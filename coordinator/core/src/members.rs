@@ -421,14 +421,14 @@ mod tests {
     const SLOT: MemberSlot = MemberSlot::worker(1);
     const LEASE: Duration = Duration::from_secs(10);
 
-    fn at(seconds: u64) -> Duration {
+    fn time(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     fn join(members: &mut Members, seconds: u64, slot: MemberSlot, instance: u64) -> Result<u32, Refusal> {
-        members.check_vacant(at(seconds), slot, instance)?;
+        members.check_vacant(time(seconds), slot, instance)?;
         let request = JoinRequest { instance, address: "10.0.0.1:1".to_owned(), ..JoinRequest::default() };
-        Ok(members.admit(at(seconds), slot, &request))
+        Ok(members.admit(time(seconds), slot, &request))
     }
 
     #[test]
@@ -441,10 +441,10 @@ mod tests {
             refused.message.starts_with("dense worker 1 is held by another process at 10.0.0.1:1, last heard 4.0s")
         );
         assert!(refused.message.ends_with("free in 6.0s"), "{refused}");
-        assert!(members.expire(at(10)).is_empty());
-        assert_eq!(members.expire(at(11)).len(), 1);
+        assert!(members.expire(time(10)).is_empty());
+        assert_eq!(members.expire(time(11)).len(), 1);
         assert_eq!(join(&mut members, 11, SLOT, 2), Ok(2));
-        assert!(members.expire(at(12)).is_empty());
+        assert!(members.expire(time(12)).is_empty());
     }
 
     #[test]
@@ -464,14 +464,14 @@ mod tests {
         let server = MemberSlot::server(0);
         join(&mut members, 0, server, 1).unwrap();
         join(&mut members, 0, SLOT, 2).unwrap();
-        assert_eq!(members.expire(at(30)).len(), 2);
-        assert_eq!(members.renew(at(31), server.member(), 1, |_| true), Ok((server, true)));
-        assert_eq!(members.renew(at(32), server.member(), 1, |_| false), Ok((server, false)));
+        assert_eq!(members.expire(time(30)).len(), 2);
+        assert_eq!(members.renew(time(31), server.member(), 1, |_| true), Ok((server, true)));
+        assert_eq!(members.renew(time(32), server.member(), 1, |_| false), Ok((server, false)));
         assert_eq!(members.active(SLOT.member(), 1).unwrap_err().kind, RefusalKind::Unavailable);
-        let fenced = members.renew(at(31), SLOT.member(), 1, |_| false).unwrap_err();
+        let fenced = members.renew(time(31), SLOT.member(), 1, |_| false).unwrap_err();
         assert_eq!(fenced.kind, RefusalKind::Fenced);
         assert!(fenced.message.contains("silent for longer than its lease"), "{fenced}");
-        assert_eq!(members.renew(at(32), SLOT.member(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
+        assert_eq!(members.renew(time(32), SLOT.member(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
     }
 
     #[test]

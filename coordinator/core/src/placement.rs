@@ -44,7 +44,7 @@ impl ServerPlacement {
             None if self.missing().next().is_none() => {
                 BucketMap::even(Generation::NONE.next(), self.buckets, self.server_count)
             }
-            Some(map) if is_new && owns_any(map, index) => map.at(map.generation().next()),
+            Some(map) if is_new && owns_any(map, index) => map.at_generation(map.generation().next()),
             None | Some(_) => return None,
         };
         Some(self.map.insert(next).generation())
@@ -165,13 +165,16 @@ mod tests {
         ) {
             let mut placement = ServerPlacement::new(servers, 97);
             for (index, port, instance) in joins {
-                let before = placement.map().cloned();
+                let earlier = placement.map().cloned();
                 let announced = placement.set_address(index % servers, address(port, instance));
-                let after = placement.generation();
-                prop_assert_eq!(announced.is_some(), before.as_ref().map_or(Generation::NONE, BucketMap::generation) < after);
-                if let Some(map) = before {
-                    prop_assert_eq!(placement.map(), Some(&map.at(after)));
-                    prop_assert!(after >= map.generation());
+                let generation = placement.generation();
+                prop_assert_eq!(
+                    announced.is_some(),
+                    earlier.as_ref().map_or(Generation::NONE, BucketMap::generation) < generation
+                );
+                if let Some(map) = earlier {
+                    prop_assert_eq!(placement.map(), Some(&map.at_generation(generation)));
+                    prop_assert!(generation >= map.generation());
                 }
             }
         }

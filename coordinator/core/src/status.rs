@@ -46,7 +46,7 @@ impl StatusView<'_> {
     pub(crate) fn status(self, now: Duration) -> StatusResponse {
         let Self { config, watch, .. } = self;
         let (epoch, splits_done) = self.data.ledger().map_or((0, 0), |ledger| ledger.current());
-        let totals = TrainingTotals::of(self.roster.members, config.asynchronous, now);
+        let totals = TrainingTotals::new(self.roster.members, config.asynchronous, now);
         let members: Vec<_> = self.roster.members.iter().map(|(slot, member)| self.member(now, slot, member)).collect();
         let mut status = StatusResponse {
             job: config.job.clone(),

@@ -21,7 +21,7 @@ pub(crate) struct TrainingTotals {
 impl TrainingTotals {
     /// The workers of a process group make the same steps, and each reports the samples of all. Asynchronous workers report
     /// their own steps and samples, which add up. In both cases the speed that a worker reports is its own.
-    pub(crate) fn of(members: &Members, asynchronous: bool, now: Duration) -> Self {
+    pub(crate) fn new(members: &Members, asynchronous: bool, now: Duration) -> Self {
         let workers: Vec<(&MemberRecord, Progress)> = members
             .iter()
             .filter(|(slot, _)| slot.role == Role::DenseWorker)
@@ -66,15 +66,15 @@ pub(crate) mod tests {
     use super::*;
     use crate::MemberSlot;
 
-    pub(crate) fn at(seconds: u64) -> Duration {
+    pub(crate) fn time(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     /// Two workers with their steps, last heard at `seconds`.
     pub(crate) fn workers(seconds: u64, steps: [u64; 2]) -> Members {
-        let mut members = Members::new(at(10));
+        let mut members = Members::new(time(10));
         for (index, step) in number_from(0, steps) {
-            members.admit(at(0), MemberSlot::worker(index), &JoinRequest::default());
+            members.admit(time(0), MemberSlot::worker(index), &JoinRequest::default());
             let progress = Progress {
                 step,
                 samples: step * 10,
@@ -84,7 +84,7 @@ pub(crate) mod tests {
                 ..Progress::default()
             };
             let report = HeartbeatRequest { progress: Some(progress), ..HeartbeatRequest::default() };
-            members.report(at(seconds), MemberSlot::worker(index), &report);
+            members.report(time(seconds), MemberSlot::worker(index), &report);
         }
         members
     }
@@ -92,10 +92,10 @@ pub(crate) mod tests {
     #[test]
     fn a_process_group_reports_the_same_steps_and_the_speeds_of_all_add_up() {
         let members = workers(1, [3, 4]);
-        let group = TrainingTotals::of(&members, false, at(2));
+        let group = TrainingTotals::new(&members, false, time(2));
         assert_eq!((group.samples, group.moment.step, group.moment.samples_per_second), (40, 4, 200.0));
         assert_eq!((group.moment.loss, group.moment.staleness), (Some(0.5), 1));
-        let asynchronous = TrainingTotals::of(&members, true, at(2));
+        let asynchronous = TrainingTotals::new(&members, true, time(2));
         assert_eq!(
             (asynchronous.samples, asynchronous.moment.step, asynchronous.moment.samples_per_second),
             (70, 7, 200.0)
@@ -105,22 +105,22 @@ pub(crate) mod tests {
     #[test]
     fn what_a_lost_asynchronous_worker_has_made_still_counts() {
         let mut members = workers(1, [3, 4]);
-        members.admit(at(2), MemberSlot::worker(1), &JoinRequest::default());
-        let totals = TrainingTotals::of(&members, true, at(2));
+        members.admit(time(2), MemberSlot::worker(1), &JoinRequest::default());
+        let totals = TrainingTotals::new(&members, true, time(2));
         assert_eq!((totals.samples, totals.moment.step), (70, 7));
-        assert_eq!(TrainingTotals::of(&members, false, at(2)).moment.step, 3);
+        assert_eq!(TrainingTotals::new(&members, false, time(2)).moment.step, 3);
     }
 
     #[test]
     fn numbers_without_sense_do_not_overflow() {
-        let moment = TrainingTotals::of(&workers(1, [u64::MAX, u64::MAX]), true, at(2));
+        let moment = TrainingTotals::new(&workers(1, [u64::MAX, u64::MAX]), true, time(2));
         assert_eq!(moment.moment.step, u64::MAX);
     }
 
     #[test]
     fn a_worker_that_stands_still_has_no_speed_whatever_its_last_report() {
         let members = workers(1, [3, 3]);
-        let rate = |seconds| TrainingTotals::of(&members, false, at(seconds)).moment.samples_per_second;
+        let rate = |seconds| TrainingTotals::new(&members, false, time(seconds)).moment.samples_per_second;
         assert_eq!((rate(11), rate(12)), (200.0, 0.0));
     }
 }

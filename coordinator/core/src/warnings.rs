@@ -227,13 +227,13 @@ mod tests {
 
     #[test]
     fn a_loss_above_that_of_ignorance_is_reported_once_warm_up_is_past() {
-        let at = |step, loss| {
+        let warn_at = |step, loss| {
             let progress = Some(Progress { step, loss, ..Progress::default() });
             warn(vec![MemberStatus { progress, ..member(MemberSlot::worker(0)) }])
         };
-        assert!(at(199, 251.0).is_empty() && at(5000, 1.3).is_empty());
+        assert!(warn_at(199, 251.0).is_empty() && warn_at(5000, 1.3).is_empty());
         assert_eq!(
-            at(200, 251.0),
+            warn_at(200, 251.0),
             [
                 "the loss on dense worker 0 is 251.00, and a network that knows nothing has 0.69: training may have diverged; a lower \
                  learning rate may help"

@@ -124,22 +124,22 @@ mod tests {
 
     use super::*;
     use crate::members::Members;
-    use crate::totals::tests::{at, workers};
+    use crate::totals::tests::{time, workers};
 
     fn sample(watch: &mut TrainingWatch, now: Duration, members: &Members) {
         if watch.is_due(now) {
-            watch.sample(now, TrainingTotals::of(members, false, now));
+            watch.sample(now, TrainingTotals::new(members, false, now));
         }
     }
 
     #[test]
     fn samples_are_a_second_apart_and_begin_with_the_first_step() {
         let mut watch = TrainingWatch::default();
-        sample(&mut watch, at(0), &workers(0, [0, 0]));
+        sample(&mut watch, time(0), &workers(0, [0, 0]));
         for millis in (1000..4000).step_by(100) {
             sample(&mut watch, Duration::from_millis(millis), &workers(1, [3, 3]));
         }
-        assert_eq!(watch.duration(at(3)), at(3));
+        assert_eq!(watch.duration(time(3)), time(3));
         assert_eq!(watch.history().points().iter().map(|point| point.at_ms).collect::<Vec<_>>(), [2000, 3000]);
     }
 
@@ -147,17 +147,17 @@ mod tests {
     fn the_newest_checkpoints_are_remembered_with_their_age() {
         let mut watch = TrainingWatch::default();
         let report = |watch: &mut TrainingWatch, step| {
-            watch.report(at(step), true, Progress { checkpoint_step: step, ..Progress::default() });
+            watch.report(time(step), true, Progress { checkpoint_step: step, ..Progress::default() });
         };
         for step in [0, 5, 5, 9, 7] {
             report(&mut watch, step);
         }
         let checkpoints = [CheckpointMark { step: 5, age_ms: 5000 }, CheckpointMark { step: 9, age_ms: 1000 }];
-        assert_eq!(watch.checkpoints(at(10)), checkpoints);
+        assert_eq!(watch.checkpoints(time(10)), checkpoints);
         for step in 10..100 {
             report(&mut watch, step);
         }
-        assert_eq!(watch.checkpoints(at(100)).len(), CHECKPOINTS_KEPT);
+        assert_eq!(watch.checkpoints(time(100)).len(), CHECKPOINTS_KEPT);
     }
 
     /// Rows age by this number, so one worker must not run their time to its end.
@@ -165,15 +165,15 @@ mod tests {
     fn a_number_without_sense_moves_the_newest_one_by_little_and_a_checkpoint_is_reported_by_the_first_worker_alone() {
         let mut watch = TrainingWatch::default();
         let far = Progress { step: u64::MAX, batch: u64::MAX, checkpoint_step: u64::MAX, ..Progress::default() };
-        watch.report(at(0), false, far);
-        assert_eq!((watch.newest_batch(), watch.checkpoints(at(0)).len()), (MOST_AT_ONCE, 0));
+        watch.report(time(0), false, far);
+        assert_eq!((watch.newest_batch(), watch.checkpoints(time(0)).len()), (MOST_AT_ONCE, 0));
         // A run that goes on from a checkpoint begins far from 0, whichever worker reports first.
-        watch.report(at(0), true, Progress::default());
-        watch.report(at(0), true, Progress { step: 1 << 40, ..Progress::default() });
+        watch.report(time(0), true, Progress::default());
+        watch.report(time(0), true, Progress { step: 1 << 40, ..Progress::default() });
         assert_eq!(watch.newest_batch(), 1 << 40);
         for _ in 0..100 {
-            watch.report(at(1), false, far);
-            watch.report(at(1), true, Progress { checkpoint_step: 0, ..far });
+            watch.report(time(1), false, far);
+            watch.report(time(1), true, Progress { checkpoint_step: 0, ..far });
         }
         assert_eq!(watch.newest_batch(), (1 << 40) + MOST_PER_SECOND);
     }

@@ -19,7 +19,7 @@ const MOST_LINES: usize = 6;
 #[must_use]
 pub fn diagnose(observation: &Observation) -> Diagnosis {
     let mut findings = if observation.is_live() && !has_ended(observation) {
-        let graph = WaitGraph::of(observation);
+        let graph = WaitGraph::new(observation);
         let mut found = circles(&graph);
         found.extend(roots(observation, &graph));
         found.extend(moves::finding(observation));
@@ -202,8 +202,9 @@ fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
 
 fn of_one_role(slots: &[MemberSlot]) -> String {
     use zagros_coordinator_core::Role;
-    let of = |role: Role| slots.iter().filter(|slot| slot.role == role).map(|slot| slot.index).collect::<Vec<u32>>();
-    let named = [Role::EmbeddingServer, Role::DenseWorker].map(|role| (role, of(role)));
+    let indices =
+        |role: Role| slots.iter().filter(|slot| slot.role == role).map(|slot| slot.index).collect::<Vec<u32>>();
+    let named = [Role::EmbeddingServer, Role::DenseWorker].map(|role| (role, indices(role)));
     let named: Vec<String> = named
         .iter()
         .filter(|(_, indices)| !indices.is_empty())

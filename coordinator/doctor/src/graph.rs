@@ -48,7 +48,7 @@ pub(crate) struct WaitGraph {
 }
 
 impl WaitGraph {
-    pub(crate) fn of(observation: &Observation) -> Self {
+    pub(crate) fn new(observation: &Observation) -> Self {
         let heard = observation.members.iter().filter(|member| is_heard(member));
         let arrows: Vec<WaitArrow> = heard.flat_map(|member| arrows(observation, member)).collect();
         let mut next: BTreeMap<Node, BTreeSet<Node>> = BTreeMap::new();
@@ -111,11 +111,11 @@ fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> 
     let requests = slow.map(|requests| {
         let counts = [(requests.lookups, "lookup", "lookups"), (requests.pushes, "push", "pushes")];
         let counts = counts.iter().filter(|of| of.0 > 0).map(|of| count(of.0, of.1, of.2));
-        let with: Vec<String> = counts.chain(is_full.then(|| "a full window".to_owned())).collect();
+        let pending: Vec<String> = counts.chain(is_full.then(|| "a full window".to_owned())).collect();
         WaitArrow {
             from,
             to: Node::Member(MemberSlot::server(requests.server)),
-            how: format!("with {} for", list(&with)),
+            how: format!("with {} for", list(&pending)),
             age: requests.age,
             left: observation.timeout.checked_sub(requests.age),
         }

@@ -275,8 +275,8 @@ impl From<&StatusResponse> for Observation {
             timeout: Duration::from_millis(status.timeout_ms),
             step: status.step,
             group: status.group.clone(),
-            moving: status.scale.as_ref().and_then(ObservedMoves::of),
-            members: status.members.iter().filter_map(ObservedMember::of).collect(),
+            moving: status.scale.as_ref().and_then(ObservedMoves::from_status),
+            members: status.members.iter().filter_map(ObservedMember::from_status).collect(),
             ..Self::default()
         }
     }
@@ -284,7 +284,7 @@ impl From<&StatusResponse> for Observation {
 
 impl ObservedMoves {
     /// `None` once every bucket is where it is wanted.
-    fn of(scale: &ScaleStatus) -> Option<Self> {
+    fn from_status(scale: &ScaleStatus) -> Option<Self> {
         let ScaleStatus { wanted, buckets_left, doing, last_failure, .. } = scale;
         let moving = || Self {
             wanted: *wanted,
@@ -298,7 +298,7 @@ impl ObservedMoves {
 
 impl ObservedMember {
     /// `None` for a role that this release does not know.
-    fn of(member: &MemberStatus) -> Option<Self> {
+    fn from_status(member: &MemberStatus) -> Option<Self> {
         let silent = Duration::from_millis(member.silent_ms);
         let progress = member.progress.unwrap_or_default();
         let stages = progress.stages.map(|stages| ObservedStages {
@@ -316,8 +316,8 @@ impl ObservedMember {
             still: member.still_ms.map(Duration::from_millis),
             step: progress.step,
             stages,
-            requests: member.waits.iter().map(ObservedRequests::of).collect(),
-            waits: member.long_waits.iter().map(|wait| ObservedWait::of(wait, silent)).collect(),
+            requests: member.waits.iter().map(ObservedRequests::new).collect(),
+            waits: member.long_waits.iter().map(|wait| ObservedWait::new(wait, silent)).collect(),
             disk: member.disk.map(|disk| (disk.free_bytes, disk.size_bytes)),
             under_way: member.load.map_or(0, |load| load.under_way),
         })
@@ -327,11 +327,11 @@ impl ObservedMember {
 impl OwnWaits {
     /// As a process keeps them.
     #[must_use]
-    pub fn of(waits: &[LongWait], requests: &[ServerWait]) -> Self {
+    pub fn new(waits: &[LongWait], requests: &[ServerWait]) -> Self {
         let now = Duration::ZERO;
         Self {
-            waits: waits.iter().map(|wait| ObservedWait::of(wait, now)).collect(),
-            requests: requests.iter().map(ObservedRequests::of).collect(),
+            waits: waits.iter().map(|wait| ObservedWait::new(wait, now)).collect(),
+            requests: requests.iter().map(ObservedRequests::new).collect(),
         }
     }
 }
@@ -339,7 +339,7 @@ impl OwnWaits {
 impl ObservedRequests {
     /// As a worker reports it.
     #[must_use]
-    pub fn of(wait: &ServerWait) -> Self {
+    pub fn new(wait: &ServerWait) -> Self {
         let ServerWait { server, lookups, pushes, oldest_ms } = *wait;
         Self { server, lookups, pushes, age: Duration::from_millis(oldest_ms) }
     }
@@ -348,7 +348,7 @@ impl ObservedRequests {
 impl ObservedWait {
     /// As a process reported it, so long ago.
     #[must_use]
-    pub fn of(wait: &LongWait, ago: Duration) -> Self {
+    pub fn new(wait: &LongWait, ago: Duration) -> Self {
         let subject = match wait.kind() {
             WaitKind::Servers => WaitSubject::Servers(wait.indices.clone()),
             WaitKind::Workers => WaitSubject::Workers,

@@ -179,15 +179,15 @@ fn a_stopped_worker_is_named_with_its_process_and_how_to_let_it_go_on() {
 
 #[test]
 fn a_process_that_waits_for_a_disk_is_distinguished_from_one_that_was_killed() {
-    let of = |state| {
+    let finding = |state| {
         let processes = vec![process(Party::Member(MemberSlot::server(0)), state)];
         only(&Observation { processes, ..run(1, 1, vec![silent(server(0), "away", 14), worker(0)]) })
     };
-    assert!(of(ProcessState::DiskSleep).why[0].contains("waits for a disk"));
-    assert!(of(ProcessState::Gone).why[0].contains("process 4711 on this machine has ended"));
-    assert!(of(ProcessState::Gone).next.contains("zagros embedding-server JOB --index 0"));
+    assert!(finding(ProcessState::DiskSleep).why[0].contains("waits for a disk"));
+    assert!(finding(ProcessState::Gone).why[0].contains("process 4711 on this machine has ended"));
+    assert!(finding(ProcessState::Gone).next.contains("zagros embedding-server JOB --index 0"));
     assert_eq!(
-        of(ProcessState::Gone).what,
+        finding(ProcessState::Gone).what,
         "embedding server 0 is away: no sign of life since 14 s; its rows are in its log"
     );
 }
@@ -269,8 +269,8 @@ fn a_circle_is_named_and_a_circle_that_waits_for_somebody_else_is_none() {
     );
     // A member that waits for the circle is named beside it.
     let outside = waiting(server(0), WaitSubject::Workers, "a vote", 9);
-    let beside = only(&run(1, 2, vec![outside, in_all_reduce(0, 8), barrier(1)]));
-    assert!(beside.why.iter().any(|line| line.starts_with("embedding server 0 waits in a vote")), "{beside:?}");
+    let mixed = only(&run(1, 2, vec![outside, in_all_reduce(0, 8), barrier(1)]));
+    assert!(mixed.why.iter().any(|line| line.starts_with("embedding server 0 waits in a vote")), "{mixed:?}");
     let blocked = vec![server(0), in_all_reduce(0, 8), asking(barrier(1), 0, 9)];
     assert_eq!(only(&run(1, 2, blocked)).kind, FindingKind::ServerSlow);
 }

@@ -46,24 +46,24 @@ struct AxisTick {
 
 impl PageAxes {
     /// The axes of a whole report.
-    pub(super) fn of(report: &StatusReport) -> Self {
+    pub(super) fn new(report: &StatusReport) -> Self {
         let StatusReport { history, evaluations, .. } = report;
-        let of = |value: fn(&HistoryReport) -> Option<f64>| history.iter().filter_map(value).collect::<Vec<_>>();
+        let values = |value: fn(&HistoryReport) -> Option<f64>| history.iter().filter_map(value).collect::<Vec<_>>();
         let bound = f64::from(report.staleness_bound);
         let scored = |value: fn(&crate::EvaluationReport) -> f64| evaluations.iter().map(value).collect::<Vec<_>>();
         Self {
-            time: TimeAxis::of(history),
-            throughput: ValueAxis::from_zero(of(|point| Some(point.samples_per_second))),
-            loss: ValueAxis::around([of(|point| point.loss), scored(|one| one.logloss)].concat()),
-            auc: ValueAxis::around([of(|point| point.auc), scored(|one| one.auc)].concat()),
-            staleness: ValueAxis::from_zero([of(|point| Some(f64::from(point.staleness))), vec![bound]].concat()),
+            time: TimeAxis::from_history(history),
+            throughput: ValueAxis::from_zero(values(|point| Some(point.samples_per_second))),
+            loss: ValueAxis::from_values([values(|point| point.loss), scored(|one| one.logloss)].concat()),
+            auc: ValueAxis::from_values([values(|point| point.auc), scored(|one| one.auc)].concat()),
+            staleness: ValueAxis::from_zero([values(|point| Some(f64::from(point.staleness))), vec![bound]].concat()),
         }
     }
 }
 
 impl ValueAxis {
-    fn around(values: Vec<f64>) -> Option<Self> {
-        AxisRange::of(values).map(|range| Self::with_ticks(range.padded(ROOM)))
+    fn from_values(values: Vec<f64>) -> Option<Self> {
+        AxisRange::from_values(values).map(|range| Self::with_ticks(range.padded(ROOM)))
     }
 
     fn from_zero(values: Vec<f64>) -> Option<Self> {
@@ -79,7 +79,7 @@ impl ValueAxis {
 }
 
 impl TimeAxis {
-    fn of(history: &[HistoryReport]) -> Option<Self> {
+    fn from_history(history: &[HistoryReport]) -> Option<Self> {
         let (low, last) = (history.first()?.seconds, history.last()?.seconds);
         let high = last.max(low + 1.0);
         let (unit, length) = match high {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_run_without_a_step_has_no_axes_but_that_of_the_bound() {
-        let axes = PageAxes::of(&report(&[]));
+        let axes = PageAxes::new(&report(&[]));
         assert_eq!((&axes.time, &axes.loss, &axes.throughput), (&None, &None, &None));
         assert_eq!(labels(&axes.staleness.unwrap().ticks), ["0", "2", "4"]);
     }
@@ -139,7 +139,7 @@ mod tests {
     fn axes_cover_every_point_and_every_evaluation_and_skip_what_is_no_number() {
         let mut report = report(&[(1.0, 100.0, Some(0.5)), (90.0, 40_000.0, Some(f64::NAN)), (170.0, 0.0, None)]);
         report.evaluations.push(EvaluationReport { logloss: 0.7, auc: 0.75, ..EvaluationReport::default() });
-        let axes = PageAxes::of(&report);
+        let axes = PageAxes::new(&report);
         let (loss, rate, time) = (axes.loss.unwrap(), axes.throughput.unwrap(), axes.time.unwrap());
         assert!(loss.low < 0.5 && loss.high > 0.7 && loss.high < 0.8, "{loss:?}");
         assert_eq!(labels(&rate.ticks), ["0", "20k", "40k"]);
@@ -153,12 +153,13 @@ mod tests {
 
     #[test]
     fn long_runs_count_in_minutes_and_hours() {
-        let time = |seconds: f64| TimeAxis::of(&report(&[(0.0, 1.0, None), (seconds, 1.0, None)]).history).unwrap();
+        let time =
+            |seconds: f64| TimeAxis::from_history(&report(&[(0.0, 1.0, None), (seconds, 1.0, None)]).history).unwrap();
         let minutes = time(600.0);
         assert_eq!((minutes.unit, labels(&minutes.ticks)), ("minutes", vec!["0", "2", "4", "6", "8", "10"]));
         assert_eq!(minutes.ticks[1].at, 120.0);
         assert_eq!(time(20_000.0).unit, "hours");
-        let one = TimeAxis::of(&report(&[(5.0, 1.0, None)]).history).unwrap();
+        let one = TimeAxis::from_history(&report(&[(5.0, 1.0, None)]).history).unwrap();
         assert_eq!((one.low, one.high), (5.0, 6.0));
     }
 }

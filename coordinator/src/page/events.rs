@@ -99,9 +99,9 @@ impl Listener {
             () = self.shutdown.requested() => self.is_over = true,
         }
         let report = StatusReport::from(self.coordinator.glance());
-        let axes = PageAxes::of(&report);
+        let axes = PageAxes::new(&report);
         let is_first = self.seen == SentLists::default();
-        let seen = std::mem::replace(&mut self.seen, SentLists::of(&report));
+        let seen = std::mem::replace(&mut self.seen, SentLists::new(&report));
         let (name, report) = match (self.is_over, is_first) {
             (true, _) => ("end", report),
             (false, true) => ("whole", report),
@@ -112,7 +112,7 @@ impl Listener {
 }
 
 impl SentLists {
-    fn of(report: &StatusReport) -> Self {
+    fn new(report: &StatusReport) -> Self {
         Self {
             seconds: report.history.last().map_or(0.0, |point| point.seconds),
             evaluations: report.evaluations.len(),
@@ -122,7 +122,7 @@ impl SentLists {
 
     /// The report with the points that were not sent. It has no evaluations if all of them were sent.
     fn unsent(&self, mut report: StatusReport) -> StatusReport {
-        let now = Self::of(&report);
+        let now = Self::new(&report);
         report.history.retain(|point| point.seconds > self.seconds);
         if (now.evaluations, now.step) == (self.evaluations, self.step) {
             report.evaluations.clear();
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn only_what_is_new_is_sent_again() {
-        let seen = SentLists::of(&report(&[1.0, 2.0], &[8]));
+        let seen = SentLists::new(&report(&[1.0, 2.0], &[8]));
         assert_eq!(seen.unsent(report(&[1.0, 2.0, 3.0], &[8])), report(&[3.0], &[]));
         assert_eq!(seen.unsent(report(&[1.0, 2.0], &[8, 16])), report(&[], &[8, 16]));
         // The history was thinned in between: its last point covers the same time as before.

@@ -10,12 +10,12 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// Runs `work` on a thread of its own; `None` if it has not ended in time (invariant WT-1). The thread then continues until
 /// its wait ends, so `work` must own everything that it uses.
-pub(crate) fn within<T: Send + 'static>(time: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    within_unless(&Interrupt::default(), time, work)
+pub(crate) fn run_within<T: Send + 'static>(time: Duration, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    run_within_unless(&Interrupt::default(), time, work)
 }
 
-/// As [`within`]; `None` also once `interrupt` is set.
-pub(crate) fn within_unless<T: Send + 'static>(
+/// As [`run_within`]; `None` also once `interrupt` is set.
+pub(crate) fn run_within_unless<T: Send + 'static>(
     interrupt: &Interrupt,
     time: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -43,11 +43,11 @@ mod tests {
 
     #[test]
     fn work_in_time_returns_its_result_and_late_work_is_abandoned() {
-        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+        assert_eq!(run_within(Duration::from_secs(60), || 7), Some(7));
         let (_open, endless) = mpsc::channel::<()>();
-        assert_eq!(within(Duration::from_millis(10), move || endless.recv()), None);
+        assert_eq!(run_within(Duration::from_millis(10), move || endless.recv()), None);
         let (interrupt, (_open, endless)) = (Interrupt::default(), mpsc::channel::<()>());
         interrupt.set();
-        assert_eq!(within_unless(&interrupt, Duration::from_secs(3600), move || endless.recv()), None);
+        assert_eq!(run_within_unless(&interrupt, Duration::from_secs(3600), move || endless.recv()), None);
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use zagros_zip::number_from;
 
-use crate::guard::within;
+use crate::guard::run_within;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::{NativeGroup, PartsCall};
 use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, Sum, check_bounds};
@@ -59,9 +59,9 @@ impl Processes {
         };
         if self.interrupt.is_set() {
             // The interrupted call still runs, and ends with the group.
-            within(Duration::ZERO, end);
+            run_within(Duration::ZERO, end);
         } else if self.ends_late {
-            within(ROLL_CALL, end);
+            run_within(ROLL_CALL, end);
         } else {
             end();
         }
@@ -180,7 +180,7 @@ mod tests {
     fn a_rank_that_misses_a_call_is_named_and_the_next_group_forms() {
         let ends = [end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo), end(CollectiveBackend::Gloo)];
         let store = ends[0].address().to_owned();
-        let after = testing::ranks(3, |rank| {
+        let gathered = testing::ranks(3, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
             let mut group = ends[rank].meet(&short).unwrap();
             if rank != 2 {
@@ -193,7 +193,7 @@ mod tests {
             let mut next = ends[rank].meet(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
             next.all_gather(&[rank as u8]).unwrap()
         });
-        assert_eq!(after, vec![vec![vec![0], vec![1], vec![2]]; 3]);
+        assert_eq!(gathered, vec![vec![vec![0], vec![1], vec![2]]; 3]);
     }
 
     #[test]

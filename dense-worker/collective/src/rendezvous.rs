@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::connector::Connector;
-use crate::guard::within_unless;
+use crate::guard::run_within_unless;
 use crate::processes::Processes;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::Store;
@@ -52,7 +52,7 @@ impl StoreRendezvous {
         }
         let (host, port) = split(&self.address)?;
         let listener = self.listener.lock().take();
-        let opened = within_unless(&place.interrupt, left, move || Store::open(&host, port, listener, left));
+        let opened = run_within_unless(&place.interrupt, left, move || Store::open(&host, port, listener, left));
         let opened = opened.unwrap_or_else(|| Err(format!("it could not be connected to within {left:.1?}")));
         let store = opened.map_err(|reason| CollectiveError::Address { address: self.address.clone(), reason })?;
         Ok(Arc::clone(served.insert(Arc::new(store))))
@@ -61,7 +61,7 @@ impl StoreRendezvous {
     fn connect(place: &ProcessGroupConfig, left: Duration) -> Result<Arc<Store>, CollectiveError> {
         let started = Instant::now();
         let (host, port) = split(&place.store)?;
-        let opened = within_unless(&place.interrupt, left, move || Store::open(&host, port, None, left));
+        let opened = run_within_unless(&place.interrupt, left, move || Store::open(&host, port, None, left));
         let opened = opened.unwrap_or_else(|| Err("it does not answer".to_owned()));
         opened.map(Arc::new).map_err(|reason| CollectiveError::Missing {
             ranks: vec![0],
@@ -86,11 +86,11 @@ impl Rendezvous for StoreRendezvous {
         let left = || place.timeout.saturating_sub(started.elapsed());
         let store = self.open(place, left())?;
         // The prefix keeps ranks with another backend out of this group.
-        let of = match place.lane {
+        let lane_suffix = match place.lane {
             GroupLane::Steps => "",
             GroupLane::Layers => " of layers",
         };
-        let prefix = format!("{} group {}{of}/", self.connector.backend(), place.generation);
+        let prefix = format!("{} group {}{lane_suffix}/", self.connector.backend(), place.generation);
         let roll = RankRoll { store, prefix, rank: place.rank, world: place.world };
         let absent = roll.call("here", left(), &place.interrupt);
         if !absent.is_empty() {
@@ -104,7 +104,7 @@ impl Rendezvous for StoreRendezvous {
             let form = move || connector.form(&roll, &host, timeout);
             // A minimum even for a late last rank: CUDA alone takes seconds to start.
             let least = if connector.backend() == CollectiveBackend::Nccl { timeout } else { ROLL_CALL };
-            let formed = within_unless(&place.interrupt, left().max(least), form);
+            let formed = run_within_unless(&place.interrupt, left().max(least), form);
             formed.unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
         match formed {

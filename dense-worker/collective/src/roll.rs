@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::guard::within;
+use crate::guard::run_within;
 use crate::sys::Store;
 use crate::{CollectiveError, Interrupt};
 
@@ -29,7 +29,7 @@ impl RankRoll {
     /// store itself does not answer, that is rank 0, which serves it.
     pub(crate) fn call(&self, word: &'static str, time: Duration, interrupt: &Interrupt) -> Vec<usize> {
         let (roll, known) = (self.clone(), interrupt.clone());
-        let absent = within(time + POLL * 20, move || roll.absent(word, time, &known));
+        let absent = run_within(time + POLL * 20, move || roll.absent(word, time, &known));
         let absent = absent.and_then(Result::ok).unwrap_or_else(|| vec![0]);
         // The store may fail although this rank serves it, but this rank is alive.
         absent.into_iter().filter(|rank| *rank != self.rank).collect()

@@ -27,7 +27,7 @@ pub struct StepAgreement {
 impl StepAgreement {
     /// The agreement with one more rank in it, which brings so many samples.
     #[must_use]
-    pub fn with(self, vote: StepVote, samples: u64) -> Self {
+    pub fn with_vote(self, vote: StepVote, samples: u64) -> Self {
         let StepVote { stop, checkpoint, regroup } = vote;
         Self {
             samples: self.samples + samples,

@@ -24,7 +24,7 @@ impl Patience {
     /// Of an evaluation `steps` steps after the one before it, in a run that evaluates every `every` steps. The end of an epoch
     /// comes at any step, so it may be close to such an evaluation: less than half the usual distance spends nothing.
     #[must_use]
-    pub fn after(steps: Option<u64>, every: Option<u64>) -> Self {
+    pub fn after_steps(steps: Option<u64>, every: Option<u64>) -> Self {
         match (steps, every) {
             (Some(steps), Some(every)) if steps < every.div_ceil(2) => Self::Kept,
             _ => Self::Spent,
@@ -140,11 +140,11 @@ mod tests {
 
     #[test]
     fn an_evaluation_right_after_another_one_spends_no_patience_and_may_be_the_best() {
-        assert_eq!(Patience::after(Some(1), Some(40)), Patience::Kept);
-        assert_eq!(Patience::after(Some(19), Some(40)), Patience::Kept);
-        assert_eq!(Patience::after(Some(20), Some(40)), Patience::Spent);
-        assert_eq!(Patience::after(Some(1), None), Patience::Spent, "one evaluation an epoch");
-        assert_eq!(Patience::after(None, Some(40)), Patience::Spent, "the first evaluation");
+        assert_eq!(Patience::after_steps(Some(1), Some(40)), Patience::Kept);
+        assert_eq!(Patience::after_steps(Some(19), Some(40)), Patience::Kept);
+        assert_eq!(Patience::after_steps(Some(20), Some(40)), Patience::Spent);
+        assert_eq!(Patience::after_steps(Some(1), None), Patience::Spent, "one evaluation an epoch");
+        assert_eq!(Patience::after_steps(None, Some(40)), Patience::Spent, "the first evaluation");
         let (rule, mut search) = (EarlyStopRule { patience: 1, min_delta: 0.0 }, SearchState::default());
         search.note(rule, 78, measured(0.8), Patience::Spent);
         search.note(rule, 79, measured(0.7), Patience::Kept);

@@ -40,7 +40,7 @@ pub fn most_advanced(all: &[RankProgress]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn at(epoch: u32, steps: u64, evaluated: u64) -> RankProgress {
+    fn rank_progress(epoch: u32, steps: u64, evaluated: u64) -> RankProgress {
         RankProgress { has_trained: true, epoch, steps, evaluated, barriers: 0 }
     }
 
@@ -48,16 +48,16 @@ mod tests {
     fn all_follow_the_most_advanced_rank_and_of_equals_the_lowest() {
         let new = RankProgress { has_trained: false, epoch: 9, steps: 9, evaluated: 9, barriers: 0 };
         assert_eq!(most_advanced(&[new, new]), None);
-        assert_eq!(most_advanced(&[new, at(0, 0, 0)]), Some(1));
-        assert_eq!(most_advanced(&[at(0, 7, 0), at(0, 8, 0), at(0, 8, 0)]), Some(1));
-        assert_eq!(most_advanced(&[at(0, 8, 0), at(0, 8, 8), at(0, 7, 0)]), Some(1));
-        assert_eq!(most_advanced(&[at(0, 9, 0), at(1, 8, 0), new]), Some(1));
+        assert_eq!(most_advanced(&[new, rank_progress(0, 0, 0)]), Some(1));
+        assert_eq!(most_advanced(&[rank_progress(0, 7, 0), rank_progress(0, 8, 0), rank_progress(0, 8, 0)]), Some(1));
+        assert_eq!(most_advanced(&[rank_progress(0, 8, 0), rank_progress(0, 8, 8), rank_progress(0, 7, 0)]), Some(1));
+        assert_eq!(most_advanced(&[rank_progress(0, 9, 0), rank_progress(1, 8, 0), new]), Some(1));
     }
 
     #[test]
     fn a_step_was_made_elsewhere_where_another_rank_is_one_step_further() {
-        assert!(at(0, 7, 0).was_step_made_by(at(0, 8, 0)));
-        assert!(!at(0, 8, 0).was_step_made_by(at(0, 8, 8)));
-        assert!(!RankProgress { steps: 7, ..RankProgress::default() }.was_step_made_by(at(0, 8, 0)));
+        assert!(rank_progress(0, 7, 0).was_step_made_by(rank_progress(0, 8, 0)));
+        assert!(!rank_progress(0, 8, 0).was_step_made_by(rank_progress(0, 8, 8)));
+        assert!(!RankProgress { steps: 7, ..RankProgress::default() }.was_step_made_by(rank_progress(0, 8, 0)));
     }
 }

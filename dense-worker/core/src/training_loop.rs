@@ -68,7 +68,7 @@ impl TrainingLoop {
     }
 
     /// What follows from an event. The last action has a reply, or ends training.
-    pub fn on(&mut self, event: Event) -> Vec<Action> {
+    pub fn on_event(&mut self, event: Event) -> Vec<Action> {
         match (self.state, event) {
             (State::Ended(ending), _) => vec![Action::End(ending)],
             (State::Joining, _) => self.end(Ending::Failed(Cause::Unexpected)),
@@ -147,7 +147,7 @@ impl TrainingLoop {
                 let step = self.all_steps();
                 if let Some(rule) = self.config.early_stop {
                     let since = self.counts.evaluated.map(|last| step.saturating_sub(last));
-                    let patience = Patience::after(since, self.config.evaluate_every);
+                    let patience = Patience::after_steps(since, self.config.evaluate_every);
                     self.counts.search.note(rule, step, measured, patience);
                 }
                 self.counts.evaluated = Some(step);
@@ -156,7 +156,7 @@ impl TrainingLoop {
             (Event::Interrupted, EvaluationPoint::Owed) => self.conclude(false),
             (Event::Interrupted, EvaluationPoint::BetweenSteps { .. }) => self.close_round(RoundEnd::Interrupted),
             (Event::Interrupted, EvaluationPoint::EpochEnd(_)) => {
-                after(Action::ForgetEpoch, self.stop_all(RoundEnd::Interrupted))
+                prepend(Action::ForgetEpoch, self.stop_all(RoundEnd::Interrupted))
             }
             (event, _) => self.given_up(&event),
         }
@@ -167,7 +167,7 @@ impl TrainingLoop {
             EvaluationPoint::Owed => self.begin_epoch(self.counts.epoch, self.counts.untouched),
             EvaluationPoint::BetweenSteps { .. } if self.is_settled() => self.close_round(RoundEnd::Steps),
             EvaluationPoint::BetweenSteps { checkpoint, ahead } => {
-                after(Action::ResumeClock, self.checkpoint_between(checkpoint, ahead))
+                prepend(Action::ResumeClock, self.checkpoint_between(checkpoint, ahead))
             }
             EvaluationPoint::EpochEnd(end) => self.next_epoch(end),
         }
@@ -196,8 +196,8 @@ impl TrainingLoop {
     /// A worker that left before the model is saved could not help a replacement of the first one to save it. Where a lost
     /// worker sets the run back, and after an interruption, the newest checkpoint helps.
     fn save(&mut self, finished: bool) -> Vec<Action> {
-        let together = finished && self.config.policy.regroups() && !self.config.from_memory;
-        self.go(State::Finishing(Finish::Saving { finished }), Action::Save { finished, together })
+        let is_joint = finished && self.config.policy.regroups() && !self.config.from_memory;
+        self.go(State::Finishing(Finish::Saving { finished }), Action::Save { finished, together: is_joint })
     }
 
     /// An action that was given up where nothing tidy can follow, or an event that is no reply to the last action.
@@ -238,7 +238,7 @@ impl TrainingLoop {
 }
 
 /// An action without a reply, and then others.
-fn after(first: Action, mut then: Vec<Action>) -> Vec<Action> {
+fn prepend(first: Action, mut then: Vec<Action>) -> Vec<Action> {
     then.insert(0, first);
     then
 }

@@ -38,8 +38,8 @@ fn lost(generation: u64) -> Event {
 }
 
 /// Replies with these events, one after another. Returns the actions that follow the last.
-fn after(training: &mut TrainingLoop, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
-    events.into_iter().fold(Vec::new(), |_, event| training.on(event))
+fn reply_all(training: &mut TrainingLoop, events: impl IntoIterator<Item = Event>) -> Vec<Action> {
+    events.into_iter().fold(Vec::new(), |_, event| training.on_event(event))
 }
 
 /// Rank 0 of a group, or a lone worker, with its first batch.
@@ -52,7 +52,7 @@ fn training(config: LoopConfig) -> TrainingLoop {
     };
     let counts = LoopCounts { untouched: true, ..LoopCounts::default() };
     let formed = Event::Formed { group, progress: vec![RankProgress::default(); 2] };
-    after(&mut training, [formed, Event::Ready(counts), Event::StreamFound]);
+    reply_all(&mut training, [formed, Event::Ready(counts), Event::StreamFound]);
     training
 }
 
@@ -64,36 +64,39 @@ fn last(actions: &[Action]) -> Action {
 fn coordinator_down_a_worker_whose_coordinator_stays_away_ends_with_the_error() {
     let mut worker = TrainingLoop::new(config(HYBRID));
     worker.start();
-    assert_eq!(worker.on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
 }
 
 #[test]
 fn embedding_server_down_a_lookup_that_fails_ends_the_run() {
     let mut worker = training(config(HYBRID));
-    assert_eq!(worker.on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
 }
 
 #[test]
 fn worker_down_the_others_wait_for_its_replacement_and_push_what_others_have_made() {
     let mut worker = training(config(HYBRID));
-    after(&mut worker, [Event::BatchReady(FACTS), agreed(128)]);
-    assert_eq!(worker.on(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
-    assert_eq!(worker.on(Event::Left), [Action::Form { after: 1, progress: progress(0) }]);
+    reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(128)]);
+    assert_eq!(worker.on_event(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
+    assert_eq!(worker.on_event(Event::Left), [Action::Form { after: 1, progress: progress(0) }]);
     // The other rank has all sums of the step; the replacement has nothing.
     let ranks = vec![progress(0), progress(1), RankProgress::default()];
     let formed = Event::Formed { group: Some(GroupMember { rank: 0, generation: 2 }), progress: ranks };
     let follow = Action::Follow { source: 1, in_flight: InFlight::Push, adopt: true, same_epoch: true };
-    assert_eq!(worker.on(formed), [follow]);
-    assert_eq!(worker.on(Event::Ready(LoopCounts { steps: 1, ..LoopCounts::default() })), [Action::FindStream(0)]);
+    assert_eq!(worker.on_event(formed), [follow]);
+    assert_eq!(
+        worker.on_event(Event::Ready(LoopCounts { steps: 1, ..LoopCounts::default() })),
+        [Action::FindStream(0)]
+    );
 }
 
 #[test]
 fn worker_down_a_step_that_nobody_made_is_read_again() {
     let mut worker = training(config(HYBRID));
-    after(&mut worker, [Event::BatchReady(FACTS), agreed(128), lost(1), Event::Left]);
+    reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(128), lost(1), Event::Left]);
     let formed = Event::Formed { group: Some(GroupMember { rank: 0, generation: 2 }), progress: vec![progress(0); 2] };
     let follow = Action::Follow { source: 0, in_flight: InFlight::ReadAgain, adopt: false, same_epoch: true };
-    assert_eq!(worker.on(formed), [follow]);
+    assert_eq!(worker.on_event(formed), [follow]);
 }
 
 /// Invariant RK-6: a replacement of the first worker gets the dense network from a worker that waited for the save.
@@ -101,61 +104,61 @@ fn worker_down_a_step_that_nobody_made_is_read_again() {
 fn worker_down_the_others_stay_until_the_first_has_saved() {
     let mut worker = training(LoopConfig { epochs: 1, has_held_out: false, ..config(HYBRID) });
     let dry = [Event::StreamDry(FACTS), agreed(0), Event::Drained, Event::Drained, Event::AllHere, Event::EpochClosed];
-    let actions = after(&mut worker, dry);
+    let actions = reply_all(&mut worker, dry);
     assert_eq!(last(&actions), Action::Conclude { finished: true });
     let save = Action::Save { finished: true, together: true };
-    assert_eq!(worker.on(Event::Concluded), [save]);
-    assert_eq!(worker.on(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
-    worker.on(Event::Left);
+    assert_eq!(worker.on_event(Event::Concluded), [save]);
+    assert_eq!(worker.on_event(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
+    worker.on_event(Event::Left);
     let ranks = vec![RankProgress::default(), worker.progress()];
     assert_eq!(ranks[1].epoch, 1);
     let formed = Event::Formed { group: Some(GroupMember { rank: 1, generation: 2 }), progress: ranks };
-    assert!(matches!(worker.on(formed)[..], [Action::Follow { source: 1, adopt: false, .. }]));
+    assert!(matches!(worker.on_event(formed)[..], [Action::Follow { source: 1, adopt: false, .. }]));
     let counts = LoopCounts { epoch: 1, evaluated: Some(0), ..LoopCounts::default() };
-    assert_eq!(worker.on(Event::Ready(counts)), [Action::Conclude { finished: true }]);
-    assert_eq!(worker.on(Event::Concluded), [save]);
-    assert_eq!(worker.on(Event::Saved), [Action::End(Ending::Finished)]);
+    assert_eq!(worker.on_event(Event::Ready(counts)), [Action::Conclude { finished: true }]);
+    assert_eq!(worker.on_event(Event::Concluded), [save]);
+    assert_eq!(worker.on_event(Event::Saved), [Action::End(Ending::Finished)]);
 }
 
 #[test]
 fn worker_down_in_mode_sync_the_run_ends() {
     let mut worker = training(config(IN_TURNS));
     let ends = [Action::WarnNoRegroup, Action::End(Ending::Failed(Cause::LastEvent))];
-    assert_eq!(worker.on(lost(1)), ends);
+    assert_eq!(worker.on_event(lost(1)), ends);
 }
 
 /// The barrier is due again in the next group, because no worker was at it.
 #[test]
 fn worker_down_at_a_barrier_the_others_come_again_with_its_replacement() {
     let mut worker = training(config(Policy::AsynchronousWorkers));
-    assert_eq!(worker.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
-    assert_eq!(worker.on(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
-    after(&mut worker, [Event::Left]);
+    assert_eq!(worker.on_event(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+    assert_eq!(worker.on_event(lost(1)), [Action::ReportLost, Action::LeaveGroup]);
+    reply_all(&mut worker, [Event::Left]);
     let new = RankProgress { has_trained: false, ..progress(0) };
     let group = Some(GroupMember { rank: 0, generation: 2 });
     let follow = Action::Follow { source: 0, in_flight: InFlight::ReadAgain, adopt: false, same_epoch: true };
-    assert_eq!(worker.on(Event::Formed { group, progress: vec![progress(0), new] }), [follow]);
-    after(&mut worker, [Event::Ready(LoopCounts::default()), Event::StreamFound]);
-    assert_eq!(worker.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+    assert_eq!(worker.on_event(Event::Formed { group, progress: vec![progress(0), new] }), [follow]);
+    reply_all(&mut worker, [Event::Ready(LoopCounts::default()), Event::StreamFound]);
+    assert_eq!(worker.on_event(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
 }
 
 /// Each asynchronous worker counts its own steps. A replacement goes to the barriers after those that are over.
 #[test]
 fn worker_down_the_others_train_on_and_take_its_replacement_in_between_two_steps() {
     let mut worker = training(config(Policy::AsynchronousWorkers));
-    assert_eq!(worker.on(Event::GroupDue), [Action::ReportJoin, Action::LeaveGroup]);
-    assert!(matches!(worker.on(Event::Left)[..], [Action::Form { after: 1, .. }]));
+    assert_eq!(worker.on_event(Event::GroupDue), [Action::ReportJoin, Action::LeaveGroup]);
+    assert!(matches!(worker.on_event(Event::Left)[..], [Action::Form { after: 1, .. }]));
     let others = vec![progress(7), progress(0)];
     let formed = |rank, progress| Event::Formed { group: Some(GroupMember { rank, generation: 2 }), progress };
-    assert!(matches!(worker.on(formed(1, others))[..], [Action::Follow { source: 0, adopt: false, .. }]));
+    assert!(matches!(worker.on_event(formed(1, others))[..], [Action::Follow { source: 0, adopt: false, .. }]));
     let mut replacement = TrainingLoop::new(config(Policy::AsynchronousWorkers));
     replacement.start();
     let after_barrier = RankProgress { barriers: 4, ..progress(7) };
     let new = RankProgress { has_trained: false, ..progress(0) };
-    let follow = replacement.on(formed(1, vec![after_barrier, new]));
+    let follow = replacement.on_event(formed(1, vec![after_barrier, new]));
     assert!(matches!(follow[..], [Action::Follow { source: 0, adopt: true, .. }]), "{follow:?}");
-    after(&mut replacement, [Event::Ready(LoopCounts::default())]);
-    let first = replacement.on(Event::StreamFound);
+    reply_all(&mut replacement, [Event::Ready(LoopCounts::default())]);
+    let first = replacement.on_event(Event::StreamFound);
     assert!(matches!(first[..], [.., Action::NextBatch { barriers_after: Some(4), .. }]), "{first:?}");
 }
 
@@ -163,7 +166,7 @@ fn worker_down_the_others_train_on_and_take_its_replacement_in_between_two_steps
 fn worker_down_before_any_step_the_first_group_is_not_formed_again() {
     let mut worker = TrainingLoop::new(config(HYBRID));
     worker.start();
-    assert_eq!(worker.on(lost(1)), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(lost(1)), [Action::End(Ending::Failed(Cause::LastEvent))]);
 }
 
 /// It has trained on all that it has read, and holds no split. The others form a group without it.
@@ -172,47 +175,47 @@ fn exit_code_143_a_worker_that_the_run_can_do_without_leaves_between_two_steps()
     let leaves = StepFacts { leaves: true, ..FACTS };
     let mut leaver = training(config(HYBRID));
     let with_batch = Action::Agree { vote: StepVote::default(), batch: true };
-    assert_eq!(leaver.on(Event::BatchReady(leaves)), [with_batch], "what it has read is trained on");
-    after(&mut leaver, [agreed(128), Event::Stepped { ahead: None }]);
+    assert_eq!(leaver.on_event(Event::BatchReady(leaves)), [with_batch], "what it has read is trained on");
+    reply_all(&mut leaver, [agreed(128), Event::Stepped { ahead: None }]);
     let regroup = StepVote { regroup: true, ..StepVote::default() };
-    assert_eq!(leaver.on(Event::StreamDry(leaves)), [Action::Agree { vote: regroup, batch: false }]);
+    assert_eq!(leaver.on_event(Event::StreamDry(leaves)), [Action::Agree { vote: regroup, batch: false }]);
     let all = Event::Agreed(StepAgreement { samples: 64, regroup: true, ..StepAgreement::default() });
-    assert_eq!(leaver.on(all.clone()), [Action::ReportJoin, Action::LeaveGroup]);
-    assert_eq!(leaver.on(Event::Left), [Action::CompleteStream]);
-    assert_eq!(leaver.on(Event::Drained), [Action::End(Ending::Left)]);
+    assert_eq!(leaver.on_event(all.clone()), [Action::ReportJoin, Action::LeaveGroup]);
+    assert_eq!(leaver.on_event(Event::Left), [Action::CompleteStream]);
+    assert_eq!(leaver.on_event(Event::Drained), [Action::End(Ending::Left)]);
 
     let mut other = training(config(HYBRID));
-    after(&mut other, [Event::BatchReady(FACTS), all]);
-    assert!(matches!(other.on(Event::Left)[..], [Action::Form { after: 1, .. }]));
+    reply_all(&mut other, [Event::BatchReady(FACTS), all]);
+    assert!(matches!(other.on_event(Event::Left)[..], [Action::Form { after: 1, .. }]));
     // In mode sync no worker leaves so.
     let mut sync = training(config(IN_TURNS));
-    assert_eq!(sync.on(Event::StreamDry(leaves)), [Action::Agree { vote: StepVote::default(), batch: false }]);
+    assert_eq!(sync.on_event(Event::StreamDry(leaves)), [Action::Agree { vote: StepVote::default(), batch: false }]);
 }
 
 #[test]
 fn worker_down_four_groups_in_a_row_without_a_step_end_the_run() {
     let mut worker = training(config(HYBRID));
     for generation in 1..=4 {
-        let actions = worker.on(lost(generation));
+        let actions = worker.on_event(lost(generation));
         if generation == 4 {
             assert_eq!(last(&actions), Action::End(Ending::Failed(Cause::LastEvent)));
             return;
         }
         assert_eq!(last(&actions), Action::LeaveGroup);
         let group = Some(GroupMember { rank: 0, generation: generation + 1 });
-        after(&mut worker, [Event::Left, Event::Formed { group, progress: vec![progress(0); 2] }]);
+        reply_all(&mut worker, [Event::Left, Event::Formed { group, progress: vec![progress(0); 2] }]);
     }
 }
 
 #[test]
 fn worker_down_a_group_that_fails_while_it_forms_is_formed_again_three_times() {
     let mut worker = training(config(HYBRID));
-    after(&mut worker, [lost(1), Event::Left]);
+    reply_all(&mut worker, [lost(1), Event::Left]);
     for generation in 2..=4 {
         let form = Action::Form { after: generation, progress: progress(0) };
-        assert_eq!(worker.on(lost(generation)), [Action::ReportLost, form]);
+        assert_eq!(worker.on_event(lost(generation)), [Action::ReportLost, form]);
     }
-    assert_eq!(worker.on(lost(5)), [Action::ReportLost, Action::LeaveGroup]);
+    assert_eq!(worker.on_event(lost(5)), [Action::ReportLost, Action::LeaveGroup]);
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn all_workers_down_replacements_alone_have_nothing_to_continue_from() {
     worker.start();
     let group = Some(GroupMember { rank: 0, generation: 3 });
     let formed = Event::Formed { group, progress: vec![RankProgress::default(); 2] };
-    assert_eq!(worker.on(formed), [Action::End(Ending::Failed(Cause::NobodyLeft))]);
+    assert_eq!(worker.on_event(formed), [Action::End(Ending::Failed(Cause::NobodyLeft))]);
 }
 
 #[test]
@@ -229,9 +232,9 @@ fn members_missing_a_late_worker_joins_between_two_steps() {
     let mut worker = training(config(HYBRID));
     let vote = StepVote { regroup: true, ..StepVote::default() };
     let facts = StepFacts { newest_group: 2, ..FACTS };
-    assert_eq!(worker.on(Event::BatchReady(facts)), [Action::Agree { vote, batch: true }]);
+    assert_eq!(worker.on_event(Event::BatchReady(facts)), [Action::Agree { vote, batch: true }]);
     let joins = StepAgreement { samples: 64, regroup: true, ..StepAgreement::default() };
-    assert_eq!(worker.on(Event::Agreed(joins)), [Action::ReportJoin, Action::LeaveGroup]);
+    assert_eq!(worker.on_event(Event::Agreed(joins)), [Action::ReportJoin, Action::LeaveGroup]);
 }
 
 #[test]
@@ -244,9 +247,9 @@ fn training_stalled_a_worker_without_splits_waits_or_steps_with_the_others() {
         match policy {
             Policy::SynchronousGroup { .. } => {
                 let end = [agreed(0), Event::Drained, Event::Drained, held()];
-                last(&after(&mut worker, dry.into_iter().chain(end)))
+                last(&reply_all(&mut worker, dry.into_iter().chain(end)))
             }
-            _ => last(&after(&mut worker, alone)),
+            _ => last(&reply_all(&mut worker, alone)),
         }
     };
     assert!(matches!(found(Policy::OneWorker { in_turns: false }), Action::WaitForSplits { .. }));
@@ -257,20 +260,20 @@ fn training_stalled_a_worker_without_splits_waits_or_steps_with_the_others() {
 #[test]
 fn not_finite_a_skipped_step_counts_and_a_loss_without_sense_ends_the_run() {
     let mut worker = training(LoopConfig { max_steps: Some(1), ..config(HYBRID) });
-    after(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
-    assert_eq!(last(&worker.on(Event::Stepped { ahead: None })), Action::CloseRound { checked: true });
+    reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
+    assert_eq!(last(&worker.on_event(Event::Stepped { ahead: None })), Action::CloseRound { checked: true });
     let mut worker = training(config(HYBRID));
-    after(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
-    assert_eq!(worker.on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(64)]);
+    assert_eq!(worker.on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
 }
 
 #[test]
 fn checkpoint_failed_training_goes_on() {
     let mut worker =
         training(LoopConfig { checkpoint_every: Some(1), ..config(Policy::OneWorker { in_turns: false }) });
-    after(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }]);
+    reply_all(&mut worker, [Event::BatchReady(FACTS), Event::Stepped { ahead: None }]);
     let next = Action::NextBatch { stop: true, deadline: false, barriers_after: None };
-    assert_eq!(worker.on(Event::CheckpointDone), [Action::ReleasePermit, next]);
+    assert_eq!(worker.on_event(Event::CheckpointDone), [Action::ReleasePermit, next]);
 }
 
 #[test]
@@ -279,8 +282,8 @@ fn exit_code_7_a_fenced_worker_ends_in_every_state() {
     let path =
         [Event::BatchReady(FACTS), agreed(64), Event::Stepped { ahead: None }, Event::StreamDry(FACTS), agreed(0)];
     for event in path {
-        assert_eq!(worker.clone().on(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
-        worker.on(event);
+        assert_eq!(worker.clone().on_event(Event::Failed), [Action::End(Ending::Failed(Cause::LastEvent))]);
+        worker.on_event(event);
     }
 }
 
@@ -289,14 +292,14 @@ fn exit_code_7_a_fenced_worker_ends_in_every_state() {
 fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {
     let mut worker = training(config(HYBRID));
     let vote = StepVote { stop: true, ..StepVote::default() };
-    assert_eq!(worker.on(Event::StopRequested), [Action::Agree { vote, batch: false }]);
+    assert_eq!(worker.on_event(Event::StopRequested), [Action::Agree { vote, batch: false }]);
     let stops = StepAgreement { samples: 64, stop: true, ..StepAgreement::default() };
-    assert_eq!(worker.on(Event::Agreed(stops)), [Action::CloseRound { checked: false }]);
-    assert_eq!(worker.on(Event::Drained), [Action::FinalCheckpoint]);
+    assert_eq!(worker.on_event(Event::Agreed(stops)), [Action::CloseRound { checked: false }]);
+    assert_eq!(worker.on_event(Event::Drained), [Action::FinalCheckpoint]);
     let concludes = [Action::ReleasePermit, Action::Conclude { finished: false }];
-    assert_eq!(worker.on(Event::CheckpointDone), concludes);
-    assert_eq!(worker.on(Event::Concluded), [Action::Save { finished: false, together: false }]);
-    assert_eq!(worker.on(Event::Saved), [Action::End(Ending::Interrupted)]);
+    assert_eq!(worker.on_event(Event::CheckpointDone), concludes);
+    assert_eq!(worker.on_event(Event::Concluded), [Action::Save { finished: false, together: false }]);
+    assert_eq!(worker.on_event(Event::Saved), [Action::End(Ending::Interrupted)]);
 }
 
 /// All know of the batch from the step before, and divide the step's gradient by its samples too. A worker that cannot bring
@@ -304,49 +307,49 @@ fn exit_code_143_a_group_finishes_its_step_and_makes_the_last_checkpoint() {
 #[test]
 fn coordinator_down_a_batch_that_all_have_agreed_on_is_stepped_with_or_nothing_is() {
     let mut worker = training(config(HYBRID));
-    let ahead = StepAgreement { samples: 128, ..StepAgreement::default() };
-    after(&mut worker, [Event::BatchReady(FACTS), agreed(128)]);
+    let agreement = StepAgreement { samples: 128, ..StepAgreement::default() };
+    reply_all(&mut worker, [Event::BatchReady(FACTS), agreed(128)]);
     let waits = Action::NextBatch { stop: false, deadline: false, barriers_after: None };
-    assert_eq!(last(&worker.on(Event::Stepped { ahead: Some(ahead) })), waits);
+    assert_eq!(last(&worker.on_event(Event::Stepped { ahead: Some(agreement) })), waits);
     // What the wait for the batch, or for the proof of the lease, may end with.
     for event in [Event::Interrupted, Event::StopRequested, Event::BatchLate, Event::StreamDry(FACTS)] {
-        let actions = worker.clone().on(event.clone());
+        let actions = worker.clone().on_event(event.clone());
         assert!(matches!(actions[..], [Action::End(Ending::Failed(_))]), "{event:?}: {actions:?}");
     }
-    assert!(matches!(worker.on(Event::BatchReady(FACTS))[..], [Action::Step { batch: true, .. }]));
+    assert!(matches!(worker.on_event(Event::BatchReady(FACTS))[..], [Action::Step { batch: true, .. }]));
 }
 
 #[test]
 fn exit_code_143_in_turns_a_batch_whose_lookup_was_counted_is_trained_on() {
     let mut worker = training(config(IN_TURNS));
     let waits = Action::NextBatch { stop: false, deadline: true, barriers_after: None };
-    assert_eq!(worker.on(Event::StopRequested), [waits]);
+    assert_eq!(worker.on_event(Event::StopRequested), [waits]);
     let vote = StepVote { stop: true, ..StepVote::default() };
-    assert_eq!(worker.on(Event::BatchReady(FACTS)), [Action::Agree { vote, batch: true }]);
+    assert_eq!(worker.on_event(Event::BatchReady(FACTS)), [Action::Agree { vote, batch: true }]);
     let stops = StepAgreement { samples: 64, stop: true, ..StepAgreement::default() };
-    assert_eq!(worker.on(Event::Agreed(stops)), [Action::Step { batch: true, ahead: None, last: true }]);
-    assert_eq!(worker.on(Event::Stepped { ahead: None }), [Action::CloseRound { checked: false }]);
+    assert_eq!(worker.on_event(Event::Agreed(stops)), [Action::Step { batch: true, ahead: None, last: true }]);
+    assert_eq!(worker.on_event(Event::Stepped { ahead: None }), [Action::CloseRound { checked: false }]);
 }
 
 #[test]
 fn exit_code_143_asynchronous_workers_stop_at_a_barrier() {
     let mut worker = training(config(Policy::AsynchronousWorkers));
-    assert_eq!(worker.on(Event::StopRequested), [Action::CloseRound { checked: false }]);
-    assert_eq!(worker.on(Event::Drained), [Action::AskForBarrier(1), Action::Vote(BarrierReason::Stop)]);
+    assert_eq!(worker.on_event(Event::StopRequested), [Action::CloseRound { checked: false }]);
+    assert_eq!(worker.on_event(Event::Drained), [Action::AskForBarrier(1), Action::Vote(BarrierReason::Stop)]);
     // Another one was called in the midst of training.
     let mut other = training(config(Policy::AsynchronousWorkers));
-    assert_eq!(other.on(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
+    assert_eq!(other.on_event(Event::BarrierDue), [Action::Vote(BarrierReason::Checkpoint)]);
     let stops = || Event::BarrierDecided { decision: BarrierDecision::Stop, called: 1, others_steps: 3 };
-    assert_eq!(worker.on(stops()), [Action::FinalCheckpoint]);
-    assert_eq!(other.on(stops()), [Action::CloseRound { checked: false }]);
-    assert_eq!(other.on(Event::Drained), [Action::FinalCheckpoint], "it has voted already");
+    assert_eq!(worker.on_event(stops()), [Action::FinalCheckpoint]);
+    assert_eq!(other.on_event(stops()), [Action::CloseRound { checked: false }]);
+    assert_eq!(other.on_event(Event::Drained), [Action::FinalCheckpoint], "it has voted already");
 }
 
 #[test]
 fn exit_code_143_a_worker_that_stops_anyway_does_not_wait_for_a_lost_one() {
     let mut worker = training(config(HYBRID));
     let loss = Loss { generation: 1, about_others: true, stop_requested: true };
-    assert_eq!(worker.on(Event::Lost(loss)), [Action::End(Ending::Failed(Cause::LastEvent))]);
+    assert_eq!(worker.on_event(Event::Lost(loss)), [Action::End(Ending::Failed(Cause::LastEvent))]);
 }
 
 #[test]
@@ -354,9 +357,9 @@ fn an_interrupted_evaluation_is_made_before_the_first_step_of_the_next_process()
     let mut worker =
         TrainingLoop::new(LoopConfig { evaluate_every: Some(4), ..config(Policy::OneWorker { in_turns: false }) });
     worker.start();
-    worker.on(Event::Formed { group: None, progress: Vec::new() });
-    assert_eq!(worker.on(Event::Ready(LoopCounts { steps: 8, ..LoopCounts::default() })), [Action::Evaluate]);
-    assert_eq!(worker.on(Event::Interrupted), [Action::Conclude { finished: false }]);
+    worker.on_event(Event::Formed { group: None, progress: Vec::new() });
+    assert_eq!(worker.on_event(Event::Ready(LoopCounts { steps: 8, ..LoopCounts::default() })), [Action::Evaluate]);
+    assert_eq!(worker.on_event(Event::Interrupted), [Action::Conclude { finished: false }]);
 }
 
 #[test]
@@ -366,15 +369,15 @@ fn early_stopping_ends_the_round_and_the_run() {
     let mut worker = training(LoopConfig { evaluate_every: Some(1), early_stop, ..alone });
     let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
     let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }, Event::Drained];
-    let actions = after(&mut worker, step().into_iter().chain([evaluated(0.7)]));
+    let actions = reply_all(&mut worker, step().into_iter().chain([evaluated(0.7)]));
     assert!(matches!(last(&actions), Action::NextBatch { .. }), "{actions:?}");
-    let actions = after(&mut worker, step().into_iter().chain([evaluated(0.6)]));
+    let actions = reply_all(&mut worker, step().into_iter().chain([evaluated(0.6)]));
     assert_eq!(actions, [Action::CloseRound { checked: true }]);
     assert_eq!(worker.search().best().map(|best| best.step), Some(1));
-    assert_eq!(worker.on(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
-    assert_eq!(last(&worker.on(Event::EpochClosed)), Action::Conclude { finished: true });
-    assert_eq!(worker.on(Event::Concluded), [Action::Save { finished: true, together: false }]);
-    assert_eq!(worker.on(Event::Saved), [Action::End(Ending::Finished)]);
+    assert_eq!(worker.on_event(Event::Drained), [Action::CloseEpoch { epoch: 0, check_books: false }]);
+    assert_eq!(last(&worker.on_event(Event::EpochClosed)), Action::Conclude { finished: true });
+    assert_eq!(worker.on_event(Event::Concluded), [Action::Save { finished: true, together: false }]);
+    assert_eq!(worker.on_event(Event::Saved), [Action::End(Ending::Finished)]);
     assert_eq!(worker.state(), State::Ended(Ending::Finished));
 }
 
@@ -387,9 +390,9 @@ fn an_epoch_that_ends_right_after_an_evaluation_spends_no_patience() {
     let evaluated = |merit| Event::Evaluated { measured: Some(MeasuredState { value: merit, merit }) };
     let step = || [Event::BatchReady(FACTS), Event::Stepped { ahead: None }];
     let three = step().into_iter().chain(step()).chain(step());
-    after(&mut worker, three.chain([Event::Drained, evaluated(0.7)]).chain(step()));
+    reply_all(&mut worker, three.chain([Event::Drained, evaluated(0.7)]).chain(step()));
     let end = [Event::StreamDry(FACTS), Event::Drained, Event::Drained, Event::NoSplits, Event::EpochClosed];
-    assert_eq!(last(&after(&mut worker, end)), Action::Evaluate);
-    let actions = worker.on(evaluated(0.6));
+    assert_eq!(last(&reply_all(&mut worker, end)), Action::Evaluate);
+    let actions = worker.on_event(evaluated(0.6));
     assert!(actions.contains(&Action::FindStream(1)), "{actions:?}");
 }

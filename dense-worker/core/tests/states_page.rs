@@ -129,7 +129,7 @@ fn explore(policy: Policy, mut visit: impl FnMut(&TrainingLoop, &Event, &Trainin
         }
         for event in events(policy) {
             let mut next = machine.clone();
-            let actions = next.on(event.clone());
+            let actions = next.on_event(event.clone());
             visit(&machine, &event, &next, &actions);
             open.push(next);
         }

@@ -108,8 +108,8 @@ mod tests {
 
     /// The share of pairs of both classes whose logits are nearer than a bin is wide.
     fn near_pairs(samples: &[(bool, f32)]) -> f64 {
-        let of = |class: bool| samples.iter().filter(move |sample| sample.0 == class).map(|sample| sample.1);
-        let pairs = of(true).flat_map(|positive| of(false).map(move |negative| (positive, negative)));
+        let of_class = |class: bool| samples.iter().filter(move |sample| sample.0 == class).map(|sample| sample.1);
+        let pairs = of_class(true).flat_map(|positive| of_class(false).map(move |negative| (positive, negative)));
         let is_near =
             |pair: &(f32, f32)| pair.0 != pair.1 && (pair.0 - pair.1).abs() <= pair.0.abs().max(pair.1.abs()) / 2048.0;
         let (all, near) =

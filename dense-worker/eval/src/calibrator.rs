@@ -199,8 +199,8 @@ fn knots(blocks: &[Block]) -> Vec<Knot> {
 }
 
 fn interpolate(knots: &[Knot], logit: f32) -> f32 {
-    let after = knots.partition_point(|knot| knot.logit <= logit);
-    match (after.checked_sub(1).map(|before| knots[before]), knots.get(after)) {
+    let upper = knots.partition_point(|knot| knot.logit <= logit);
+    match (upper.checked_sub(1).map(|before| knots[before]), knots.get(upper)) {
         _ if logit.is_nan() => logit,
         (Some(before), Some(next)) => {
             let share =

@@ -56,11 +56,11 @@ impl ClassLogits {
     fn halve(&mut self) {
         let kept: Vec<usize> = (0..self.labels.len()).step_by(2).collect();
         self.labels = kept.iter().map(|sample| self.labels[*sample]).collect();
-        self.outputs = kept.iter().flat_map(|sample| self.of(*sample)).copied().collect();
+        self.outputs = kept.iter().flat_map(|sample| self.sample_outputs(*sample)).copied().collect();
         self.stride *= 2;
     }
 
-    fn of(&self, sample: usize) -> &[f32] {
+    fn sample_outputs(&self, sample: usize) -> &[f32] {
         &self.outputs[sample * self.classes..][..self.classes]
     }
 
@@ -179,12 +179,12 @@ mod tests {
             let Some(best) = logits.fit_temperature() else { return Ok(()) };
             let loss = |temperature: f64| -> f64 {
                 // Below the largest output: an exponential of more than 709 is infinite.
-                let of = |(class, outputs): (usize, &[f32])| {
+                let sample_loss = |(class, outputs): (usize, &[f32])| {
                     let most = outputs.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                     let below = |output: f32| (f64::from(output) - f64::from(most)) / temperature;
                     outputs.iter().map(|output| below(*output).exp()).sum::<f64>().ln() - below(outputs[class])
                 };
-                logits.samples().map(of).sum()
+                logits.samples().map(sample_loss).sum()
             };
             prop_assert!(loss(best) <= loss(other) + 1e-9, "{best} {other}");
         }

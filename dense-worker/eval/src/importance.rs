@@ -69,9 +69,9 @@ impl TargetSums {
                 ImportanceMeasures { auc: scores.auc(), logloss: scores.logloss(), ..ImportanceMeasures::default() }
             }
             Self::Other(scores) => {
-                let of = scores.clone().report();
+                let report = scores.clone().report();
                 // Of several classes, the logloss says the same as the mean of many AUCs.
-                ImportanceMeasures { auc: None, logloss: of.logloss, mse: of.mse, deviance: of.deviance }
+                ImportanceMeasures { auc: None, logloss: report.logloss, mse: report.mse, deviance: report.deviance }
             }
         }
     }
@@ -125,7 +125,7 @@ impl PermutedScores {
     #[must_use]
     pub fn report(&self, features: &[String]) -> Vec<FeatureImportance> {
         let plain = self.plain.measures();
-        let of = |(feature, repeats): (&String, &Vec<TargetSums>)| {
+        let feature_importance = |(feature, repeats): (&String, &Vec<TargetSums>)| {
             let permuted: Vec<_> = repeats.iter().map(TargetSums::measures).collect();
             let rise = |of: fn(&ImportanceMeasures) -> Option<f64>| {
                 spread(permuted.iter().map(|measures| Some(of(measures)? - of(&plain)?)))
@@ -138,7 +138,7 @@ impl PermutedScores {
                 deviance_rise: rise(|of| of.deviance),
             }
         };
-        let mut report: Vec<_> = features.iter().zip_eq(&self.permuted).map(of).collect();
+        let mut report: Vec<_> = features.iter().zip_eq(&self.permuted).map(feature_importance).collect();
         report.sort_by(|one, other| {
             let (one, other) = (merits(one), merits(other));
             other

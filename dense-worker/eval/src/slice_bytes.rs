@@ -39,7 +39,7 @@ impl SlicedScores {
                 *from = rest;
                 values.insert(value.to_vec(), scores(from)?);
             }
-            columns.push(ColumnScores::of(values, scores(from)?));
+            columns.push(ColumnScores::new(values, scores(from)?));
         }
         let mut sliced = Self::new(0);
         sliced.columns = columns;

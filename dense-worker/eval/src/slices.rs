@@ -125,7 +125,7 @@ impl SlicedScores {
 
 impl ColumnScores {
     /// Values with their samples, and the samples of all other values.
-    pub(crate) fn of(values: HashMap<Vec<u8>, BinnedScores>, other: BinnedScores) -> Self {
+    pub(crate) fn new(values: HashMap<Vec<u8>, BinnedScores>, other: BinnedScores) -> Self {
         let bins = values.values().map(BinnedScores::bins).sum();
         Self { values, bins, other }
     }
@@ -136,9 +136,9 @@ impl ColumnScores {
             self.values.insert(value.to_vec(), BinnedScores::default());
         }
         if let Some(scores) = self.values.get_mut(value) {
-            let before = scores.bins();
+            let old_bins = scores.bins();
             scores.push(label, logit);
-            self.bins += scores.bins() - before;
+            self.bins += scores.bins() - old_bins;
         }
         self.shrink(capacity);
     }
@@ -147,9 +147,9 @@ impl ColumnScores {
         self.other.merge(other.other);
         for (value, scores) in other.values {
             let mine = self.values.entry(value).or_default();
-            let before = mine.bins();
+            let old_bins = mine.bins();
             mine.merge(scores);
-            self.bins += mine.bins() - before;
+            self.bins += mine.bins() - old_bins;
         }
         self.shrink(capacity);
     }
@@ -176,9 +176,9 @@ impl ColumnScores {
         values.iter().skip(most).for_each(|(_, scores)| other.merge((*scores).clone()));
         let text = |value: &[u8]| Some(String::from_utf8_lossy(value).into_owned());
         let mut slices: Vec<_> =
-            values.iter().take(most).map(|(value, scores)| Slice::of(text(value), scores)).collect();
+            values.iter().take(most).map(|(value, scores)| Slice::new(text(value), scores)).collect();
         if other.sums().samples > 0 {
-            slices.push(Slice::of(None, &other));
+            slices.push(Slice::new(None, &other));
         }
         let exact = self.other.sums().samples == 0;
         ColumnSlices { column, values: self.values.len() as u64, exact, slices }
@@ -186,7 +186,7 @@ impl ColumnScores {
 }
 
 impl Slice {
-    fn of(value: Option<String>, scores: &BinnedScores) -> Self {
+    fn new(value: Option<String>, scores: &BinnedScores) -> Self {
         let sums = scores.sums();
         Self {
             value,

@@ -94,10 +94,10 @@ mod tests {
             samples in prop::collection::vec((any::<bool>(), -9.0_f32..9.0), 0..80), before in 0_usize..80,
         ) {
             // Sums that were added and subtracted again leave no trace.
-            let before = &samples[..before.min(samples.len())];
-            let mut found = sums(before);
+            let earlier = &samples[..before.min(samples.len())];
+            let mut found = sums(earlier);
             found.add(sums(&samples));
-            found.take_away(sums(before));
+            found.take_away(sums(earlier));
             let mut scores = Scores::new();
             samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
             let expected = scores.report();

@@ -352,7 +352,7 @@ mod tests {
 
     use super::*;
 
-    fn of(form: TargetForm, samples: &[(f32, Vec<f32>)]) -> TargetScores {
+    fn target_scores(form: TargetForm, samples: &[(f32, Vec<f32>)]) -> TargetScores {
         let mut scores = TargetScores::to_calibrate(form);
         for (label, outputs) in samples {
             scores.extend(&[*label], outputs, &[]).unwrap();
@@ -367,28 +367,28 @@ mod tests {
     #[test]
     fn errors_of_numbers_are_means() {
         let samples = [(1.0, vec![3.0]), (f32::NAN, vec![9.0]), (-1.0, vec![-2.0])];
-        let report = of(TargetForm::Regression, &samples).report();
+        let report = target_scores(TargetForm::Regression, &samples).report();
         assert_eq!((report.samples, report.mse, report.mae), (2, Some(2.5), Some(1.5)));
         assert!(near(report.rmse, 2.5_f64.sqrt()));
         assert_eq!((report.auc, report.logloss, report.deviance, report.calibration), (None, None, None, None));
-        assert_eq!(of(TargetForm::Regression, &[]).report(), Evaluation::default());
+        assert_eq!(target_scores(TargetForm::Regression, &[]).report(), Evaluation::default());
     }
 
     #[test]
     fn counts_have_the_poisson_deviance() {
         let two = 2.0_f32.ln();
-        let report = of(TargetForm::Counts, &[(0.0, vec![two]), (3.0, vec![two])]).report();
+        let report = target_scores(TargetForm::Counts, &[(0.0, vec![two]), (3.0, vec![two])]).report();
         // 2 · (0 + 2) and 2 · (3 · ln(3/2) − 1).
         assert!(near(report.deviance, f64::midpoint(4.0, 2.0 * (3.0 * 1.5_f64.ln() - 1.0))), "{report:?}");
         assert!(near(report.mse, 2.5) && near(report.calibration, 4.0 / 3.0), "{report:?}");
-        let exact = of(TargetForm::Counts, &[(2.0, vec![two])]).report();
+        let exact = target_scores(TargetForm::Counts, &[(2.0, vec![two])]).report();
         assert!(near(exact.deviance, 0.0));
     }
 
     #[test]
     fn classes_are_counted_and_ranked() {
         let samples = [(0.0, vec![2.0, 1.0, 0.0]), (1.0, vec![0.0, 3.0, 1.0]), (2.0, vec![0.0, 1.0, 0.5])];
-        let report = of(TargetForm::Classes(3), &samples).report();
+        let report = target_scores(TargetForm::Classes(3), &samples).report();
         assert!(near(report.accuracy, 2.0 / 3.0), "{report:?}");
         let loss = |outputs: [f64; 3], class: usize| outputs.map(f64::exp).iter().sum::<f64>().ln() - outputs[class];
         let sum = loss([2.0, 1.0, 0.0], 0) + loss([0.0, 3.0, 1.0], 1) + loss([0.0, 1.0, 0.5], 2);
@@ -400,17 +400,20 @@ mod tests {
     #[test]
     fn calibrated_classes_are_measured_as_outputs_divided_by_the_temperature() {
         let samples = [(0.0, vec![2.0, 1.0, 0.0]), (1.0, vec![0.0, 3.0, 1.0]), (2.0, vec![0.0, 1.0, 0.5])];
-        let mut scores = of(TargetForm::Classes(3), &samples);
+        let mut scores = target_scores(TargetForm::Classes(3), &samples);
         let calibrator = scores.calibrator(CalibrationMethod::Isotonic).unwrap();
         let divided = |(label, outputs): &(f32, Vec<f32>)| {
             (*label, outputs.iter().map(|output| calibrator.apply(*output)).collect())
         };
         let divided: Vec<_> = samples.iter().map(divided).collect();
         let (before, after) = (scores.report(), scores.calibrated(&calibrator).unwrap());
-        assert_eq!(after, of(TargetForm::Classes(3), &divided).report());
+        assert_eq!(after, target_scores(TargetForm::Classes(3), &divided).report());
         assert!(after.logloss < before.logloss && after.accuracy == before.accuracy, "{before:?} {after:?}");
         // Numbers have none, and neither have classes whose outputs are not kept.
-        assert_eq!(of(TargetForm::Regression, &[(1.0, vec![0.5])]).calibrator(CalibrationMethod::Isotonic), None);
+        assert_eq!(
+            target_scores(TargetForm::Regression, &[(1.0, vec![0.5])]).calibrator(CalibrationMethod::Isotonic),
+            None
+        );
         assert_eq!(TargetScores::new(TargetForm::Classes(3)).calibrator(CalibrationMethod::Temperature), None);
     }
 
@@ -439,17 +442,19 @@ mod tests {
                 .map(|(label, outputs)| (f32::from(label), outputs[..form.outputs()].to_vec()))
                 .collect();
             let (first, second) = samples.split_at(cut.min(samples.len()));
-            let through = |part: &[(f32, Vec<f32>)]| TargetScores::to_calibrate(form).of_bytes(&of(form, part).to_bytes()).unwrap();
+            let through = |part: &[(f32, Vec<f32>)]| {
+                TargetScores::to_calibrate(form).of_bytes(&target_scores(form, part).to_bytes()).unwrap()
+            };
             let mut merged = through(first);
             merged.merge(through(second));
-            let (found, expected) = (merged.report(), of(form, &samples).report());
+            let (found, expected) = (merged.report(), target_scores(form, &samples).report());
             prop_assert_eq!((found.samples, found.auc), (expected.samples, expected.auc));
             for (found, expected) in [(found.logloss, expected.logloss), (found.mse, expected.mse)] {
                 prop_assert!(found.is_some() == expected.is_some() && expected.is_none_or(|value| near(found, value)));
             }
-            let bytes = of(form, &samples).to_bytes();
+            let bytes = target_scores(form, &samples).to_bytes();
             prop_assert!(TargetScores::to_calibrate(form).of_bytes(&bytes[..bytes.len() - 1]).is_none());
-            let mut whole = of(form, &samples);
+            let mut whole = target_scores(form, &samples);
             let temperature = CalibrationMethod::Temperature;
             prop_assert_eq!(merged.calibrator(temperature), whole.calibrator(temperature));
         }

@@ -181,7 +181,7 @@ impl Ids {
     /// # Panics
     /// When there is no such sample.
     #[must_use]
-    pub fn of(&self, sample: usize) -> &[u64] {
+    pub fn sample_ids(&self, sample: usize) -> &[u64] {
         &self.ids[self.range(sample)]
     }
 
@@ -283,9 +283,9 @@ mod tests {
     #[test]
     fn a_sample_finds_its_values() {
         let batch = numbered(0..5);
-        assert_eq!(batch.categorical[0].of(3), [3]);
-        assert_eq!(batch.categorical[1].of(3), [300, 301, 302]);
-        assert!(batch.categorical[1].of(4).is_empty());
+        assert_eq!(batch.categorical[0].sample_ids(3), [3]);
+        assert_eq!(batch.categorical[1].sample_ids(3), [300, 301, 302]);
+        assert!(batch.categorical[1].sample_ids(4).is_empty());
     }
 
     #[test]

@@ -153,14 +153,14 @@ fn described(starts: &[FileStart]) -> String {
     let mut contents: Vec<DataContent> = starts.iter().map(|start| start.content).collect();
     contents.sort_unstable();
     contents.dedup();
-    let of = |content: &DataContent| {
+    let description = |content: &DataContent| {
         let named = starts.iter().filter(|start| start.content == *content).map(|start| start.path.as_path());
         let named: Vec<&Path> = named.collect();
         let first = named.first().map(|path| path.display().to_string()).unwrap_or_default();
         let pattern = pattern(&named).map(|pattern| format!(", '{pattern}'")).unwrap_or_default();
         format!("{} {content} ({first}{}{pattern})", named.len(), if named.len() > 1 { ", …" } else { "" })
     };
-    contents.iter().map(of).collect::<Vec<_>>().join("; ")
+    contents.iter().map(description).collect::<Vec<_>>().join("; ")
 }
 
 /// A pattern for files of one folder whose names end alike.

@@ -61,7 +61,7 @@ impl fmt::Display for ContradictoryRows {
 
 impl Contradictions {
     /// None yet.
-    pub(crate) fn of(job: &Job) -> Self {
+    pub(crate) fn new(job: &Job) -> Self {
         let targets = &job.features.targets;
         let pair = |(own, target): (usize, &Target)| match target.kind {
             TargetKind::Click { given: Some(given), .. } => Some(GivenPair { given, own }),

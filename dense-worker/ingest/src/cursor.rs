@@ -61,12 +61,12 @@ impl StreamCursor {
         let (windows, skip) = (behind_windows / window, behind_windows % window);
         let first_row = self.start.drop + windows * window;
         let end_of = |split: &u64| self.ends.iter().find(|end| end.split == *split && end.rows <= first_row);
-        let over = dealt.iter().map_while(end_of);
+        let ended = dealt.iter().map_while(end_of);
         // The number of splits that are not needed any more, and their rows.
-        let (over, before) = over.fold((0, 0), |(count, _), end| (count + 1, end.rows));
+        let (ended, before) = ended.fold((0, 0), |(count, _), end| (count + 1, end.rows));
         let windows = if self.window.is_some() { self.start.windows + windows } else { 0 };
         let start = StreamStart { drop: first_row - before, windows, skip };
-        StreamRemainder { splits: dealt[over..].to_vec(), start }
+        StreamRemainder { splits: dealt[ended..].to_vec(), start }
     }
 }
 

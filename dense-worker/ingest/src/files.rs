@@ -47,7 +47,7 @@ pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError>
 pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result<(), IngestError> {
     let job = Arc::new(job.clone());
     let mut parser = BlockParser::new(&job, part);
-    let mut bad = BadBudget::of(&job.data, LISTED);
+    let mut bad = BadBudget::new(&job.data, LISTED);
     for file in files {
         let whole = Box::new(WholeFiles::new(std::slice::from_ref(file)));
         let mut reader = BlockReader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());

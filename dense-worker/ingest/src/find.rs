@@ -35,7 +35,7 @@ pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
             found.extend(in_store(path, &url)?);
             continue;
         }
-        match NamedPath::of(path) {
+        match NamedPath::new(path) {
             NamedPath::File => found.push(path.clone()),
             NamedPath::Folder => found.extend(some(below(path)?, path, "is a folder without data files")?),
             NamedPath::Pattern(text) => found.extend(some(matching(path, text)?, path, "matches no data file")?),
@@ -54,7 +54,7 @@ enum NamedPath<'a> {
 }
 
 impl<'a> NamedPath<'a> {
-    fn of(path: &'a Path) -> Self {
+    fn new(path: &'a Path) -> Self {
         match (fs::metadata(path), path.to_str()) {
             (Ok(metadata), _) if metadata.is_dir() => Self::Folder,
             (Err(_), Some(text)) if text.contains(WILDCARDS) => Self::Pattern(text),
@@ -103,10 +103,10 @@ fn in_store(path: &Path, ObjectUrl { root, key }: &ObjectUrl) -> Result<Vec<Path
         None => key,
     };
     let is_wanted = |object: &StoredObject| {
-        let within = object.key[prefix.trim_matches('/').len()..].trim_start_matches('/');
+        let relative_key = object.key[prefix.trim_matches('/').len()..].trim_start_matches('/');
         match &pattern {
             _ if object.bytes == 0 => false,
-            None => !within.split('/').any(|part| part.starts_with(['.', '_'])),
+            None => !relative_key.split('/').any(|part| part.starts_with(['.', '_'])),
             Some(pattern) => matches_above(pattern, &object.key),
         }
     };

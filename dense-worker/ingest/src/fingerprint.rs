@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    fn of(bytes: &[u8], sample: u64) -> u64 {
+    fn fingerprint_of(bytes: &[u8], sample: u64) -> u64 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::write(&path, bytes).unwrap();
@@ -95,12 +95,12 @@ mod tests {
     fn other_content_of_the_same_size_has_another_fingerprint() {
         let text: Vec<u8> = (0..10_000_u32).flat_map(|row| format!("{row}\n").into_bytes()).collect();
         let mut other = text.clone();
-        assert_eq!(of(&text, 4096), of(&other, 4096));
+        assert_eq!(fingerprint_of(&text, 4096), fingerprint_of(&other, 4096));
         other[20_000] ^= 1;
-        assert_ne!(of(&text, 4096), of(&other, 4096));
-        assert_ne!(of(&text, 64), of(&text[..text.len() - 1], 64));
+        assert_ne!(fingerprint_of(&text, 4096), fingerprint_of(&other, 4096));
+        assert_ne!(fingerprint_of(&text, 64), fingerprint_of(&text[..text.len() - 1], 64));
         let reversed: Vec<u8> = text.iter().rev().copied().collect();
-        assert_ne!(of(&text, 64), of(&reversed, 64));
+        assert_ne!(fingerprint_of(&text, 64), fingerprint_of(&reversed, 64));
     }
 
     #[test]

@@ -86,9 +86,9 @@ fn is_ready(features: &Features, statistic: Statistic) -> bool {
 
 /// The columns and features whose combination a numeric feature encodes.
 fn names_of_encoded(features: &Features, feature: usize) -> Vec<String> {
-    let of = &features.numeric[feature];
-    let with = of.encode.iter().flat_map(|encoding| &encoding.with);
-    std::iter::once(&of.column).chain(with).cloned().collect()
+    let numeric = &features.numeric[feature];
+    let other_columns = numeric.encode.iter().flat_map(|encoding| &encoding.with);
+    std::iter::once(&numeric.column).chain(other_columns).cloned().collect()
 }
 
 fn measure(
@@ -102,7 +102,7 @@ fn measure(
     }
     let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
     let (reduced, mut total) = reduced(job, what);
-    let mut bad = BadBudget::of(&job.data, LISTED);
+    let mut bad = BadBudget::new(&job.data, LISTED);
     let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
     let config = PipelineConfig { job: Arc::new(reduced), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = Pipeline::start(config, &total)?;
@@ -159,8 +159,12 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
     }
     let of_feature = |feature: usize| {
         let counted = what.contains(&Statistic::Vocabulary(feature));
-        let of = &features.categorical[feature];
-        counted.then(|| Categories { name: of.name.clone(), map: IdMap::new(of), counts: HashMap::default() })
+        let categorical = &features.categorical[feature];
+        counted.then(|| Categories {
+            name: categorical.name.clone(),
+            map: IdMap::new(categorical),
+            counts: HashMap::default(),
+        })
     };
     let positions: Vec<usize> = (0..kept.len()).filter(|feature| kept[*feature]).collect();
     let categories = positions.iter().map(|feature| of_feature(*feature)).collect();

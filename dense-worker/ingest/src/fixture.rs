@@ -67,7 +67,7 @@ pub(crate) fn quoted_records() -> RecordSyntax {
     let Format::Delimited(format) = delimited(|format| format.quoted_breaks = true).data.format else {
         panic!("not delimited")
     };
-    RecordSyntax::of(&format).unwrap()
+    RecordSyntax::from_format(&format).unwrap()
 }
 
 /// Splits dealt from a list.

@@ -55,7 +55,7 @@ impl InputRows {
 
     /// Rows with so many keys each; `None` is a malformed row.
     #[must_use]
-    pub fn of<'a>(columns: usize, rows: impl IntoIterator<Item = Option<Vec<&'a [u8]>>>) -> Self {
+    pub fn from_rows<'a>(columns: usize, rows: impl IntoIterator<Item = Option<Vec<&'a [u8]>>>) -> Self {
         let mut all = Self::new(columns, true);
         for row in rows {
             row.iter().flatten().for_each(|key| all.key(key));
@@ -136,7 +136,7 @@ impl InputRows {
     pub(crate) fn append(&mut self, other: &Self, samples: Range<usize>) {
         if !samples.is_empty() {
             let end = other.samples[samples.end - 1] + 1;
-            self.append_rows(other, other.after(samples.start)..end);
+            self.append_rows(other, other.first_row(samples.start)..end);
             let rows = self.rows;
             self.samples.extend(other.samples[samples].iter().map(|row| row + rows - end));
         }
@@ -144,20 +144,20 @@ impl InputRows {
 
     /// Adds the malformed rows after the last sample.
     pub(crate) fn append_rest(&mut self, other: &Self) {
-        self.append_rows(other, other.after(other.samples.len())..other.rows);
+        self.append_rows(other, other.first_row(other.samples.len())..other.rows);
     }
 
     /// The first row that is not before sample `sample`, without the sample before it.
-    fn after(&self, sample: usize) -> usize {
+    fn first_row(&self, sample: usize) -> usize {
         sample.checked_sub(1).map_or(0, |before| self.samples[before] + 1)
     }
 
     fn append_rows(&mut self, other: &Self, rows: Range<usize>) {
         let fields = rows.start * self.columns..rows.end * self.columns;
         let (from, to) = (other.start(fields.start), other.start(fields.end));
-        let at = self.text.len();
+        let text_len = self.text.len();
         self.text.extend_from_slice(&other.text[from..to]);
-        self.ends.extend(other.ends[fields].iter().map(|end| end - from + at));
+        self.ends.extend(other.ends[fields].iter().map(|end| end - from + text_len));
         self.rows += rows.len();
     }
 
@@ -214,18 +214,19 @@ mod tests {
 
     #[test]
     fn a_file_without_header_may_have_a_field_less() {
-        let with: String = (0..20).map(|n| fixture::criteo_line(n) + "\n").collect();
-        let without: String = with.lines().map(|line| line.split_once('\t').unwrap().1.to_owned() + "\n").collect();
+        let labelled: String = (0..20).map(|n| fixture::criteo_line(n) + "\n").collect();
+        let unlabelled: String =
+            labelled.lines().map(|line| line.split_once('\t').unwrap().1.to_owned() + "\n").collect();
         let job = predicting(fixture::criteo(), &["C1"], true);
-        let (with, without) = (read(&job, &with, 0), read(&job, &without, 0));
+        let (labelled, unlabelled) = (read(&job, &labelled, 0), read(&job, &unlabelled, 0));
         let fields = |batches: &[Batch]| {
             batches
                 .iter()
                 .map(|batch| (batch.numeric.clone(), batch.categorical.clone(), batch.input.clone()))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(fields(&with), fields(&without));
-        assert_eq!(with.iter().map(|batch| batch.size).sum::<usize>(), 20);
+        assert_eq!(fields(&labelled), fields(&unlabelled));
+        assert_eq!(labelled.iter().map(|batch| batch.size).sum::<usize>(), 20);
     }
 
     #[test]
@@ -246,8 +247,8 @@ mod tests {
             batches.iter().map(|batch| (batch.numeric.clone(), batch.input.clone())).collect::<Vec<_>>()
         };
         for from in 0..all.len() {
-            let before = all[..from].iter().map(|batch| batch.size as u64).sum();
-            assert_eq!(inputs(&read(&job, &text, before)), inputs(&all[from..]), "from batch {from}");
+            let first_row = all[..from].iter().map(|batch| batch.size as u64).sum();
+            assert_eq!(inputs(&read(&job, &text, first_row)), inputs(&all[from..]), "from batch {from}");
         }
     }
 

@@ -32,7 +32,7 @@ impl SplitHash {
                 .chain(batch.weights.get(row))
                 .for_each(|number| mix(&mut self.values, number.to_bits().into()));
             for column in &batch.categorical {
-                let (ids, range) = (column.of(row), column.range(row));
+                let (ids, range) = (column.sample_ids(row), column.range(row));
                 ids.iter().for_each(|id| mix(&mut self.values, *id));
                 let weights = column.weights.get(range).unwrap_or_default();
                 weights.iter().for_each(|weight| mix(&mut self.values, weight.to_bits().into()));
@@ -87,14 +87,14 @@ mod tests {
 
     #[test]
     fn any_label_and_any_stretch_of_rows_changes_the_hash_of_its_split() {
-        let before = hashes(&lines(|_, line| line), 2, 0);
-        assert_eq!(before, hashes(&lines(|_, line| line), 1, 40), "whatever the order of training");
+        let original = hashes(&lines(|_, line| line), 2, 0);
+        assert_eq!(original, hashes(&lines(|_, line| line), 1, 40), "whatever the order of training");
         let other = hashes(&lines(|row, line| if row == 251 { format!("1{}", &line[1..]) } else { line }), 2, 0);
-        assert!(other[0] == before[0] && other[1] != before[1], "a label");
+        assert!(other[0] == original[0] && other[1] != original[1], "a label");
         let stretch = |row| (10..26).contains(&row);
         let swapped =
             hashes(&lines(|row, line| if stretch(row) { fixture::criteo_line(row + 18_018) } else { line }), 2, 0);
-        assert!(swapped[0] != before[0] && swapped[1] == before[1], "rows of the same length");
+        assert!(swapped[0] != original[0] && swapped[1] == original[1], "rows of the same length");
     }
 
     proptest! {

@@ -92,7 +92,7 @@ pub(crate) struct NumericInput {
 
 impl NumericInput {
     /// Those of all features that read numbers: one for each number, in order.
-    pub(crate) fn of(features: &Features) -> Vec<Self> {
+    pub(crate) fn from_features(features: &Features) -> Vec<Self> {
         let mut inputs = Vec::new();
         for (column, start) in starts(features).filter(|(column, _)| column.encode.is_none()) {
             let values = column.values();
@@ -124,7 +124,7 @@ pub(crate) struct EncodedInput {
 
 impl EncodedInput {
     /// Those of all features that encode a category, in order, for the rows of a part.
-    pub(crate) fn of(features: &Features, part: DataPart) -> Vec<Self> {
+    pub(crate) fn from_features(features: &Features, part: DataPart) -> Vec<Self> {
         let input = |(column, position): (&Numeric, usize)| {
             let encoding = column.encode.as_ref()?;
             Some(Self { encoder: Encoder::new(encoding, part), position })
@@ -209,7 +209,7 @@ mod tests {
         let one = Numeric { missing_indicator: true, ..Numeric::from("n".to_owned()) };
         let mut features = crate::fixture::delimited(|_| ()).features;
         features.numeric = vec![one, vector];
-        let (inputs, mut rows) = (NumericInput::of(&features), [[0.0; 5]; 3]);
+        let (inputs, mut rows) = (NumericInput::from_features(&features), [[0.0; 5]; 3]);
         let values = [[Some(3.0), Some(3.0), Some(20.0)], [None, Some(3.0), None], [Some(0.0), None, None]];
         for (row, values) in rows.iter_mut().zip_eq(values) {
             inputs.iter().zip_eq(values).for_each(|(input, value)| input.put(value, row));

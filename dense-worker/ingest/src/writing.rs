@@ -96,7 +96,7 @@ fn of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Writing> {
     let (mut found, mut is_zero_one) = (BTreeSet::new(), true);
     for text in texts {
         is_zero_one &= text == b"0" || text == b"1";
-        found.insert(of(text));
+        found.insert(detect_writing(text));
     }
     if is_zero_one && !found.is_empty() {
         found.insert(Writing::ZeroOne);
@@ -104,7 +104,7 @@ fn of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Writing> {
     found
 }
 
-fn of(text: &[u8]) -> Writing {
+fn detect_writing(text: &[u8]) -> Writing {
     let digits = |text: &[u8]| !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let number = text.strip_prefix(b"-").unwrap_or(text);
     let point = memchr::memchr(b'.', number);
@@ -194,7 +194,7 @@ mod tests {
             ("-", Other),
             ("2026-11-2x", Other),
         ] {
-            assert_eq!(of(text.as_bytes()), way, "{text}");
+            assert_eq!(detect_writing(text.as_bytes()), way, "{text}");
         }
         assert_eq!(set(&["0", "1"]), BTreeSet::from([Whole, ZeroOne]));
         assert_eq!(set(&["0", "2"]), BTreeSet::from([Whole]));
@@ -230,15 +230,15 @@ mod tests {
     #[test]
     fn the_columns_of_categories_are_looked_at_and_a_conflict_names_the_file() {
         let job = fixture::delimited(|_| ());
-        let of = |text: &str| {
+        let files_of = |text: &str| {
             let (folder, path) = fixture::file(text);
             let files = files(&job, &[path]).unwrap();
             (folder, files)
         };
-        let (_folder, train) = of("click,age,city,tags\n1,2,7,x\n0,many,?,x\n1,3,,x\n");
+        let (_folder, train) = files_of("click,age,city,tags\n1,2,7,x\n0,many,?,x\n1,3,,x\n");
         let known = writings(&job, &train).unwrap();
         assert_eq!(known, BTreeMap::from([("city".to_owned(), BTreeSet::from([Writing::Whole]))]));
-        let (_folder, other) = of("click,age,city,tags\n1,2,7.0,x\n");
+        let (_folder, other) = files_of("click,age,city,tags\n1,2,7.0,x\n");
         let error = check_writings(&job, &other, &known).unwrap_err().to_string();
         for part in ["data.txt", "column \"city\"", "7.0", "such as 7"] {
             assert!(error.contains(part), "{part} in {error}");

@@ -34,7 +34,7 @@ fn assert_ids(batch: &Batch, column: usize, texts: impl Fn(u64) -> Vec<String>) 
     for row in 0..60 {
         let expected: Vec<u64> = texts(row).iter().map(|text| hash_value(text.as_bytes())).collect();
         assert_eq!(
-            batch.categorical[column].of(row as usize),
+            batch.categorical[column].sample_ids(row as usize),
             expected,
             "column {column}, row {row}: {:?}",
             texts(row)

@@ -102,7 +102,7 @@ fn files_with_their_columns_in_any_order_are_one_stream() {
     assert_eq!(cities, (0..500).map(|n| hash_value(format!("c{}", n % 7).as_bytes())).collect::<Vec<_>>());
     let last = batches.last().unwrap();
     assert_eq!((last.size, last.completes[0].split), (500 % 16, 1));
-    assert_eq!(last.categorical[1].of(last.size - 1), [hash_value(b"t499")]);
+    assert_eq!(last.categorical[1].sample_ids(last.size - 1), [hash_value(b"t499")]);
 }
 
 #[test]

@@ -24,7 +24,7 @@ impl PredictionFormat {
     ///
     /// # Errors
     /// [`PredictionError::Format`] if the ending is unknown.
-    pub fn of(path: &Path) -> Result<Self, PredictionError> {
+    pub fn from_path(path: &Path) -> Result<Self, PredictionError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("csv") => Ok(Self::Csv),
             Some("jsonl") => Ok(Self::Jsonl),

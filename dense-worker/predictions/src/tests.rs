@@ -20,7 +20,7 @@ fn columns() -> PredictionColumns {
 
 /// Each row is a sample with its keys, or a malformed one.
 fn rows(rows: &[Option<[&str; 2]>]) -> InputRows {
-    InputRows::of(2, rows.iter().map(|keys| keys.map(|keys| keys.map(str::as_bytes).to_vec())))
+    InputRows::from_rows(2, rows.iter().map(|keys| keys.map(|keys| keys.map(str::as_bytes).to_vec())))
 }
 
 fn first() -> (InputRows, [f64; 2]) {
@@ -91,7 +91,7 @@ fn a_file_without_keys_has_a_line_for_a_malformed_row() {
     let columns = PredictionColumns::new(vec![], vec!["p".to_owned()]).unwrap();
     let mut text = Vec::new();
     let mut stream = PredictionStream::start(&mut text, columns, PredictionFormat::Csv).unwrap();
-    stream.add(&InputRows::of(0, [Some(vec![]), None]), &[0.5]).unwrap();
+    stream.add(&InputRows::from_rows(0, [Some(vec![]), None]), &[0.5]).unwrap();
     stream.finish().unwrap();
     assert_eq!(String::from_utf8(text).unwrap(), "p\n0.5\n\"\"\n");
 }
@@ -153,7 +153,7 @@ fn two_processes_do_not_write_the_same_predictions() {
 
 #[test]
 fn what_cannot_be_written_is_refused() {
-    let format = |name: &str| PredictionFormat::of(Path::new(name));
+    let format = |name: &str| PredictionFormat::from_path(Path::new(name));
     assert!(FORMATS.iter().all(|(name, expected)| format(name).unwrap() == *expected));
     assert!(format("s.tsv").unwrap_err().to_string().contains("end it in .csv, .jsonl or .parquet"));
     let twice = PredictionColumns::new(vec!["score".to_owned()], vec!["score".to_owned()]).unwrap_err().to_string();
@@ -170,7 +170,7 @@ fn what_cannot_be_written_is_refused() {
 fn a_row_may_have_several_scores() {
     let folder = tempfile::tempdir().unwrap();
     let columns = || PredictionColumns::new(vec!["id".to_owned()], vec!["click".to_owned(), "buy".to_owned()]).unwrap();
-    let rows = InputRows::of(1, [Some(vec![&b"7"[..]]), None, Some(vec![&b"8"[..]])]);
+    let rows = InputRows::from_rows(1, [Some(vec![&b"7"[..]]), None, Some(vec![&b"8"[..]])]);
     let write = |name: &str, format| {
         let path = folder.path().join(name);
         let mut file = PredictionFile::open(&path, (columns(), format), "model", 1, false).unwrap();

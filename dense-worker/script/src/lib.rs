@@ -92,9 +92,9 @@ impl Module {
 
     fn tensors(&self, buffers: bool) -> Result<Vec<(String, Tensor)>, String> {
         let mut taken: Vec<(String, Tensor)> = Vec::new();
-        let to = ptr::from_mut(&mut taken).cast();
+        let target = ptr::from_mut(&mut taken).cast();
         // SAFETY: the module lives as long as self. `take` is called while the list lives, and no other code holds the list.
-        call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, to, take, why, room) })?;
+        call(|why, room| unsafe { zagros_module_tensors(self.0.as_ptr(), buffers, target, take, why, room) })?;
         Ok(taken)
     }
 

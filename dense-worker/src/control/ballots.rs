@@ -63,8 +63,8 @@ impl Ballots {
     pub(crate) async fn vote(&mut self, vote: BarrierVote) -> Result<BarrierResult, WorkerError> {
         let request = self.request(Some(vote));
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the vote at barrier").numbered(self.next);
-        let _waiting = self.waits.begin(waiting.within(self.timeout));
-        let (mut silence, mut attempt) = (Deadline::after(self.timeout), 0);
+        let _waiting = self.waits.begin(waiting.with_timeout(self.timeout));
+        let (mut silence, mut attempt) = (Deadline::from_now(self.timeout), 0);
         loop {
             match silence.bound(self.control.barrier(request.clone())).await {
                 Ok(Ok(response)) => {
@@ -73,7 +73,7 @@ impl Ballots {
                         return Ok(result);
                     }
                     // The coordinator answers for the timeout of the others.
-                    (silence, attempt) = (Deadline::after(self.timeout), 0);
+                    (silence, attempt) = (Deadline::from_now(self.timeout), 0);
                 }
                 Ok(Err(refusal)) if refusal.kind.is_retryable() && !silence.is_past() => {}
                 Ok(Err(refusal)) => return Err(control_error(&*self.control, WHAT, silence, refusal)),
@@ -140,7 +140,7 @@ impl Ballots {
         if self.group == 0 {
             return Ok(());
         }
-        let deadline = Deadline::after(self.timeout / REPORTS_PER_TIMEOUT);
+        let deadline = Deadline::from_now(self.timeout / REPORTS_PER_TIMEOUT);
         match deadline.bound(self.control.barrier(self.request(None))).await {
             Ok(Ok(response)) => closed(response).map(|_| ()),
             Ok(Err(refusal)) if refusal.kind.is_retryable() => Ok(()),

@@ -66,7 +66,7 @@ impl Trainer {
 
     async fn books(&self, epoch: u32) -> Result<PositionResponse, WorkerError> {
         let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
-        let deadline = Deadline::after(self.run.job.cluster.timeout);
+        let deadline = Deadline::from_now(self.run.job.cluster.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let ask = || self.run.splits.control.position(PositionRequest { member, incarnation, epoch });
         // Not ended by a request to stop: workers who step together go on to their next call together.

@@ -76,7 +76,7 @@ mod tests {
     fn scores(samples: &[(bool, f32)]) -> (Vec<Target>, PartScores) {
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
         job.eval.calibration = Some(CalibrationKind::Isotonic);
-        let mut scores = PartScores::of(&Arc::new(job.clone()));
+        let mut scores = PartScores::new(&Arc::new(job.clone()));
         let mut batch = batch(samples.len(), &[&[]]);
         batch.labels = samples.iter().map(|(label, _)| f32::from(u8::from(*label))).collect();
         let outputs: Vec<f32> = samples.iter().map(|(_, logit)| *logit).collect();

@@ -37,14 +37,14 @@ struct Labels {
 
 impl Calibrators {
     /// Those of targets, as many as there are; `None` if no target has one.
-    pub(super) fn of(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
+    pub(super) fn from_targets(targets: &[Target], calibrators: Vec<Option<Calibrator>>) -> Option<Self> {
         let is_one = calibrators.iter().any(Option::is_some);
-        let of = |(target, calibrator): (&Target, Option<Calibrator>)| TargetCalibrator {
+        let target_calibrator = |(target, calibrator): (&Target, Option<Calibrator>)| TargetCalibrator {
             target: target.name.clone(),
             outputs: target.outputs(),
             calibrator,
         };
-        is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(of).collect()))
+        is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(target_calibrator).collect()))
     }
 
     /// By target.
@@ -105,7 +105,7 @@ impl Calibrators {
                 return Err(wrong("its numbers do not increase".to_owned()));
             }
         }
-        Self::of(targets, calibrators).ok_or_else(|| wrong("it is empty".to_owned()))
+        Self::from_targets(targets, calibrators).ok_or_else(|| wrong("it is empty".to_owned()))
     }
 }
 
@@ -127,8 +127,8 @@ mod tests {
     fn targets() -> Vec<Target> {
         let classes = TargetKind::Classes { classes: ["a", "b"].map(String::from).to_vec() };
         let number = TargetKind::Regression { loss: RegressionLoss::Mse };
-        let of = |name: &str, kind: &TargetKind| Target { kind: kind.clone(), ..Target::from(name) };
-        vec![Target::from("click"), of("price", &number), of("level", &classes)]
+        let target = |name: &str, kind: &TargetKind| Target { kind: kind.clone(), ..Target::from(name) };
+        vec![Target::from("click"), target("price", &number), target("level", &classes)]
     }
 
     #[test]
@@ -157,19 +157,19 @@ mod tests {
     fn each_label_has_its_own_and_a_number_stays() {
         let knots = vec![Knot { logit: 0.0, calibrated: -1.0 }, Knot { logit: 2.0, calibrated: 1.0 }];
         let isotonic = Some(Calibrator::Isotonic { knots });
-        let calibrators = Calibrators::of(&targets(), vec![isotonic, None, temperature(2.0)]).unwrap();
+        let calibrators = Calibrators::from_targets(&targets(), vec![isotonic, None, temperature(2.0)]).unwrap();
         let mut outputs = [1.0, 7.0, 3.0, -4.0, 9.0, -7.0, 0.0, 1.0];
         calibrators.apply(&mut outputs);
         assert_eq!(outputs, [0.0, 7.0, 1.5, -2.0, 1.0, -7.0, 0.0, 0.5]);
         let (_, content) = calibrators.file();
         assert_eq!(Calibrators::parse(&targets(), &content), Ok(calibrators));
-        assert_eq!(Calibrators::of(&targets(), vec![None, None, None]), None);
+        assert_eq!(Calibrators::from_targets(&targets(), vec![None, None, None]), None);
     }
 
     /// Models of one label have had this file since there is calibration.
     #[test]
     fn the_file_of_one_label_is_its_calibrator() {
-        let one = Calibrators::of(&targets()[..1], vec![temperature(1.5)]).unwrap();
+        let one = Calibrators::from_targets(&targets()[..1], vec![temperature(1.5)]).unwrap();
         let (_, content) = one.file();
         assert_eq!(read::<Calibrator>(&content).ok(), temperature(1.5));
         assert_eq!(Calibrators::parse(&targets()[..1], &content), Ok(one));

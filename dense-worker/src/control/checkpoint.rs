@@ -148,7 +148,7 @@ impl Trainer {
                     complete.store(step, Ordering::Release);
                     membership.update_progress(|progress| progress.checkpoint_step = step);
                     let seconds = started.elapsed().as_secs_f64();
-                    observer.on(&Event::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
+                    observer.observe(&Event::Checkpoint { step, rows, pause_seconds: pause.as_secs_f64(), seconds });
                     Ok(())
                 }
                 Err(error) => {
@@ -195,14 +195,14 @@ impl Trainer {
     async fn position(&self, epoch: u32) -> Result<Position, WorkerError> {
         let request =
             PositionRequest { member: self.run.splits.member, incarnation: self.run.splits.incarnation, epoch };
-        let deadline = Deadline::after(self.run.job.cluster.timeout);
+        let deadline = Deadline::from_now(self.run.job.cluster.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let ask = || async {
             let asked = deadline.bound(self.run.splits.control.position(request)).await;
             asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)))
         };
         let waiting = Waiting::new("checkpoint", WaitKind::Coordinator, "the position of the run");
-        let _waiting = self.run.metrics.waits.begin(waiting.within(self.run.job.cluster.timeout));
+        let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(self.run.job.cluster.timeout));
         match Backoff::default().retry(deadline, is_away, ask).await {
             Ok(answer) => Ok(answer.position.unwrap_or_default()),
             Err(refusal) => Err(control_error(&*self.run.splits.control, "tell the position", deadline, refusal)),

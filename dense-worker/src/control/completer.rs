@@ -92,10 +92,10 @@ impl Task {
 
     /// What could not be reported stays pending.
     async fn report(&mut self) -> Result<(), WorkerError> {
-        let deadline = Deadline::after(self.timeout);
+        let deadline = Deadline::from_now(self.timeout);
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let waiting = Waiting::new("completer", WaitKind::Coordinator, "the receipt of complete splits");
-        let _waiting = (!self.pending.is_empty()).then(|| self.waits.begin(waiting.within(self.timeout)));
+        let _waiting = (!self.pending.is_empty()).then(|| self.waits.begin(waiting.with_timeout(self.timeout)));
         while let Some(request) = self.pending.first() {
             let reported = Backoff::default().retry(deadline, is_away, || self.control.complete(request.clone())).await;
             let reported =

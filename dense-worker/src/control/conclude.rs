@@ -109,7 +109,7 @@ impl Trainer {
             self.forget_again().await?;
         }
         let step = state.map_or(self.tracker.steps_of_all(), |state| state.step);
-        self.run.observer.on(&WorkerEvent::Chosen { step, message: message.clone() });
+        self.run.observer.observe(&WorkerEvent::Chosen { step, message: message.clone() });
         (self.scoring.model.chosen, self.scoring.model.message) = (state, Some(message));
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Trainer {
         }
         let Some(message) = better_than_last(&self.scoring.model.evaluated) else { return };
         tracing::warn!("{message}");
-        self.run.observer.on(&WorkerEvent::Chosen { step: self.tracker.steps_of_all(), message: message.clone() });
+        self.run.observer.observe(&WorkerEvent::Chosen { step: self.tracker.steps_of_all(), message: message.clone() });
         self.scoring.model.message = Some(message);
     }
 

@@ -114,8 +114,8 @@ mod tests {
     }
 
     fn work(time: Duration) {
-        let before = cpu_time();
-        while cpu_time() < before + time {
+        let start = cpu_time();
+        while cpu_time() < start + time {
             std::hint::spin_loop();
         }
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn only_what_is_spent_while_it_runs_counts() {
         let folder = powercap();
-        let mut meter = CostMeter::new(EnergyMeter::at(folder.path()));
+        let mut meter = CostMeter::new(EnergyMeter::open(folder.path()));
         set(folder.path(), 5_000_000);
         meter.start();
         set(folder.path(), 7_000_000);
@@ -148,7 +148,7 @@ mod tests {
         let cost = meter.cost(10, 0);
         assert_eq!((cost.cpu_us_per_sample, cost.joules_per_sample), (None, None));
         let folder = powercap();
-        let mut meter = CostMeter::new(EnergyMeter::at(folder.path()));
+        let mut meter = CostMeter::new(EnergyMeter::open(folder.path()));
         meter.start();
         fs::remove_dir_all(folder.path().join("package")).unwrap();
         meter.stop();

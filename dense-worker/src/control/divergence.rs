@@ -43,7 +43,7 @@ pub(crate) enum Sense {
 
 impl Sense {
     /// `ignorance` is the loss of a network that knows nothing.
-    pub(super) fn of(loss: f64, ignorance: f64) -> Self {
+    pub(super) fn from_loss(loss: f64, ignorance: f64) -> Self {
         match loss / ignorance {
             // The step that makes such a loss ends the run itself.
             _ if !loss.is_finite() => Self::None,
@@ -69,7 +69,7 @@ pub(crate) struct Divergence {
 
 impl Divergence {
     /// No steps. A network that knows nothing has the loss `ignorance`.
-    pub(crate) fn above(ignorance: f64) -> Self {
+    pub(crate) fn new(ignorance: f64) -> Self {
         Self { ignorance, steps: 0, highest: 0.0, recent: VecDeque::new(), warned: false }
     }
 
@@ -77,7 +77,7 @@ impl Divergence {
     pub(crate) fn note(&mut self, loss: f64) -> Sense {
         self.steps += 1;
         self.highest = self.highest.max(loss);
-        self.recent.push_back(Sense::of(loss, self.ignorance));
+        self.recent.push_back(Sense::from_loss(loss, self.ignorance));
         if self.recent.len() > WINDOW {
             self.recent.pop_front();
         }
@@ -92,7 +92,7 @@ impl Divergence {
     /// Whether a run that is over has learned nothing, by the normalised entropy of its model. A short one may just not have learned yet,
     /// unless the loss of a step was senseless.
     pub(super) fn has_learned_nothing(&self, entropy: Option<f64>) -> bool {
-        let is_old = self.steps >= 2 * WINDOW || Sense::of(self.highest, self.ignorance) == Sense::None;
+        let is_old = self.steps >= 2 * WINDOW || Sense::from_loss(self.highest, self.ignorance) == Sense::None;
         is_old && entropy.is_some_and(|entropy| entropy >= NOTHING_KNOWN)
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     /// What it says last, and the first step at which it says anything but fine.
     fn follow(losses: impl IntoIterator<Item = f64>) -> (Sense, Option<usize>) {
-        let mut divergence = Divergence::above(LN_2);
+        let mut divergence = Divergence::new(LN_2);
         let mut first = None;
         let mut last = Sense::Fine;
         for (step, loss) in number_from(1, losses) {
@@ -134,10 +134,13 @@ mod tests {
 
     #[test]
     fn a_regression_may_have_any_finite_loss() {
-        let mut divergence = Divergence::above(f64::INFINITY);
+        let mut divergence = Divergence::new(f64::INFINITY);
         assert!((0..300).all(|_| divergence.note(1e9) == Sense::Fine));
-        assert_eq!(Sense::of(f64::NAN, f64::INFINITY), Sense::None);
-        assert_eq!([2.0, 2.1, 10.1].map(|times| Sense::of(times, 1.0)), [Sense::Fine, Sense::Doubtful, Sense::None]);
+        assert_eq!(Sense::from_loss(f64::NAN, f64::INFINITY), Sense::None);
+        assert_eq!(
+            [2.0, 2.1, 10.1].map(|times| Sense::from_loss(times, 1.0)),
+            [Sense::Fine, Sense::Doubtful, Sense::None]
+        );
     }
 
     #[test]
@@ -158,7 +161,7 @@ mod tests {
     #[test]
     fn a_model_that_knows_nothing_is_noticed_at_the_end() {
         let ended = |steps: usize, highest: f64, entropy| {
-            let mut divergence = Divergence::above(LN_2);
+            let mut divergence = Divergence::new(LN_2);
             for step in 0..steps {
                 assert_eq!(divergence.note(if step < 20 { highest } else { 0.55 }), Sense::Fine);
             }
@@ -172,7 +175,7 @@ mod tests {
     #[test]
     fn a_short_run_is_judged_at_its_end() {
         let at_end = |losses: &[f64]| {
-            let mut divergence = Divergence::above(LN_2);
+            let mut divergence = Divergence::new(LN_2);
             losses.iter().for_each(|loss| assert_eq!(divergence.note(*loss), Sense::Fine));
             divergence.at_end()
         };

@@ -44,7 +44,7 @@ impl Trainer {
                 }
             };
             // A loop that gets no reply is reported so by an event that it does not expect.
-            actions = training.on(event.unwrap_or(Event::Left));
+            actions = training.on_event(event.unwrap_or(Event::Left));
         }
     }
 
@@ -180,34 +180,34 @@ impl Trainer {
         let (step, workers) = (self.tracker.steps, names(missing));
         warn!(step, workers, %error, "a worker is lost; waiting for another process in its place");
         let timeout = self.run.job.cluster.timeout;
-        self.run.observer.on(&WorkerEvent::WorkerLost { step, workers, cause: error, timeout });
+        self.run.observer.observe(&WorkerEvent::WorkerLost { step, workers, cause: error, timeout });
     }
 }
 
 /// What this worker works on while it performs an action, after so many steps (invariant WT-2). What it waits for meanwhile is
 /// a wait of its own.
 fn work(action: Action, steps: u64) -> Waiting {
-    let on = |what| Waiting::new(LOOP, WaitKind::Work, what);
+    let waiting = |what| Waiting::new(LOOP, WaitKind::Work, what);
     match action {
-        Action::Form { .. } => on("its next process group"),
-        Action::Resume => on("the checkpoint that it resumes from"),
-        Action::Follow { .. } => on("the state of the most advanced rank"),
-        Action::LeaveGroup => on("the end of its process group"),
-        Action::FindStream(_) | Action::WaitForSplits { .. } => on("its next split"),
-        Action::NextBatch { .. } => on("the batch of step").numbered(steps + 1),
-        Action::Agree { .. } => on("the agreement on step").numbered(steps + 1),
-        Action::Step { .. } => on("step").numbered(steps + 1),
-        Action::Drain | Action::CloseRound { .. } | Action::CompleteStream => on("its last acknowledgements"),
-        Action::Evaluate => on("the score of the held-out part"),
-        Action::Checkpoint | Action::FinalCheckpoint => on("a checkpoint"),
-        Action::Vote(_) | Action::WaitForAll => on("a barrier"),
-        Action::CloseEpoch { .. } => on("the end of the epoch"),
-        Action::ResetRows => on("the removal of all rows"),
-        Action::Conclude { .. } => on("the choice of the model"),
-        Action::Save { .. } => on("what the run leaves"),
+        Action::Form { .. } => waiting("its next process group"),
+        Action::Resume => waiting("the checkpoint that it resumes from"),
+        Action::Follow { .. } => waiting("the state of the most advanced rank"),
+        Action::LeaveGroup => waiting("the end of its process group"),
+        Action::FindStream(_) | Action::WaitForSplits { .. } => waiting("its next split"),
+        Action::NextBatch { .. } => waiting("the batch of step").numbered(steps + 1),
+        Action::Agree { .. } => waiting("the agreement on step").numbered(steps + 1),
+        Action::Step { .. } => waiting("step").numbered(steps + 1),
+        Action::Drain | Action::CloseRound { .. } | Action::CompleteStream => waiting("its last acknowledgements"),
+        Action::Evaluate => waiting("the score of the held-out part"),
+        Action::Checkpoint | Action::FinalCheckpoint => waiting("a checkpoint"),
+        Action::Vote(_) | Action::WaitForAll => waiting("a barrier"),
+        Action::CloseEpoch { .. } => waiting("the end of the epoch"),
+        Action::ResetRows => waiting("the removal of all rows"),
+        Action::Conclude { .. } => waiting("the choice of the model"),
+        Action::Save { .. } => waiting("what the run leaves"),
         action => {
             debug_assert!(!action.has_reply(), "{action:?} has no name");
-            on("its next action")
+            waiting("its next action")
         }
     }
 }

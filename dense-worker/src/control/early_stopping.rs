@@ -54,9 +54,9 @@ pub(crate) fn explain(early_stop: EarlyStop, search: &SearchState, fate: StateUs
         return format!("the best validation {name} was {best}");
     }
     let verb = if metric.is_gain() { "risen" } else { "fallen" };
-    let by = if min_delta > 0.0 { format!(" by {min_delta}") } else { String::new() };
+    let margin = if min_delta > 0.0 { format!(" by {min_delta}") } else { String::new() };
     let evaluations = if patience == 1 { "evaluation" } else { "evaluations" };
-    format!("stopped: validation {name} has not {verb}{by} for {patience} {evaluations}; the best was {best}")
+    format!("stopped: validation {name} has not {verb}{margin} for {patience} {evaluations}; the best was {best}")
 }
 
 pub(super) fn name_of(metric: Metric) -> &'static str {

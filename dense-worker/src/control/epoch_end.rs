@@ -61,7 +61,7 @@ impl Trainer {
         // An epoch whose end was given up, because a worker was lost in it, ends once more.
         self.scoring.of_epochs.truncate(epoch as usize);
         self.scoring.of_epochs.push(training);
-        self.run.observer.on(&WorkerEvent::EpochEnded { step, epoch, training });
+        self.run.observer.observe(&WorkerEvent::EpochEnded { step, epoch, training });
         Ok(())
     }
 
@@ -97,6 +97,6 @@ impl Trainer {
             WorkerError::Member(member) if is_over(member) => {}
             _ => return error,
         }
-        tokio::time::timeout(ACCOUNT, self.run.stop.over()).await.unwrap_or(error)
+        tokio::time::timeout(ACCOUNT, self.run.stop.run_ended()).await.unwrap_or(error)
     }
 }

@@ -242,12 +242,12 @@ impl Scorer {
     pub(crate) async fn score_share(&mut self, held_out: &HeldOut, step: u64) -> Result<PartScores, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let total = held_out.files.iter().map(|file| file.bytes).sum();
-        let (mut scores, mut done) = (PartScores::of(&self.job), 0);
+        let (mut scores, mut done) = (PartScores::new(&self.job), 0);
         while let ScoringTurn::Score(fetched) = self.turn(&mut prefetch).await? {
             let Some(fetched) = fetched else { continue };
             done += fetched.prepared.batch.bytes;
             scores = self.add(*fetched, scores).await?;
-            self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
+            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
         Ok(scores)
@@ -296,7 +296,7 @@ impl Scorer {
             return Ok(scores);
         }
         let all = self.dense.call(move |dense| dense.all_gather(&scores.to_bytes())).await??;
-        let mut merged = PartScores::of(&self.job);
+        let mut merged = PartScores::new(&self.job);
         for (rank, bytes) in all.iter().enumerate() {
             let part = PartScores::from_bytes(&self.job, bytes);
             merged.merge(part.ok_or_else(|| inconsistent(0, format!("the scores of dense worker {rank}")))?);

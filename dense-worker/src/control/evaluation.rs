@@ -54,7 +54,7 @@ impl Trainer {
         self.scoring.calibrated = calibrated;
         self.scoring.measured = MeasuredParts { step, slices, targets: targets.clone() };
         self.run.metrics.evaluated(part, &evaluation);
-        self.run.observer.on(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
+        self.run.observer.observe(&WorkerEvent::Evaluated { step, part, epoch, evaluation, targets });
         if self.group.rank.is_none_or(GroupRank::leads) {
             self.report_evaluation(step, epoch, part, evaluation).await;
         }
@@ -118,18 +118,18 @@ impl Trainer {
         let (control, timeout) = (Arc::clone(&self.run.splits.control), self.run.job.cluster.timeout);
         let (member, incarnation) = (self.run.splits.member, self.run.splits.incarnation);
         let request = ReportEvaluationRequest { member, incarnation, evaluation: Some(measures) };
-        let first = Deadline::after(timeout).bound(control.report_evaluation(request)).await;
+        let first = Deadline::from_now(timeout).bound(control.report_evaluation(request)).await;
         if matches!(&first, Ok(Err(refusal)) if refusal.kind.is_retryable()) {
             // Beside training, for a coordinator that comes back.
             tokio::spawn(report_later(control, request, timeout));
         } else if let Ok(Err(refusal)) = first {
-            warn_of(&*control, Deadline::after(timeout), refusal);
+            warn_of(&*control, Deadline::from_now(timeout), refusal);
         }
     }
 }
 
 async fn report_later(control: Arc<dyn ControlPlane>, request: ReportEvaluationRequest, timeout: Duration) {
-    let deadline = Deadline::after(timeout);
+    let deadline = Deadline::from_now(timeout);
     let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
     let reported = Backoff::default().retry(deadline, is_away, || control.report_evaluation(request)).await;
     if let Err(refusal) = reported {

@@ -40,10 +40,10 @@ impl Trainer {
         }
         let workers = cluster.most_workers();
         let rendezvous = self.group.rendezvous.clone().ok_or(WorkerError::Unreachable { workers })?;
-        self.run.observer.on(&WorkerEvent::WaitingFor("the other dense workers".to_owned()));
+        self.run.observer.observe(&WorkerEvent::WaitingFor("the other dense workers".to_owned()));
         let group = self.next_group(after).await?;
         self.group.indices.clone_from(&group.workers);
-        let rank = GroupRank::of(&self.run.job, &group);
+        let rank = GroupRank::new(&self.run.job, &group);
         self.group.rank = Some(rank);
         let met = self.meet(&group, rendezvous, progress).await;
         let progress = met.map_err(|error| self.unless_replaced(error, group.generation))?;
@@ -60,7 +60,7 @@ impl Trainer {
     async fn next_group(&mut self, after: u64) -> Result<GroupResponse, WorkerError> {
         let lease = if after > 0 { self.run.membership.lease() * 2 } else { Duration::ZERO };
         let timeout = self.run.job.cluster.timeout + lease;
-        let waiting = Waiting::new(LOOP, WaitKind::Members, "the next process group").within(timeout);
+        let waiting = Waiting::new(LOOP, WaitKind::Members, "the next process group").with_timeout(timeout);
         let _waiting = self.run.metrics.waits.begin(waiting);
         let (control, mut stop) = (Arc::clone(&self.run.splits.control), self.run.stop.clone());
         let shutdown = self.run.stop.shutdown();
@@ -88,7 +88,7 @@ impl Trainer {
         let place = ProcessGroupConfig { rank, world, generation, lane, store, timeout, interrupt };
         let streams = self.run.job.train.weights == WeightStore::Streamed;
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
-        let _waiting = self.run.metrics.waits.begin(waiting.within(timeout));
+        let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(timeout));
         let meet = move || {
             let of_layers = || rendezvous.meet(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
             Ok::<_, CollectiveError>((rendezvous.meet(&place)?, streams.then(of_layers).transpose()?))
@@ -173,7 +173,7 @@ impl Trainer {
         self.stream.pushes.count_from(self.stream.next_seq);
         let (generation, step) = (self.group.generation(), self.tracker.steps);
         let workers = self.group.indices.clone();
-        self.run.observer.on(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
+        self.run.observer.observe(&WorkerEvent::Regrouped { step, generation, source: workers[source], workers });
         Ok(Event::Ready(self.loop_counts(epoch)))
     }
 

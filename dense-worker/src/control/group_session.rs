@@ -63,7 +63,7 @@ pub(crate) struct GroupRank {
 
 impl GroupRank {
     /// As the coordinator has put it.
-    pub(super) fn of(job: &Job, group: &GroupResponse) -> Self {
+    pub(super) fn new(job: &Job, group: &GroupResponse) -> Self {
         let mode = job.train.mode;
         Self {
             rank: group.rank,

@@ -22,7 +22,7 @@ impl Trainer {
     pub(super) async fn agree(&mut self, vote: StepVote, batch: bool) -> Result<Event, WorkerError> {
         let turn = RankTurn { vote, ..RankTurn::default() };
         let mine = match &self.stream.batch {
-            Some(fetched) if batch => turn.with(&fetched.prepared.batch),
+            Some(fetched) if batch => turn.with_batch(&fetched.prepared.batch),
             _ => turn,
         };
         let agreed = self.run.dense.call(move |dense| dense.agree(mine)).await??;
@@ -191,6 +191,6 @@ impl Trainer {
 async fn next_turn(seq: u64, steps: Option<&StepSide>, prefetch: &mut Prefetch) -> Option<RankTurn> {
     match steps {
         Some(steps) => Some(steps.batch_after(seq).await?.turn),
-        None => Some(RankTurn::default().with(&prefetch.look().await?.prepared.batch)),
+        None => Some(RankTurn::default().with_batch(&prefetch.look().await?.prepared.batch)),
     }
 }

@@ -67,20 +67,22 @@ impl Scorer {
     ) -> Result<Measures, WorkerError> {
         let (reader, mut prefetch) = self.look_up(held_out, StreamStart::default())?;
         let (total, mut done, features) = (held_out.files.iter().map(|file| file.bytes).sum(), 0, names(&self.job));
-        let of = |target: &Target| PermutedScores::new(target_form(target), features.len(), repeats as usize);
-        let permuted = self.job.features.targets.iter().map(of).collect();
-        let mut found = ImportanceScores { scores: PartScores::of(&self.job), permuted };
+        let permuted_scores =
+            |target: &Target| PermutedScores::new(target_form(target), features.len(), repeats as usize);
+        let permuted = self.job.features.targets.iter().map(permuted_scores).collect();
+        let mut found = ImportanceScores { scores: PartScores::new(&self.job), permuted };
         while let Some(fetched) = self.next(&mut prefetch).await? {
             done += fetched.prepared.batch.bytes;
             found = self.add_permuted(fetched, found, (features.len(), repeats)).await?;
-            self.observer.on(&Event::Evaluating { step, part: held_out.name, done, total });
+            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done, total });
         }
         reader.finish(self.job.cluster.timeout).await?;
-        let of = |(target, permuted): (&Target, &PermutedScores)| TargetImportance {
+        let target_importance = |(target, permuted): (&Target, &PermutedScores)| TargetImportance {
             target: target.name.clone(),
             features: permuted.report(&features),
         };
-        let mut targets: Vec<_> = self.job.features.targets.iter().zip_eq(&found.permuted).map(of).collect();
+        let mut targets: Vec<_> =
+            self.job.features.targets.iter().zip_eq(&found.permuted).map(target_importance).collect();
         let features = targets.remove(0).features;
         let importance = Importance { repeats, block_rows: self.job.train.batch_size, features, targets };
         let measures = measures_of(found.scores, calibrators).await?;

@@ -26,12 +26,12 @@ impl Trainer {
         warn!(coordinator, "no heartbeat was answered for {silence:.1?}: no step until the lease is proven again");
         self.tracker.pause();
         let waiting = Waiting::new("lease", WaitKind::Coordinator, "the proof of its lease");
-        let _waiting = self.run.metrics.waits.begin(waiting.within(self.run.job.cluster.timeout));
+        let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(self.run.job.cluster.timeout));
         let (mut requests, mut ends) = (self.run.stop.clone(), self.run.stop.clone());
         tokio::select! {
             biased;
             reason = requests.requested(), if stop => return Err(reason),
-            reason = ends.over(), if !stop => return Err(reason),
+            reason = ends.run_ended(), if !stop => return Err(reason),
             () = proof.valid_again() => {}
             () = tokio::time::sleep(self.run.job.cluster.timeout) => {
                 return Err(WorkerError::LeaseUnproven { coordinator, silence: proof.age() });

@@ -37,7 +37,7 @@ impl Trainer {
             None => ("the training loss", self.tracker.loss()),
         };
         let nothing = ignorance([self.run.job.features.main()]);
-        match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| Sense::of(loss, nothing)) {
+        match held_out.map_or_else(|| self.loss.divergence.at_end(), |loss| Sense::from_loss(loss, nothing)) {
             Sense::Fine => {
                 let measured = evaluation.unwrap_or_else(|| self.tracker.recent());
                 self.warn_of_ignorance(measured.normalised_entropy);

@@ -26,7 +26,7 @@ impl MainTarget {
     pub(crate) const CLICK: Self = Self { targets: 1, outputs: 1, is_click: true, is_alone: true };
 
     /// That of a job.
-    pub(crate) fn of(job: &Job) -> Self {
+    pub(crate) fn new(job: &Job) -> Self {
         let (features, main) = (&job.features, job.features.main());
         let counts_once = features.weight.is_none() && main.missing == MissingLabel::Refuse && main.weight == 1.0;
         Self {
@@ -68,12 +68,12 @@ impl MainTarget {
 
 /// The loss of a network that gives every class the same chance; infinite with a regression, whose loss can be anything.
 pub(crate) fn ignorance<'a>(targets: impl IntoIterator<Item = &'a Target>) -> f64 {
-    let of = |target: &Target| match &target.kind {
+    let target_loss = |target: &Target| match &target.kind {
         TargetKind::Click { .. } => target.weight * LN_2,
         TargetKind::Classes { classes } => target.weight * (classes.len() as f64).ln(),
         TargetKind::Regression { .. } => f64::INFINITY,
     };
-    targets.into_iter().map(of).sum()
+    targets.into_iter().map(target_loss).sum()
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     fn two(first: Target) -> MainTarget {
         let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
         job.features.targets = vec![first, Target { missing: MissingLabel::Skip, ..Target::from("other") }];
-        MainTarget::of(&job)
+        MainTarget::new(&job)
     }
 
     #[test]

@@ -85,8 +85,8 @@ pub struct FileRecord {
 
 impl FileRecord {
     /// Of a content that is written under this name.
-    pub(crate) fn of(name: &str, content: &[u8]) -> Self {
-        Self::known_by(name, ContentDigest::of(content))
+    pub(crate) fn new(name: &str, content: &[u8]) -> Self {
+        Self::known_by(name, ContentDigest::compute(content))
     }
 
     fn known_by(name: &str, ContentDigest { bytes, sha256 }: ContentDigest) -> Self {
@@ -260,7 +260,7 @@ fn read_known(folder: &Folder, record: &FileRecord) -> Result<Vec<u8>, WorkerErr
         }
         content => content.map_err(|error| refused(folder, name, error))?,
     };
-    compare(folder, record, ContentDigest::of(&content))?;
+    compare(folder, record, ContentDigest::compute(&content))?;
     Ok(content)
 }
 
@@ -301,7 +301,7 @@ fn refused(folder: &Folder, name: &str, error: StoreError) -> WorkerError {
 /// SHA-256 of the text with zeros in place of `now`, where that stands first.
 fn seal(text: &[u8], now: &str) -> String {
     let zeroed = String::from_utf8_lossy(text).replacen(now, NO_SEAL, 1);
-    hexadecimal(&ContentDigest::of(zeroed.as_bytes()).sha256)
+    hexadecimal(&ContentDigest::compute(zeroed.as_bytes()).sha256)
 }
 
 /// The bytes of a text of hexadecimal digits; what is none is a hash that no file has.
@@ -347,7 +347,7 @@ mod tests {
         for (name, content) in contents {
             disk.write(name, content.as_bytes()).unwrap();
         }
-        let files = contents.map(|(name, content)| FileRecord::of(name, content.as_bytes())).to_vec();
+        let files = contents.map(|(name, content)| FileRecord::new(name, content.as_bytes())).to_vec();
         let manifest = Manifest {
             job: format!("ads {NO_SEAL}"),
             row_files: vec!["rows-0-of-1.zrows".to_owned()],

@@ -77,13 +77,13 @@ mod tests {
     fn a_replaced_file_is_named_and_vouched_for_and_others_stay() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Folder::disk(folder.path());
-        let files = ["dense", "a.zrows", "b.zrows"].map(|name| FileRecord::of(name, name.as_bytes()));
+        let files = ["dense", "a.zrows", "b.zrows"].map(|name| FileRecord::new(name, name.as_bytes()));
         let manifest = Manifest {
             row_files: vec!["a.zrows".to_owned(), "b.zrows".to_owned()],
             rows: 9,
             ..Manifest::of_test("dense", files.to_vec())
         };
-        let copy = FileRecord::of("c.zrows", b"copy");
+        let copy = FileRecord::new("c.zrows", b"copy");
         let replaced = BTreeMap::from([("b.zrows".to_owned(), copy.clone())]);
         let (changed, text) = manifest.with_row_files(&replaced, 7);
         disk.write(MANIFEST, &text).unwrap();
@@ -100,16 +100,19 @@ mod tests {
         let manifest = Manifest {
             row_files: vec!["a.zrows".to_owned()],
             evaluation: Some(Evaluation::default()),
-            ..Manifest::of_test("dense", names.map(|name| FileRecord::of(name, name.as_bytes())).to_vec())
+            ..Manifest::of_test("dense", names.map(|name| FileRecord::new(name, name.as_bytes())).to_vec())
         };
-        let beside = |with: bool| -> Vec<String> {
+        let file_names = |with: bool| -> Vec<String> {
             manifest.files_beside_rows(with).iter().map(|file| file.name.clone()).collect()
         };
-        assert_eq!((beside(true), beside(false).len()), (names[..3].iter().map(ToString::to_string).collect(), 2));
+        assert_eq!(
+            (file_names(true), file_names(false).len()),
+            (names[..3].iter().map(ToString::to_string).collect(), 2)
+        );
         let job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
         let files = CopiedFiles {
-            rows: vec![FileRecord::of("b.zrows", b"rows")],
-            others: vec![FileRecord::of("dense", b"weights"), FileRecord::of("job.toml", b"job")],
+            rows: vec![FileRecord::new("b.zrows", b"rows")],
+            others: vec![FileRecord::new("dense", b"weights"), FileRecord::new("job.toml", b"job")],
         };
         let (copy, text) = manifest.of_copy(&job, files);
         disk.write(MANIFEST, &text).unwrap();

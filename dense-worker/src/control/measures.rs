@@ -54,7 +54,7 @@ impl ImportanceOptions {
 }
 
 fn block_rows(job: &Job) -> usize {
-    let values = Columns::of(job).width + job.features.numeric_inputs();
+    let values = Columns::new(job).width + job.features.numeric_inputs();
     (MOST_VALUES / values.max(1)).clamp(1024, MOST_ROWS)
 }
 

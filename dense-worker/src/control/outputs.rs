@@ -78,7 +78,7 @@ impl Trainer {
         let trained = Trained { job, outcome, steps, samples, evaluation, validation, calibrators };
         let (folder, shown) = place(job, run)?;
         let manifest = save(&folder, trained, &self.run.dense, &*self.run.client).await?;
-        self.run.observer.on(&Event::Saved { folder: folder.to_string() });
+        self.run.observer.observe(&Event::Saved { folder: folder.to_string() });
         Ok(Some(ModelHere { shown, rows: manifest.rows }))
     }
 

@@ -42,7 +42,7 @@ pub fn target_form(target: &Target) -> TargetForm {
 
 impl PartScores {
     /// No samples. Groups and slices are those of the first target.
-    pub(crate) fn of(job: &Arc<Job>) -> Self {
+    pub(crate) fn new(job: &Arc<Job>) -> Self {
         let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
             let eval = &job.eval;
@@ -115,8 +115,9 @@ impl PartScores {
         let has_none = |(target, fitted): &(&Target, &Option<Calibrator>)| {
             fitted.is_none() && !matches!(target.kind, TargetKind::Regression { .. })
         };
-        let without = targets.iter().zip_eq(&fitted).filter(has_none).map(|(target, _)| target.name.clone()).collect();
-        (Calibrators::of(targets, fitted), without)
+        let uncalibrated =
+            targets.iter().zip_eq(&fitted).filter(has_none).map(|(target, _)| target.name.clone()).collect();
+        (Calibrators::from_targets(targets, fitted), uncalibrated)
     }
 
     /// The measures, before and after calibration. Sorts all scores.
@@ -191,7 +192,7 @@ mod tests {
 
     /// Labels, and the outputs of a click, two classes and a number.
     fn scored(job: &Arc<Job>, samples: &[([f32; 3], [f32; 4])]) -> PartScores {
-        let mut scores = PartScores::of(job);
+        let mut scores = PartScores::new(job);
         let mut batch = batch(samples.len(), &[&[]]);
         batch.labels = samples.iter().flat_map(|sample| sample.0).collect();
         let outputs: Vec<f32> = samples.iter().flat_map(|sample| sample.1).collect();
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn workers_measure_what_one_measures() {
         let job = job_of_three();
-        let mut merged = PartScores::of(&job);
+        let mut merged = PartScores::new(&job);
         for sample in SAMPLES {
             merged.merge(PartScores::from_bytes(&job, &scored(&job, &[sample]).to_bytes()).unwrap());
         }
@@ -241,9 +242,9 @@ mod tests {
             calibrators.apply(&mut outputs);
             (labels, outputs)
         });
-        let after = scored(&job, &applied).report(None);
+        let report = scored(&job, &applied).report(None);
         let calibrated: Vec<_> = measures.targets.iter().map(|target| target.calibrated).collect();
-        let [click, level, price] = [0, 1, 2].map(|index| after.targets[index].evaluation);
+        let [click, level, price] = [0, 1, 2].map(|index| report.targets[index].evaluation);
         assert_eq!(calibrated, [Some(click), Some(level), None]);
         assert_eq!((measures.calibrated, price), (Some(click), measures.targets[2].evaluation));
     }

@@ -128,7 +128,7 @@ impl Scorer {
                 Ok(idle) => idle,
                 failed => return Ok(failed),
             };
-            self.observer.on(&Event::Evaluating { step, part: held_out.name, done: passed, total });
+            self.observer.observe(&Event::Evaluating { step, part: held_out.name, done: passed, total });
             output = OutputState::Writing(tokio::task::spawn_blocking(move || take(idle, &batch, &logits)));
         }
         reader.finish(self.job.cluster.timeout).await?;

@@ -24,7 +24,7 @@ impl FileRecord {
     /// What is to take the file's place, if it is what this record knows.
     pub(crate) fn next_content(&self, folder: &Folder) -> Option<Vec<u8>> {
         let content = folder.read_at_most(&next_of(&self.name), self.bytes).ok()?;
-        (Self::of(&self.name, &content) == *self).then_some(content)
+        (Self::new(&self.name, &content) == *self).then_some(content)
     }
 
     /// Writes a content that is to take the place of a file, and returns what the manifest must know it by. Then the manifest is to be
@@ -34,7 +34,7 @@ impl FileRecord {
     /// When it cannot be written.
     pub fn write_next(folder: &Folder, name: &str, content: &[u8]) -> Result<Self, StoreError> {
         folder.write(&next_of(name), content)?;
-        Ok(Self::of(name, content))
+        Ok(Self::new(name, content))
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
     use crate::control::manifest::MANIFEST;
 
     fn manifest(content: &[u8]) -> Manifest {
-        let files = vec![FileRecord::of("dense", b"weights"), FileRecord::of("job.toml", content)];
+        let files = vec![FileRecord::new("dense", b"weights"), FileRecord::new("job.toml", content)];
         Manifest::of_test("dense", files).sealed().0
     }
 

@@ -24,7 +24,7 @@ impl Trainer {
                 Some(point.training().clone())
             }
             None if leads => {
-                self.run.observer.on(&WorkerEvent::StartedOver);
+                self.run.observer.observe(&WorkerEvent::StartedOver);
                 self.ballots.on_the_way(self.start_from_model()).await?
             }
             None => None,
@@ -63,7 +63,7 @@ impl Trainer {
         self.forget_again().await?;
         let state = saved.read_file(OPTIMIZER).await?;
         dense.call(move |dense| dense.model.restore_optimizer(&state)).await?.map_err(WorkerError::from)?;
-        self.run.observer.on(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });
+        self.run.observer.observe(&WorkerEvent::Resumed { step: point.step(), folder: point.folder().to_string() });
         Ok(())
     }
 
@@ -75,7 +75,7 @@ impl Trainer {
             start.load(&self.run.job, &self.run.dense, &*self.run.client).await?;
         // The run may have trained before, without a checkpoint.
         self.forget_again().await?;
-        self.run.observer.on(&WorkerEvent::StartedFrom { folder, step, rows, differences });
+        self.run.observer.observe(&WorkerEvent::StartedFrom { folder, step, rows, differences });
         Ok((step > 0).then(|| TrainingPosition::starting_at(step)))
     }
 

@@ -36,7 +36,7 @@ impl Trainer {
             Assigned::Later { pause, reason } => {
                 // A rank of a group does not wait: it steps with the others.
                 if self.group.in_step().is_none() {
-                    self.run.observer.on(&WorkerEvent::WaitingFor(reason));
+                    self.run.observer.observe(&WorkerEvent::WaitingFor(reason));
                 }
                 return Ok(Event::SplitsHeld { pause, checkpoint_by_time: self.checkpoints.is_due_by_time() });
             }
@@ -95,7 +95,7 @@ impl Trainer {
 
     fn start_reading(&mut self, open: Open, limit: u64) -> Result<(), WorkerError> {
         let (run, stream) = (&self.run, &mut self.stream);
-        let preparer = Preparer::new(&run.job, Access::Train).beside(stream.weights.clone());
+        let preparer = Preparer::new(&run.job, Access::Train).with_extra_rows(stream.weights.clone());
         let (reader, incoming) = Reader::start(open, preparer, run.metrics.clone())?;
         let incoming = look_ahead(&run.client, incoming, run.job.lookahead());
         let (client, window) = (Arc::clone(&run.client), stream.window.clone());

@@ -45,7 +45,7 @@ pub(crate) async fn on_all<T, F>(
 where
     F: Future<Output = Result<T, WorkerError>>,
 {
-    let deadline = Deadline::after(servers.timeout());
+    let deadline = Deadline::from_now(servers.timeout());
     let mut tries = 0;
     loop {
         let listed = servers.newest().await?;

@@ -125,7 +125,7 @@ pub(crate) async fn conclude(
     let target = folder.clone();
     let write_own = move || -> Result<Vec<FileRecord>, StoreError> {
         let write =
-            |(name, content): &(&str, Vec<u8>)| target.write(name, content).map(|()| FileRecord::of(name, content));
+            |(name, content): &(&str, Vec<u8>)| target.write(name, content).map(|()| FileRecord::new(name, content));
         own.iter().map(write).collect()
     };
     files.extend(blocking("model files", write_own).await??);

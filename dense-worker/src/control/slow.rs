@@ -114,7 +114,7 @@ fn tell(news: &News, client: &EmbeddingClient, (inside, places): (usize, usize),
                 "{server} is slow: its oldest request has waited {seconds:.1} s; {pushes} pushes and {lookups} lookups wait \
                  for it, {inside} of {places} batches are under way{full}"
             );
-            observer.on(&Event::SlowServer { server, oldest: *oldest, pushes: *pushes, lookups: *lookups });
+            observer.observe(&Event::SlowServer { server, oldest: *oldest, pushes: *pushes, lookups: *lookups });
         }
         News::Back(server) => tracing::warn!("{} answers again", name(*server)),
     }
@@ -132,10 +132,10 @@ mod tests {
     fn a_server_that_nobody_waits_for_shows_no_wait() {
         let gauge = GaugeVec::new(Opts::new("wait_seconds", "A test."), &["server"]).unwrap();
         show(&gauge, 2, &[waiting(1, 4)]);
-        let of = |server: &str| gauge.with_label_values(&[server]).get();
-        assert_eq!((of("0"), of("1")), (0.0, 4.0));
+        let wait_of = |server: &str| gauge.with_label_values(&[server]).get();
+        assert_eq!((wait_of("0"), wait_of("1")), (0.0, 4.0));
         show(&gauge, 2, &[]);
-        assert_eq!((of("0"), of("1")), (0.0, 0.0));
+        assert_eq!((wait_of("0"), wait_of("1")), (0.0, 0.0));
         show(&gauge, 4, &[]);
         show(&gauge, 1, &[]);
         assert_eq!(prometheus::core::Collector::collect(&gauge)[0].get_metric().len(), 1, "servers that have left");

@@ -73,16 +73,16 @@ impl Splits {
     /// # Errors
     /// When it stays away or refuses, or training must stop.
     pub(crate) async fn ask(&self, epoch: u32, asking: Asking) -> Result<Assigned, WorkerError> {
-        let deadline = Deadline::after(self.timeout);
+        let deadline = Deadline::from_now(self.timeout);
         let continuing = asking == Asking::Within;
         let request = AssignRequest { member: self.member, incarnation: self.incarnation, epoch, continuing };
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
         let is_stopping = || continuing && self.stop.is_requested();
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable() && !is_stopping();
         let part = if continuing { READER } else { LOOP };
-        let waiting = Waiting::new(part, WaitKind::Coordinator, "its next split").within(self.timeout);
+        let waiting = Waiting::new(part, WaitKind::Coordinator, "its next split").with_timeout(self.timeout);
         let _waiting = self.waits.begin(waiting);
-        let ended = async { if continuing { stop.over().await } else { stop.requested().await } };
+        let ended = async { if continuing { stop.run_ended().await } else { stop.requested().await } };
         let answer = tokio::select! {
             biased;
             reason = ended => return Err(reason),

@@ -16,7 +16,7 @@ pub(super) struct ChangedMeanings {
 
 impl ChangedMeanings {
     /// Between a job and that of the model that it starts from.
-    pub(super) fn between(job: &Job, of_model: &Job) -> Self {
+    pub(super) fn compare(job: &Job, of_model: &Job) -> Self {
         let (ours, its) = (&job.features, &of_model.features);
         let number_changed =
             |one: &&Numeric| its.numeric.iter().any(|other| other.name() == one.name() && !other.makes_inputs_of(one));
@@ -77,14 +77,14 @@ mod tests {
     #[test]
     fn a_feature_of_the_same_name_with_other_values_begins_anew_unless_it_is_to_stay() {
         let model = job(1, &[2, 2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
-        let same = ChangedMeanings::between(&model, &model);
+        let same = ChangedMeanings::compare(&model, &model);
         assert_eq!((same.lines(), same.keep_numbers(), same.tables_anew().len()), (vec![], true, 0));
         let mut changed = model.clone();
         changed.features.numeric[0].log = !changed.features.numeric[0].log;
         let name = changed.features.categorical[1].name.clone();
         changed.features.categorical[1].source =
             Source::Column { column: name.clone(), reading: Reading::Buckets(Buckets::Edges(vec![1.0])) };
-        let anew = ChangedMeanings::between(&changed, &model);
+        let anew = ChangedMeanings::compare(&changed, &model);
         assert!(!anew.keep_numbers());
         assert_eq!(Vec::from_iter(anew.tables_anew()), [&changed.tables[1].name]);
         let lines = anew.lines();
@@ -99,7 +99,7 @@ mod tests {
             lines[1]
         );
         changed.train.start_changed = StartChanged::Keep;
-        let kept = ChangedMeanings::between(&changed, &model);
+        let kept = ChangedMeanings::compare(&changed, &model);
         assert!(kept.keep_numbers() && kept.tables_anew().is_empty());
         let lines = kept.lines();
         assert!(lines[0].ends_with("and the network's weights stay"), "{}", lines[0]);

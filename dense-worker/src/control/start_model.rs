@@ -58,7 +58,7 @@ impl StartModel {
     ///
     /// # Errors
     /// When there is no model, it is damaged, or mode `async` cannot start from it.
-    pub(crate) async fn of(job: &Job) -> Result<Option<Self>, WorkerError> {
+    pub(crate) async fn open(job: &Job) -> Result<Option<Self>, WorkerError> {
         let Some(named) = job.train.start_from.clone() else { return Ok(None) };
         let (timeout, steps) = (job.cluster.timeout, job.train.start_steps);
         let find = move || -> Result<Folder, WorkerError> {
@@ -118,7 +118,7 @@ impl StartModel {
         dense: &DenseThread,
         servers: &dyn RowServers,
     ) -> Result<Started, WorkerError> {
-        let changed = ChangedMeanings::between(job, &self.job);
+        let changed = ChangedMeanings::compare(job, &self.job);
         let tensors = self.streamed_anew(job, dense).await?;
         let tiles = tensors.iter().map(|tensor| format!("{DENSE_TABLE} {tensor}"));
         let anew: Vec<String> = changed.tables_anew().into_iter().cloned().chain(tiles).collect();
@@ -190,8 +190,8 @@ impl StartModel {
     /// A line for each table whose rows the servers have converted. Tables that begin anew take none.
     fn converted(&self, job: &Job, anew: &[String]) -> Vec<String> {
         let line = |table: &Table| {
-            let before = self.job.tables.iter().find(|before| before.name == table.name)?;
-            let (from, to) = (before.element, table.element);
+            let saved = self.job.tables.iter().find(|saved| saved.name == table.name)?;
+            let (from, to) = (saved.element, table.element);
             let is_taken = from != to && !anew.contains(&table.name);
             is_taken.then(|| format!("table `{}`: {} rows became {}", table.name, from.name(), to.name()))
         };
@@ -268,7 +268,7 @@ fn same_inputs(job: &Job, of_model: &Job) -> SameInputs {
         };
         features.map(input).collect()
     };
-    let keeps_numbers = ChangedMeanings::between(job, of_model).keep_numbers();
+    let keeps_numbers = ChangedMeanings::compare(job, of_model).keep_numbers();
     SameInputs {
         numeric: numeric(job) == numeric(of_model) && keeps_numbers,
         categorical: categorical(job) == categorical(of_model),
@@ -284,15 +284,18 @@ mod tests {
 
     #[test]
     fn outputs_are_compared_by_what_they_are_for() {
-        let of = |targets: &[Target]| {
+        let outputs_of = |targets: &[Target]| {
             let mut job = job(1, &[2], Model::Ffnn { hidden: vec![], dropout: 0.0 });
             job.features.targets = targets.to_vec();
             predicted(&job)
         };
-        assert_eq!(of(&[Target::from("clicked")]), of(&[Target { weight: 2.0, ..Target::from("click") }]));
+        assert_eq!(
+            outputs_of(&[Target::from("clicked")]),
+            outputs_of(&[Target { weight: 2.0, ..Target::from("click") }])
+        );
         let count = TargetKind::Regression { loss: RegressionLoss::Poisson };
-        assert_eq!(of(&[Target { kind: count.clone(), ..Target::from("n") }]), ["a count"]);
+        assert_eq!(outputs_of(&[Target { kind: count.clone(), ..Target::from("n") }]), ["a count"]);
         let both = [Target::from("click"), Target { kind: count, ..Target::from("n") }];
-        assert_eq!(of(&both), ["\"click\" (a click)", "\"n\" (a count)"]);
+        assert_eq!(outputs_of(&both), ["\"click\" (a click)", "\"n\" (a count)"]);
     }
 }

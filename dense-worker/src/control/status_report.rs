@@ -37,7 +37,7 @@ impl StatusReport {
                 let requests = worth_reporting(&client.waiting());
                 waits.set_requests(requests.clone());
                 membership.set_waits(requests);
-                if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::at) {
+                if let Some(Ok(DiskSpace { free, size })) = folder.as_deref().map(DiskSpace::measure) {
                     membership.set_disk(Disk { free_bytes: free, size_bytes: size });
                 }
                 drop((client, membership));

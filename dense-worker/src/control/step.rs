@@ -114,6 +114,6 @@ impl Trainer {
             let progress = progress(&report, self.checkpoints.newest(), so_far, &stages);
             *reported = control::Progress { batch, ..progress };
         });
-        self.run.observer.on(&WorkerEvent::Step(report));
+        self.run.observer.observe(&WorkerEvent::Step(report));
     }
 }

@@ -63,7 +63,7 @@ impl Stop {
     }
 
     /// Resolves once nothing that this worker does can count any more: the run is over, or this worker is fenced.
-    pub(crate) async fn over(&mut self) -> WorkerError {
+    pub(crate) async fn run_ended(&mut self) -> WorkerError {
         reported(&mut self.view, end).await
     }
 }
@@ -122,11 +122,11 @@ mod tests {
         let mut stop = Stop::new(Shutdown::new(), view);
         assert!(!stop.is_requested());
         tell.send_modify(|view| view.draining = Some("embedding server 0 was asked to end".to_owned()));
-        assert!(stop.is_requested() && stop.over().now_or_never().is_none());
+        assert!(stop.is_requested() && stop.run_ended().now_or_never().is_none());
         assert!(matches!(stop.requested().await, WorkerError::Interrupted));
         assert_eq!(stop.drained_because().await.as_deref(), Some("embedding server 0 was asked to end"));
         tell.send_modify(|view| view.stop = Some("run failed".to_owned()));
-        assert!(matches!(stop.over().await, WorkerError::Stopped { .. }));
+        assert!(matches!(stop.run_ended().await, WorkerError::Stopped { .. }));
         assert!(matches!(stop.requested().await, WorkerError::Stopped { .. }));
     }
 

@@ -84,8 +84,8 @@ impl StreamState {
     /// Says that the push of this worker's batch `seq` is on its way, of so many in step `step`, if they go to all servers.
     pub(crate) fn push_started(&self, seq: u64, step: u64, reach: RequestReach, pushes: usize) {
         if let (Some(steps), RequestReach::AllServers { group }) = (&self.steps, reach) {
-            let after = AfterPushes::new(step, group, u32::try_from(pushes).unwrap_or(u32::MAX));
-            steps.push_started(PushedStep { seq, after });
+            let after_pushes = AfterPushes::new(step, group, u32::try_from(pushes).unwrap_or(u32::MAX));
+            steps.push_started(PushedStep { seq, after: after_pushes });
         }
     }
 

@@ -35,7 +35,7 @@ struct Steps {
 }
 
 impl Observer for Steps {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         let Event::Step(report) = event else { return };
         self.seen.lock().unwrap().push(*report);
         if let Some((after, shutdown)) = &self.shutdown
@@ -235,17 +235,17 @@ async fn a_worker_that_cannot_prove_its_lease_makes_no_step_until_it_can() {
     until("it trains", || made() > 0).await;
     setting.control.heartbeat.disconnect();
     // Longer than a step by far: none is made in a stretch of time.
-    let mut before = made();
+    let mut last_made = made();
     loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
-        if made() == before {
+        if made() == last_made {
             break;
         }
         assert!(made() < 10_000_000 && !running.is_finished(), "it trains on without a lease");
-        before = made();
+        last_made = made();
     }
     setting.control.reconnect();
-    until("it goes on", || made() > before).await;
+    until("it goes on", || made() > last_made).await;
     setting.shutdown.request();
     assert_eq!(running.await.unwrap().unwrap().outcome, Outcome::Interrupted);
 }
@@ -264,10 +264,10 @@ async fn a_batch_that_waits_for_the_lease_is_trained_on_before_the_worker_stops(
     until("it trains", || setting.shard.pushes() > 0).await;
     setting.control.heartbeat.disconnect();
     let waits = || setting.shard.lookups() == setting.shard.pushes() + 1;
-    let mut before = 0;
+    let mut last_lookups = 0;
     // A batch is there, and no step is made with it for much longer than a step takes.
-    while !(waits() && before == setting.shard.lookups()) {
-        before = setting.shard.lookups();
+    while !(waits() && last_lookups == setting.shard.lookups()) {
+        last_lookups = setting.shard.lookups();
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     setting.shutdown.request();

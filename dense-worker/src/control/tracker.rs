@@ -117,12 +117,12 @@ impl Tracker {
             steps: 0,
             samples: 0,
             skipped: 0,
-            loss: Smoothed::over(LOSS_STEPS),
-            recent: Recent::over(RECENT_SAMPLES),
+            loss: Smoothed::new(LOSS_STEPS),
+            recent: Recent::new(RECENT_SAMPLES),
             overall: Overall::new(),
-            speed: Speed::over(SPEED_WINDOW),
+            speed: Speed::new(SPEED_WINDOW),
             own: 0,
-            own_speed: Speed::over(SPEED_WINDOW),
+            own_speed: Speed::new(SPEED_WINDOW),
             staleness_max: 0,
             staleness_sum: 0,
             others: WorkerCounts::default(),
@@ -168,7 +168,7 @@ impl Tracker {
         (self.steps, self.samples, self.skipped) = (state.steps, state.samples, state.skipped);
         self.samples_before = state.samples;
         (self.loss, self.overall) = (state.loss, state.overall);
-        self.recent = state.recent.unwrap_or_else(|| Recent::over(RECENT_SAMPLES));
+        self.recent = state.recent.unwrap_or_else(|| Recent::new(RECENT_SAMPLES));
         (self.staleness_max, self.staleness_sum) = (state.staleness_max, state.staleness_sum);
         (self.time, self.epoch, self.epoch_bytes) =
             (Duration::from_secs_f64(state.seconds), state.epoch, state.epoch_bytes);
@@ -378,23 +378,23 @@ mod tests {
 
     #[test]
     fn what_was_done_before_is_gone_on_from() {
-        let mut before = Tracker::new(100);
+        let mut first = Tracker::new(100);
         let step = MadeStep { samples: 2, loss: 0.25, staleness: 3, bytes: 40, ..STEP };
-        before.epoch_started(1);
-        before.stepped(step);
-        before.skipped(10);
-        let kept = serde_json::to_string(&before.state()).unwrap();
-        let mut after = Tracker::new(100);
-        after.restore(serde_json::from_str(&kept).unwrap());
-        assert_eq!((after.steps, after.samples, after.skipped_steps(), after.epoch_fraction()), (2, 2, 1, 0.5));
+        first.epoch_started(1);
+        first.stepped(step);
+        first.skipped(10);
+        let kept = serde_json::to_string(&first.state()).unwrap();
+        let mut resumed = Tracker::new(100);
+        resumed.restore(serde_json::from_str(&kept).unwrap());
+        assert_eq!((resumed.steps, resumed.samples, resumed.skipped_steps(), resumed.epoch_fraction()), (2, 2, 1, 0.5));
         assert_eq!(
-            (after.loss(), after.staleness(), after.overall().report()),
-            (0.25, before.staleness(), before.overall().report())
+            (resumed.loss(), resumed.staleness(), resumed.overall().report()),
+            (0.25, first.staleness(), first.overall().report())
         );
-        assert_eq!((after.recent(), after.recent().samples), (before.recent(), 2));
-        assert_eq!((before.cost().samples, after.cost().samples), (2, 0));
-        assert_eq!(after.stepped(step).step, before.stepped(step).step);
-        assert_eq!(after.cost().samples, 2);
+        assert_eq!((resumed.recent(), resumed.recent().samples), (first.recent(), 2));
+        assert_eq!((first.cost().samples, resumed.cost().samples), (2, 0));
+        assert_eq!(resumed.stepped(step).step, first.stepped(step).step);
+        assert_eq!(resumed.cost().samples, 2);
     }
 
     #[test]

@@ -50,8 +50,8 @@ pub(crate) struct LossWatch {
 
 impl LossWatch {
     /// Before the first step of a job.
-    pub(crate) fn of(job: &Job) -> Self {
-        let divergence = Divergence::above(ignorance(&job.features.targets));
-        Self { main: MainTarget::of(job), last: 0.0, divergence, label_runs: LabelRuns::default() }
+    pub(crate) fn new(job: &Job) -> Self {
+        let divergence = Divergence::new(ignorance(&job.features.targets));
+        Self { main: MainTarget::new(job), last: 0.0, divergence, label_runs: LabelRuns::default() }
     }
 }

@@ -61,7 +61,7 @@ impl Worker {
         } else if self.index == 0 {
             self.share(statistics, &caller).await?;
         } else {
-            self.observer.on(&Event::WaitingFor("dense worker 0, which measures the features".to_owned()));
+            self.observer.observe(&Event::WaitingFor("dense worker 0, which measures the features".to_owned()));
             apply(&mut self.job, statistics, &caller.wait().await?)?;
         }
         let (folder, job) = (self.folder.clone(), self.job.clone());
@@ -85,7 +85,7 @@ impl Worker {
         if self.job.features.unmeasured().is_empty() {
             return Ok(());
         }
-        self.observer.on(&Event::Fitting);
+        self.observer.observe(&Event::Fitting);
         let (cancel, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let _cancel_on_drop = CancelOnDrop(Arc::clone(&cancel));
         let (mut job, bytes) = (self.job.clone(), Arc::clone(&read));
@@ -99,8 +99,8 @@ impl Worker {
             error => error.into(),
         })?;
         self.job = job;
-        self.observer.on(&Event::Fitted { rows, positive_rate });
-        rare.into_iter().for_each(|rare| self.observer.on(&Event::RareCategories(rare)));
+        self.observer.observe(&Event::Fitted { rows, positive_rate });
+        rare.into_iter().for_each(|rare| self.observer.observe(&Event::RareCategories(rare)));
         Ok(())
     }
 }
@@ -126,7 +126,7 @@ struct Caller {
 impl Caller {
     /// Tells or asks once, trying again while the coordinator is away and timeout lasts.
     async fn call(&self, measured: Vec<Transform>, bytes: u64) -> Result<TransformsResponse, WorkerError> {
-        let deadline = Deadline::after(self.timeout);
+        let deadline = Deadline::from_now(self.timeout);
         let request = TransformsRequest { member: self.member, incarnation: self.incarnation, measured, bytes };
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable();
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
@@ -167,7 +167,7 @@ impl Caller {
                     "dense worker 0 has read nothing more of the training files (byte {bytes}) whose features it measures"
                 );
                 let refusal = Refusal::new(zagros_protocol::RefusalKind::Deadline, what);
-                let deadline = Deadline::after(Duration::ZERO);
+                let deadline = Deadline::from_now(Duration::ZERO);
                 return Err(control_error(&*self.control, "share the transforms", deadline, refusal));
             }
             tokio::select! {

@@ -199,7 +199,7 @@ impl Worker {
             blocking("rows", move || point.compare_rows(&job, &now)).await??;
         }
         let start = match self.index == 0 && self.resume.is_none() {
-            true => StartModel::of(&self.job).await?,
+            true => StartModel::open(&self.job).await?,
             false => None,
         };
         if let Some(start) = &start {
@@ -220,7 +220,7 @@ impl Worker {
     }
 
     async fn join(&self, fingerprint: u64, data: &Data) -> Result<Membership, WorkerError> {
-        self.observer.on(&Event::WaitingFor(self.control.name().to_owned()));
+        self.observer.observe(&Event::WaitingFor(self.control.name().to_owned()));
         let request = JoinRequest {
             role: Role::DenseWorker.into(),
             index: self.index,
@@ -271,7 +271,7 @@ impl Worker {
         let (places, observer) = (self.job.staleness() + 1, Arc::clone(&self.observer));
         let _slow = SlowServers::watch(client, window, places, &self.registry, observer);
         let (epochs, steps_hint) = (self.job.train.epochs, self.job.train.max_steps);
-        self.observer.on(&Event::Started { total_bytes, epochs, steps_hint });
+        self.observer.observe(&Event::Started { total_bytes, epochs, steps_hint });
         if let Input::Preloaded(batches) = input {
             trainer.stream.preloaded = Some(batches);
         }
@@ -297,9 +297,9 @@ impl Worker {
 
     /// Waits until every embedding server is there.
     async fn reach_servers(&self, membership: &Membership) -> Result<Arc<EmbeddingClient>, WorkerError> {
-        self.observer.on(&Event::WaitingFor("the embedding servers".to_owned()));
+        self.observer.observe(&Event::WaitingFor("the embedding servers".to_owned()));
         let timeout = self.job.cluster.timeout;
-        let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").within(timeout);
+        let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").with_timeout(timeout);
         let joining = self.waits.begin(waiting);
         wait_for_placement(&*self.control, timeout, &self.shutdown).await?;
         drop(joining);
@@ -307,7 +307,7 @@ impl Worker {
         let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
         client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
-        self.observer.on(&Event::Joined { member, incarnation, servers });
+        self.observer.observe(&Event::Joined { member, incarnation, servers });
         Ok(Arc::new(client))
     }
 
@@ -326,7 +326,7 @@ impl Worker {
         weights: Option<TableIds>,
     ) -> Result<Trainer, WorkerError> {
         let job = Arc::new(self.job.clone());
-        let root = CheckpointRoot::of(&job)?;
+        let root = CheckpointRoot::new(&job)?;
         let checkpoints = self.folder.as_ref().map(|run| root.of_run(run));
         let timeout = job.cluster.timeout;
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
@@ -354,7 +354,7 @@ impl Worker {
                 model: ModelChoice::new(&job, checkpoints.clone()),
             },
             tracker: Tracker::new(data.files.iter().map(|file| file.bytes).sum()),
-            loss: LossWatch::of(&job),
+            loss: LossWatch::new(&job),
             checkpoints: CheckpointWriter::new(&job, checkpoints, sizes(&data.files, &data.fingerprints)),
             barrier_calls: BarrierCalls::new(membership.subscribe()),
             ballots: Ballots::new(&splits),
@@ -379,7 +379,7 @@ impl Worker {
 /// Resolves once the run is over, or this worker is fenced, and it has not noticed for a while: it waits for a process that
 /// is gone now.
 async fn cut_off(mut stop: Stop) -> WorkerError {
-    let reason = stop.over().await;
+    let reason = stop.run_ended().await;
     tokio::time::sleep(NOTICE).await;
     reason
 }

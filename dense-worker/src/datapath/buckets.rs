@@ -120,10 +120,10 @@ mod tests {
         let mut buckets = GradientBuckets::new(size);
         buckets.begin(WEIGHTS, 2.0);
         let starts = |buckets: &GradientBuckets| buckets.under_way.iter().map(|(start, _)| *start).collect::<Vec<_>>();
-        let mut after = Vec::new();
+        let mut sent_starts = Vec::new();
         for from in ready {
             buckets.ready(&mut SingleRank, *from, &gradients[*from..]);
-            after.push(starts(&buckets));
+            sent_starts.push(starts(&buckets));
         }
         buckets.close(&mut SingleRank, &gradients, &[7.0, 8.0]);
         let all = starts(&buckets);
@@ -134,7 +134,7 @@ mod tests {
         };
         assert_eq!(buckets.finish(&mut SingleRank, put).unwrap(), [7.0, 8.0]);
         assert!(sums.iter().zip_eq(&gradients).all(|(sum, gradient)| *sum == 2.0 * gradient), "{sums:?}");
-        (after, all)
+        (sent_starts, all)
     }
 
     #[test]

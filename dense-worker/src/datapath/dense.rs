@@ -121,15 +121,15 @@ impl Dense {
                 "this processor has no {precision} units, so train.precision = \"{precision}\" is slower than \"f32\""
             );
         }
-        let tiles = TileStore::of(job, metrics.clone());
+        let tiles = TileStore::from_job(job, metrics.clone());
         let model = match &tiles {
             Some(tiles) => DenseModel::streamed(job, Arc::new(Arc::clone(tiles)))?,
             None => DenseModel::new(job)?,
         };
-        let server_weights = ServerWeights::of(job, &model)?;
+        let server_weights = ServerWeights::from_job(job, &model)?;
         Ok(Self {
             model,
-            columns: Columns::of(job),
+            columns: Columns::new(job),
             input: Vec::new(),
             metrics,
             process_group: None,

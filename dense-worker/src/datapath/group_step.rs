@@ -34,7 +34,7 @@ impl Dense {
         let _waiting = self.metrics.waits.begin(of_all("the agreement on a step"));
         process_group.group.all_reduce_sum(&mut all)?;
         self.metrics.spent(Stage::Reduce, started.elapsed());
-        Ok(AgreedTurns::of(&all))
+        Ok(AgreedTurns::read(&all))
     }
 
     /// One training step of all workers. `batch` is this worker's part, as for [`Self::step`], or `None`. `share` is what that is

@@ -34,7 +34,7 @@ impl Dense {
         like: &[u8],
         progress: RankProgress,
     ) -> Result<Vec<RankProgress>, WorkerError> {
-        let mut process_group = ProcessGroup::of(group);
+        let mut process_group = ProcessGroup::new(group);
         let weights = crc32c::crc32c(&self.model.to_safetensors()?);
         let mine = JoinPayload { progress, weights, like: crc32c::crc32c(like) };
         let payloads = all_gather_values(&mine, |mine| Ok(process_group.group.all_gather(mine)?))?;

@@ -56,7 +56,7 @@ pub struct Columns {
 impl Columns {
     /// The columns of the job's features.
     #[must_use]
-    pub fn of(job: &Job) -> Self {
+    pub fn new(job: &Job) -> Self {
         let column = |feature: &zagros_job::Categorical| {
             let (table, dim) = (TableId(feature.table as u32), job.tables[feature.table].dim);
             Column { table, dim, offset: 0, form: form(&feature.values) }
@@ -393,7 +393,7 @@ mod tests {
         let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = crate::testing::job(1, &[4, 2, 3], model);
         crate::testing::pool(&mut job, 1, Pooling::Mean);
-        let columns = Columns::of(&job);
+        let columns = Columns::new(&job);
         assert_eq!(columns.width, 9);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 4, 6]);
         assert_eq!(columns.features[1].form, VectorForm::Pooled(Pooling::Mean));
@@ -404,10 +404,10 @@ mod tests {
         let model = zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = crate::testing::job(1, &[4, 2, 3, 1], model);
         crate::testing::sequence(&mut job, 1, 5, Pad::Left);
-        let columns = Columns::of(&job);
+        let columns = Columns::new(&job);
         assert_eq!(columns.features.iter().map(|column| column.offset).collect::<Vec<_>>(), [0, 8, 4, 7]);
         assert_eq!((columns.width, columns.features[1].width()), (8 + 5 * 2 + 1, 11));
-        let shape = crate::model::InputShape::of(&job);
+        let shape = crate::model::InputShape::new(&job);
         assert_eq!((shape.width(), shape.embeddings), (columns.width, vec![4, 3, 1]));
     }
 

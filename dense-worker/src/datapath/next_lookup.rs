@@ -112,8 +112,8 @@ mod tests {
         say(3);
         assert!(lookups.pushed(4).now_or_never().is_none());
         say(4);
-        let after = lookups.pushed(4).now_or_never().expect("its push is on its way");
-        assert_eq!((after.step, after.pushes), (14, 2));
+        let after_pushes = lookups.pushed(4).now_or_never().expect("its push is on its way");
+        assert_eq!((after_pushes.step, after_pushes.pushes), (14, 2));
         drop(steps);
         assert!(lookups.pushed(5).now_or_never().is_none(), "it is not pushed any more");
     }

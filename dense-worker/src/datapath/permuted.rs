@@ -76,10 +76,10 @@ impl Dense {
 /// Gives each row that part of the row that `order` names.
 fn permute(matrix: &mut [f32], RowPart { offset, length, width }: RowPart, order: &[u32]) {
     let part = |row: usize| row * width + offset..row * width + offset + length;
-    let before: Vec<f32> = (0..order.len()).flat_map(|row| matrix[part(row)].to_vec()).collect();
+    let original: Vec<f32> = (0..order.len()).flat_map(|row| matrix[part(row)].to_vec()).collect();
     for (row, from) in order.iter().enumerate() {
         let from = *from as usize * length;
-        matrix[part(row)].copy_from_slice(&before[from..from + length]);
+        matrix[part(row)].copy_from_slice(&original[from..from + length]);
     }
 }
 

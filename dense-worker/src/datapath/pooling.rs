@@ -28,7 +28,7 @@ impl PoolPlan {
     /// The plan of a job. If the choice is free, it is the worker wherever results must not depend on the number of
     /// servers, because servers add in another order (invariant DP-5). That is without staleness, and where scores are
     /// read.
-    pub(crate) fn of(job: &Job, access: Access) -> Self {
+    pub(crate) fn new(job: &Job, access: Access) -> Self {
         let exact = job.train.staleness == 0 || access == Access::Read;
         let feature = |values: &Values| match values {
             // Servers add rows up unweighted.
@@ -52,7 +52,7 @@ impl PoolPlan {
     /// then looks up the rows of the first ids of a table.
     pub(crate) fn order(&self, ids: &[Ids]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
-        order.sort_by_key(|feature| match self.at(*feature, ids) {
+        order.sort_by_key(|feature| match self.pool_at(*feature, ids) {
             PoolAt::Worker => 0,
             PoolAt::Auto => 1,
             PoolAt::Server => 2,
@@ -65,22 +65,23 @@ impl PoolPlan {
     pub(crate) fn choose(&self, columns: &Columns<'_>, unique: &mut UniqueIds) -> Vec<Option<u32>> {
         let mut sums = vec![None; columns.ids.len()];
         for (slot, table) in unique.tables.iter_mut().enumerate() {
-            let of = |wanted: PoolAt| {
-                let is =
-                    move |feature: &usize| columns.slots[*feature] == slot && self.at(*feature, columns.ids) == wanted;
+            let features_at = |wanted: PoolAt| {
+                let is = move |feature: &usize| {
+                    columns.slots[*feature] == slot && self.pool_at(*feature, columns.ids) == wanted
+                };
                 (0..columns.ids.len()).filter(is)
             };
-            if of(PoolAt::Auto).chain(of(PoolAt::Server)).next().is_none() {
+            if features_at(PoolAt::Auto).chain(features_at(PoolAt::Server)).next().is_none() {
                 continue;
             }
             let row_bytes = table.dim as usize * self.value_bytes;
-            let certain = known(columns, of(PoolAt::Worker));
-            let rows = known(columns, of(PoolAt::Auto)).max(certain);
-            let bags = of(PoolAt::Auto).filter_map(|feature| columns.ids[feature].offsets.as_deref());
+            let certain = known(columns, features_at(PoolAt::Worker));
+            let rows = known(columns, features_at(PoolAt::Auto)).max(certain);
+            let bags = features_at(PoolAt::Auto).filter_map(|feature| columns.ids[feature].offsets.as_deref());
             let bags: u64 = bags.map(|offsets| bag_bytes(offsets, row_bytes, self.servers)).sum();
             let pays = bags < u64::from(rows - certain) * row_bytes as u64;
             let mut wanted = TableBags::new(if pays { certain } else { rows });
-            for feature in of(PoolAt::Auto).filter(|_| pays).chain(of(PoolAt::Server)) {
+            for feature in features_at(PoolAt::Auto).filter(|_| pays).chain(features_at(PoolAt::Server)) {
                 sums[feature] = Some(wanted.wanted() as u32);
                 wanted.extend(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));
             }
@@ -90,7 +91,7 @@ impl PoolPlan {
     }
 
     /// Where a feature is added up. A column without offsets has one row per sample, whatever the job says.
-    fn at(&self, feature: usize, ids: &[Ids]) -> PoolAt {
+    fn pool_at(&self, feature: usize, ids: &[Ids]) -> PoolAt {
         if ids[feature].offsets.is_some() { self.features[feature] } else { PoolAt::Worker }
     }
 }
@@ -117,8 +118,8 @@ mod tests {
     fn choose(plan: &[PoolAt], servers: u32, ids: &[Ids]) -> (UniqueIds, Vec<Option<u32>>) {
         let plan = PoolPlan { features: plan.to_vec(), value_bytes: 4, servers };
         let order = plan.order(ids);
-        let of = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
-        let (mut unique, found) = Deduplicator::new().dedup(&order.iter().map(of).collect::<Vec<_>>());
+        let feature_ids = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
+        let (mut unique, found) = Deduplicator::new().dedup(&order.iter().map(feature_ids).collect::<Vec<_>>());
         let mut inverse = vec![Vec::new(); ids.len()];
         order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         let columns = Columns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
@@ -169,7 +170,7 @@ mod tests {
         for (feature, at) in [PoolAt::Auto, PoolAt::Server, PoolAt::Worker].into_iter().enumerate() {
             pool_at(&mut job, feature, Pooling::Sum, at);
         }
-        let plan = |job: &Job, access| PoolPlan::of(job, access).features;
+        let plan = |job: &Job, access| PoolPlan::new(job, access).features;
         let (auto, server, worker) = (PoolAt::Auto, PoolAt::Server, PoolAt::Worker);
         assert_eq!(plan(&job, Access::Train), [auto, server, worker, worker]);
         assert_eq!(plan(&job, Access::Read), [worker, server, worker, worker]);

@@ -128,11 +128,11 @@ impl Lookups {
         let (Some(steps), Ok(prepared)) = (&mut self.steps, prepared) else {
             return (self.window.enter().await, None);
         };
-        steps.announce(NextBatch { seq, turn: RankTurn::default().with(&prepared.batch) });
+        steps.announce(NextBatch { seq, turn: RankTurn::default().with_batch(&prepared.batch) });
         let Some(before) = step_before.filter(|_| may_be_read(&prepared.unique)) else {
             return (self.window.enter().await, None);
         };
-        let after = tokio::select! {
+        let after_pushes = tokio::select! {
             biased;
             permit = self.window.enter() => return (permit, None),
             after = steps.pushed(before) => after,
@@ -141,10 +141,10 @@ impl Lookups {
         let started = Instant::now();
         let acknowledged = async {
             let permit = self.window.enter().await;
-            after.acknowledge();
+            after_pushes.acknowledge();
             permit
         };
-        let lookup = self.client.lookup_after(&prepared.unique, Access::Read, &after);
+        let lookup = self.client.lookup_after(&prepared.unique, Access::Read, &after_pushes);
         let (permit, rows) = tokio::join!(acknowledged, lookup);
         self.metrics.spent(Stage::Lookup, started.elapsed());
         (permit, Some(rows))

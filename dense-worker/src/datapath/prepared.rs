@@ -50,17 +50,17 @@ impl Preparer {
     /// For batches of a job whose rows are looked up with `access`.
     pub(crate) fn new(job: &Job, access: Access) -> Self {
         Self {
-            columns: Columns::of(job),
+            columns: Columns::new(job),
             numeric: job.features.numeric_inputs(),
             targets: job.features.targets.len(),
-            plan: PoolPlan::of(job, access),
+            plan: PoolPlan::new(job, access),
             deduplicator: Deduplicator::new(),
             beside: None,
         }
     }
 
     /// Adds these rows after those of the features, in each batch with samples.
-    pub(crate) fn beside(self, rows: Option<TableIds>) -> Self {
+    pub(crate) fn with_extra_rows(self, rows: Option<TableIds>) -> Self {
         Self { beside: rows, ..self }
     }
 
@@ -82,11 +82,11 @@ impl Preparer {
 
     fn dedup(&mut self, ids: &[Ids]) -> (UniqueIds, Vec<Vec<u32>>) {
         let order = self.plan.order(ids);
-        let of = |feature: &usize| {
+        let feature_ids = |feature: &usize| {
             let column = &self.columns.features[*feature];
             FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids[*feature].ids }
         };
-        let features: Vec<FeatureIds<'_>> = order.iter().map(of).collect();
+        let features: Vec<FeatureIds<'_>> = order.iter().map(feature_ids).collect();
         let (unique, found) = self.deduplicator.dedup(&features);
         let mut inverse = vec![Vec::new(); order.len()];
         // There is one list per feature.

@@ -63,7 +63,7 @@ pub(crate) struct AgreedTurns(pub(super) Vec<RankTurn>);
 
 impl RankTurn {
     /// The turn with this batch.
-    pub(crate) fn with(self, batch: &Batch) -> Self {
+    pub(crate) fn with_batch(self, batch: &Batch) -> Self {
         let samples = u32::try_from(batch.size).unwrap_or(u32::MAX);
         Self { samples, weight: batch.weight() as f32, bytes: batch.bytes as f32, ..self }
     }
@@ -90,7 +90,7 @@ impl AgreedTurns {
     }
 
     /// Reads the turns from the words of all ranks.
-    pub(super) fn of(words: &[f32]) -> Self {
+    pub(super) fn read(words: &[f32]) -> Self {
         Self(words.as_chunks::<TURN>().0.iter().map(RankTurn::read).collect())
     }
 
@@ -98,13 +98,13 @@ impl AgreedTurns {
     fn if_all(words: &[f32]) -> Option<Self> {
         let turns = words.as_chunks::<TURN>().0;
         let all = turns.iter().all(|[is_there, ..]| *is_there > 0.0);
-        (all && !turns.is_empty()).then(|| Self::of(words))
+        (all && !turns.is_empty()).then(|| Self::read(words))
     }
 
     /// The decision of all ranks.
     pub(crate) fn agreement(&self) -> StepAgreement {
         let none = StepAgreement::default();
-        self.0.iter().fold(none, |all, turn| all.with(turn.vote, u64::from(turn.samples)))
+        self.0.iter().fold(none, |all, turn| all.with_vote(turn.vote, u64::from(turn.samples)))
     }
 
     /// Samples of all ranks; 0 when no rank has a batch left.
@@ -139,7 +139,7 @@ pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
 }
 
 impl ProcessGroup {
-    pub(super) fn of(group: Box<dyn Collective>) -> Self {
+    pub(super) fn new(group: Box<dyn Collective>) -> Self {
         Self { group, buckets: GradientBuckets::new(BUCKET) }
     }
 

@@ -36,13 +36,13 @@ impl ServerWeights {
     ///
     /// # Errors
     /// When libtorch fails.
-    pub(super) fn of(job: &Job, model: &DenseModel) -> Result<Option<Self>, ModelError> {
+    pub(super) fn from_job(job: &Job, model: &DenseModel) -> Result<Option<Self>, ModelError> {
         let Some(table) = job.dense_table() else { return Ok(None) };
         let mut first = vec![0.0; model.weights()];
         model.copy_weights(&mut first)?;
         let weights = first.clone();
         let (table, dim) = (TableId(u32::try_from(job.tables.len()).unwrap_or(u32::MAX)), table.dim as u32);
-        let (decay, rates) = (decay(job.dense_optimizer), RateRange::of(job, first.len()));
+        let (decay, rates) = (decay(job.dense_optimizer), RateRange::from_job(job, first.len()));
         Ok(Some(Self { table, dim, first, weights, decay, rates }))
     }
 

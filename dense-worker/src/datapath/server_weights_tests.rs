@@ -24,8 +24,8 @@ fn dense(mode: Mode, weight_decay: f64) -> (Job, Dense) {
 }
 
 fn prepared(job: &Job, dense: &Dense) -> Prepared {
-    let beside = dense.server_weights.as_ref().map(ServerWeights::rows);
-    Preparer::new(job, Access::Train).beside(beside).prepare(batch(2, &[&[7, 8]])).unwrap()
+    let rows = dense.server_weights.as_ref().map(ServerWeights::rows);
+    Preparer::new(job, Access::Train).with_extra_rows(rows).prepare(batch(2, &[&[7, 8]])).unwrap()
 }
 
 /// With a server that only subtracts, the losses equal those of a worker that holds its weights itself.

@@ -123,8 +123,8 @@ impl std::fmt::Debug for TileServers {
 
 impl TileStore {
     /// The layers of a job; `None` if its weights are not streamed. [`Self::connect`] must follow before the first step.
-    pub(crate) fn of(job: &Job, metrics: Metrics) -> Option<Arc<Self>> {
-        let layers: Vec<TiledLayer> = job.worker_layers().iter().map(TiledLayer::of).collect();
+    pub(crate) fn from_job(job: &Job, metrics: Metrics) -> Option<Arc<Self>> {
+        let layers: Vec<TiledLayer> = job.worker_layers().iter().map(TiledLayer::new).collect();
         let pushes = layers.iter().map(|_| Mutex::default()).collect();
         if layers.is_empty() {
             return None;
@@ -137,7 +137,7 @@ impl TileStore {
         );
         Some(Arc::new(Self {
             layers,
-            limit: GradientLimit::of(job),
+            limit: GradientLimit::new(job),
             on_push: if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage },
             servers: OnceLock::new(),
             workers: Mutex::default(),

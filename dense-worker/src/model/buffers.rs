@@ -19,7 +19,7 @@ pub(super) struct ModuleBuffers {
 }
 
 impl ModuleBuffers {
-    pub(super) fn of(named: Vec<(String, Tensor)>) -> Self {
+    pub(super) fn new(named: Vec<(String, Tensor)>) -> Self {
         let (names, live) = named.into_iter().unzip();
         Self { names, live, next: None }
     }
@@ -144,14 +144,14 @@ fn changes(before: &Tensor, after: &Tensor) -> Result<Vec<f32>, ModelError> {
 /// The value after the changes. A count stays a whole number, although each of several workers adds its share.
 fn changed(before: &Tensor, changes: &[f32]) -> Result<Tensor, ModelError> {
     let kind = before.f_kind()?;
-    let after = if is_real(kind) {
+    let tensor = if is_real(kind) {
         let add = |(value, change): (f64, &f32)| if *change == 0.0 { value } else { value + f64::from(*change) };
         Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<f64>>())?
     } else {
         let add = |(value, change): (i64, &f32)| value.wrapping_add(change.round() as i64);
         Tensor::f_from_slice(&values(before)?.into_iter().zip_eq(changes).map(add).collect::<Vec<i64>>())?
     };
-    Ok(after.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
+    Ok(tensor.f_reshape(before.size())?.f_to_device(before.device())?.f_to_kind(kind)?)
 }
 
 fn values<T: Element + Clone + Default>(tensor: &Tensor) -> Result<Vec<T>, ModelError> {
@@ -165,10 +165,10 @@ mod tests {
     const INFINITY: f32 = f32::INFINITY;
 
     fn buffers(values: &[f32]) -> ModuleBuffers {
-        ModuleBuffers::of(vec![("norm.highest".to_owned(), Tensor::from_slice(values))])
+        ModuleBuffers::new(vec![("norm.highest".to_owned(), Tensor::from_slice(values))])
     }
 
-    fn after(before: &[f32], after: &[f32]) -> ModuleBuffers {
+    fn kept_buffers(before: &[f32], after: &[f32]) -> ModuleBuffers {
         let mut buffers = buffers(before);
         buffers.keep(vec![Tensor::from_slice(after)]).unwrap();
         buffers
@@ -176,17 +176,17 @@ mod tests {
 
     #[test]
     fn a_value_that_stops_being_a_number_is_found_and_one_that_never_was_is_not() {
-        assert!(after(&[1.0, 2.0], &[1.0, f32::NAN]).diverge().unwrap());
+        assert!(kept_buffers(&[1.0, 2.0], &[1.0, f32::NAN]).diverge().unwrap());
         let masks = [0.0, -INFINITY, f32::NAN];
-        assert!(!after(&masks, &masks).diverge().unwrap());
-        assert_eq!(after(&masks, &masks).changes().unwrap(), [0.0; 3]);
+        assert!(!kept_buffers(&masks, &masks).diverge().unwrap());
+        assert_eq!(kept_buffers(&masks, &masks).changes().unwrap(), [0.0; 3]);
         // The highest value so far; there was none before.
-        assert!(!after(&[-INFINITY], &[3.0]).diverge().unwrap());
+        assert!(!kept_buffers(&[-INFINITY], &[3.0]).diverge().unwrap());
     }
 
     #[test]
     fn a_buffer_with_an_infinite_change_or_another_shape_is_named() {
-        let refused = after(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
+        let refused = kept_buffers(&[-INFINITY], &[3.0]).changes().unwrap_err().to_string();
         assert!(refused.contains("norm.highest changes by inf, which cannot be summed"), "{refused}");
         let refused = buffers(&[1.0]).keep(vec![Tensor::from_slice(&[1.0_f32, 2.0])]).unwrap_err().to_string();
         assert!(refused.contains("norm.highest was of shape [1] and became [2]"), "{refused}");
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn shares_of_a_count_add_up_to_a_whole_number() {
-        let mut buffers = ModuleBuffers::of(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
+        let mut buffers = ModuleBuffers::new(vec![("count".to_owned(), Tensor::from_slice(&[7_i64, i64::MAX]))]);
         buffers.replace_changes(&[0.666_666_7 + 0.333_333_3, 0.0]).unwrap();
         buffers.made().unwrap();
         assert_eq!(Vec::<i64>::try_from(&buffers.live[0]).unwrap(), [8, i64::MAX]);

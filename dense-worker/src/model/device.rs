@@ -23,7 +23,7 @@ impl DevicePlacement {
     ///
     /// # Errors
     /// [`ModelError::Device`] when there is no such device.
-    pub(super) fn of(job: &Job) -> Result<Self, ModelError> {
+    pub(super) fn new(job: &Job) -> Result<Self, ModelError> {
         match job.train.device {
             Device::Cpu => Ok(Self { device: tch::Device::Cpu, mirrored: false }),
             Device::Cuda => {

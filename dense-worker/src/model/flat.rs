@@ -81,7 +81,7 @@ impl FlatParameters {
     }
 
     /// Runs `work` while the variables have these values, or their own without any.
-    pub(super) fn with<T>(
+    pub(super) fn with_values<T>(
         &self,
         values: Option<&[f32]>,
         work: impl FnOnce() -> Result<T, ModelError>,

@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn weights_of_another_network_are_refused() {
         let mut model = model(None);
-        let before = weights(&model);
-        assert!(model.set_weights(&before[1..]).is_err() && model.copy_weights(&mut [0.0; 2]).is_err());
-        assert_eq!(weights(&model), before);
+        let old_weights = weights(&model);
+        assert!(model.set_weights(&old_weights[1..]).is_err() && model.copy_weights(&mut [0.0; 2]).is_err());
+        assert_eq!(weights(&model), old_weights);
     }
 }

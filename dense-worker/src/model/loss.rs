@@ -69,7 +69,7 @@ pub(super) struct MeanLoss<'a> {
 
 impl Losses {
     /// Those of these targets.
-    pub(super) fn of(targets: &[Target]) -> Self {
+    pub(super) fn new(targets: &[Target]) -> Self {
         let mut outputs = 0;
         let mut firsts = Vec::with_capacity(targets.len());
         let mut losses = Vec::with_capacity(targets.len());
@@ -265,7 +265,7 @@ mod tests {
         let half = Target { weight: 0.5, missing: MissingLabel::Skip, ..regression(RegressionLoss::Mse) };
         let huber = regression(RegressionLoss::Huber { delta: 1.5 });
         let poisson = regression(RegressionLoss::Poisson);
-        Losses::of(&[click_given(None), click_given(Some(0)), half, huber, poisson, classes(3)])
+        Losses::new(&[click_given(None), click_given(Some(0)), half, huber, poisson, classes(3)])
     }
 
     /// The definitions, in f64.
@@ -316,7 +316,7 @@ mod tests {
         fn weights_count_samples(
             samples in prop::collection::vec((-3_f32..3.0, 0_u8..2, 0_u8..4), 1..20),
         ) {
-            let losses = Losses::of(&[click_given(None)]);
+            let losses = Losses::new(&[click_given(None)]);
             let (mut outputs, labels): (Vec<f32>, Vec<f32>) = samples.iter().map(|sample| (sample.0, f32::from(sample.1))).unzip();
             let weights: Vec<f32> = samples.iter().map(|sample| f32::from(sample.2)).collect();
             let mut slopes = vec![0.0; outputs.len()];

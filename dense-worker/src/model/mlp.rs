@@ -55,7 +55,7 @@ pub(super) enum Held {
 
 impl<'a> Weights<'a> {
     /// Those of a job's network.
-    pub(super) fn of(job: &Job, root: Path<'a>, held: Held) -> Self {
+    pub(super) fn new(job: &Job, root: Path<'a>, held: Held) -> Self {
         let layers = job.dense_layers().unwrap_or_default();
         let streamed = layers.iter().map(|_| Vec::new()).collect();
         let mut tensors = HashMap::new();
@@ -181,7 +181,7 @@ impl<'a> Weights<'a> {
     }
 
     /// What is between a hidden layer and its activation.
-    fn between(&mut self, stack: &str, index: usize, width: usize) -> Result<HiddenNorm, ModelError> {
+    fn hidden_norm(&mut self, stack: &str, index: usize, width: usize) -> Result<HiddenNorm, ModelError> {
         let stack = format!("{stack}_norm");
         Ok(match self.layers.norm {
             MlpNorm::None => HiddenNorm::None,
@@ -220,7 +220,7 @@ pub(super) struct MadeBeside {
 
 /// The first values of a tensor, tile by tile.
 fn first_values(seed: u64, table: u32, first: Initializer, shape: &[u64]) -> Vec<f32> {
-    let DenseTiles { dim, count, .. } = DenseTiles::of(shape);
+    let DenseTiles { dim, count, .. } = DenseTiles::new(shape);
     let weights = shape.iter().product::<u64>() as usize;
     let mut values = vec![0.0; dim * count];
     for (id, tile) in number_from(0, values.chunks_exact_mut(dim)) {
@@ -300,8 +300,8 @@ impl Mlp {
         weights: &mut Weights,
     ) -> Result<Self, ModelError> {
         let layers = stack(name, inputs, widths, weights)?;
-        let between = |(index, width): (usize, &usize)| weights.between(name, index, *width);
-        let norms = widths[..hidden].iter().enumerate().map(between).collect::<Result<_, _>>()?;
+        let norm = |(index, width): (usize, &usize)| weights.hidden_norm(name, index, *width);
+        let norms = widths[..hidden].iter().enumerate().map(norm).collect::<Result<_, _>>()?;
         let activation = |(index, width): (usize, &usize)| weights.activation(name, index, *width);
         let activations = widths[..hidden].iter().enumerate().map(activation).collect::<Result<_, _>>()?;
         Ok(Self { layers, norms, activations, precision: weights.precision })
@@ -434,7 +434,7 @@ mod tests {
             let variables = tch::nn::VarStore::new(tch::Device::Cpu);
             let mut job = crate::testing::job(0, &[16], Model::Ffnn { hidden: vec![8], dropout: 0.0 });
             job.train.seed = seed;
-            let mut weights = Weights::of(&job, variables.root(), Held::Here);
+            let mut weights = Weights::new(&job, variables.root(), Held::Here);
             Mlp::logit("layers", 16, &[8], &mut weights).unwrap();
             Vec::<f32>::try_from(variables.variables()["layers.0.weight"].detach().reshape([-1])).unwrap()
         };

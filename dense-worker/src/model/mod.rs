@@ -142,7 +142,7 @@ impl DenseModel {
     /// # Errors
     /// When the shape leaves the network without input, or libtorch fails.
     pub fn new(job: &Job) -> Result<Self, ModelError> {
-        Self::new_at(job, DevicePlacement::of(job)?, None)
+        Self::new_at(job, DevicePlacement::new(job)?, None)
     }
 
     /// A network whose weights are in `store`, as `train.weights = "streamed"` asks for: no weight, no gradient and no state of the
@@ -151,12 +151,12 @@ impl DenseModel {
     /// # Errors
     /// As [`Self::new`], and for a module of the user's.
     pub fn streamed(job: &Job, store: Arc<dyn LayerStore>) -> Result<Self, ModelError> {
-        Self::new_at(job, DevicePlacement::of(job)?, Some(store))
+        Self::new_at(job, DevicePlacement::new(job)?, Some(store))
     }
 
     fn new_at(job: &Job, place: DevicePlacement, store: Option<Arc<dyn LayerStore>>) -> Result<Self, ModelError> {
         use_threads(job.train.threads);
-        let shape = InputShape::of(job);
+        let shape = InputShape::new(job);
         let variables = VarStore::new(place.device);
         let held = if store.is_some() { Held::AtServers } else { Held::Here };
         let BuiltNetwork { numbers, network, buffers, lent, streamed } = Network::build(job, &variables, held)?;
@@ -165,19 +165,19 @@ impl DenseModel {
         let gradients = FlatParameters::gradients(&variables, place.mirrored)?;
         let count = weights.values().len();
         let updater =
-            Updater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::of(job, count));
+            Updater::new(&job.dense_optimizer, job.train.updates, count).with_rates(RateRange::from_job(job, count));
         let dropout = |stream| Dropout::new(job.model.dropout(), job.train.seed, stream);
         let has_other_layers = job.mlp != zagros_job::Mlp::default() || numbers.is_some();
         let by_autograd = place.mirrored || job.train.precision == Precision::F16 || has_other_layers;
-        let (regularisation, losses) = (Regularisation::of(job, &shape), Losses::of(&job.features.targets));
+        let (regularisation, losses) = (Regularisation::from_job(job, &shape), Losses::new(&job.features.targets));
         let average = job.train.ema.map(|keep| WeightAverage::new(keep, weights.values()));
-        let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::of(job, store))));
+        let exchange = store.map(|store| StreamedExchange::new(Arc::new(LayerWindow::new(job, store))));
         let compute = match (&exchange, by_autograd) {
             (Some(exchange), _) => {
                 let (window, size) = (exchange.window(), (job.train.threads, job.train.batch_size));
                 let threads = match by_autograd {
                     true => None,
-                    false => StreamedThreads::of(&network, &shape, window, size, &losses, dropout)?,
+                    false => StreamedThreads::from_network(&network, &shape, window, size, &losses, dropout)?,
                 };
                 match threads {
                     Some(threads) => Compute::Streamed(Box::new(RefCell::new(threads))),
@@ -185,7 +185,7 @@ impl DenseModel {
                 }
             }
             (None, true) => Compute::Autograd,
-            (None, false) => ComputeThreads::of(&network, &shape, &gradients, job.train.threads, dropout)?
+            (None, false) => ComputeThreads::from_network(&network, &shape, &gradients, job.train.threads, dropout)?
                 .map_or(Compute::Autograd, Compute::Threads),
         };
         let mut made = Self {
@@ -314,10 +314,10 @@ impl DenseModel {
         let Some(mut regularisation) = self.regularisation.take() else {
             return self.backward_of(samples, batch, ready);
         };
-        let (embeddings, labels) = regularisation.before(samples.embeddings, samples.labels, self.steps);
+        let (embeddings, labels) = regularisation.prepare_inputs(samples.embeddings, samples.labels, self.steps);
         let mut output = self.backward_of(Samples { embeddings, labels, ..samples }, batch, ready);
         if let Ok(output) = &mut output {
-            regularisation.after(&mut output.gradients);
+            regularisation.mask_gradients(&mut output.gradients);
         }
         self.regularisation = Some(regularisation);
         output

@@ -53,11 +53,11 @@ pub(super) struct BuiltNetwork {
 impl Network {
     /// With first weights by the job's seed, and its buffers.
     pub(super) fn build(job: &Job, variables: &VarStore, held: Held) -> Result<BuiltNetwork, ModelError> {
-        let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::of(job) };
+        let shape = &InputShape { numeric: job.features.numeric_values(), ..InputShape::new(job) };
         let outputs = job.features.outputs();
-        let mut made = Weights::of(job, variables.root(), held);
+        let mut made = Weights::new(job, variables.root(), held);
         let weights = &mut made;
-        let numbers = NumericEmbeddings::of(&job.features, weights)?;
+        let numbers = NumericEmbeddings::from_features(&job.features, weights)?;
         let each: Vec<usize> = job.features.targets.iter().map(zagros_job::Target::outputs).collect();
         let network = match &job.model {
             Model::Dlrm { bottom, top, .. } => Self::Dlrm(Dlrm::new(shape, bottom, top, weights)?),
@@ -112,7 +112,7 @@ impl Network {
             }
         };
         let MadeBeside { buffers, lent, streamed } = made.finish();
-        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::of(buffers), lent, streamed })
+        Ok(BuiltNetwork { numbers, network, buffers: ModuleBuffers::new(buffers), lent, streamed })
     }
 
     /// `[batch, outputs]` of `[batch, inputs]` of numbers, which become vectors first where there are `numbers`, and of `[batch, ΣD]`.

@@ -47,7 +47,7 @@ struct Others {
 
 impl NumericEmbeddings {
     /// Those of a job that has them.
-    pub(super) fn of(features: &Features, weights: &mut Weights) -> Result<Option<Self>, ModelError> {
+    pub(super) fn from_features(features: &Features, weights: &mut Weights) -> Result<Option<Self>, ModelError> {
         let Some(settings) = features.numeric_embedding else { return Ok(None) };
         let embedded = features.single_numbers();
         let (count, frequencies, dim) = (embedded.len(), settings.frequencies, settings.dim);

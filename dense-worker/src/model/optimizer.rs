@@ -30,7 +30,7 @@ pub(crate) struct RateRange {
 
 impl RateRange {
     /// Those of a job's network of so many weights, as few as there can be.
-    pub(crate) fn of(job: &Job, weights: usize) -> Vec<Self> {
+    pub(crate) fn from_job(job: &Job, weights: usize) -> Vec<Self> {
         let mut rates: Vec<Self> = Vec::new();
         if weights == 0 {
             // Streamed weights have their factors at the servers.

@@ -29,7 +29,7 @@ pub(super) struct Regularisation {
 
 impl Regularisation {
     /// `None` if the job asks for nothing.
-    pub(super) fn of(job: &Job, shape: &InputShape) -> Option<Self> {
+    pub(super) fn from_job(job: &Job, shape: &InputShape) -> Option<Self> {
         let (train, l2) = (&job.train, penalties(job));
         let (smoothing, dropped) = (train.label_smoothing, train.embedding_dropout);
         (smoothing > 0.0 || !l2.is_empty() || dropped > 0.0).then(|| Self {
@@ -50,7 +50,7 @@ impl Regularisation {
     }
 
     /// The feature vectors and the labels that the network sees in this step.
-    pub(super) fn before(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
+    pub(super) fn prepare_inputs(&mut self, embeddings: &[f32], labels: &[f32], step: u64) -> (&[f32], &[f32]) {
         self.dropout.draw_for(step);
         self.mask.clear();
         self.dropout.draw(0, embeddings.len(), &mut self.mask);
@@ -66,7 +66,7 @@ impl Regularisation {
     }
 
     /// From the gradients of what the network saw to those of the feature vectors, without the penalty.
-    pub(super) fn after(&self, gradients: &mut [f32]) {
+    pub(super) fn mask_gradients(&self, gradients: &mut [f32]) {
         apply(gradients, &self.mask);
     }
 

@@ -10,7 +10,7 @@ impl DenseModel {
     /// When libtorch fails.
     pub fn scoring_safetensors(&self) -> Result<Vec<u8>, ModelError> {
         self.settle()?;
-        self.weights.with(self.average.as_ref().map(WeightAverage::values), || weights::encode(&self.variables))
+        self.weights.with_values(self.average.as_ref().map(WeightAverage::values), || weights::encode(&self.variables))
     }
 
     /// The weights in safetensors' format, under names such as `bottom.0.weight`, f32.

@@ -42,7 +42,7 @@ impl DenseModel {
         }
         use_threads(self.threads);
         let average = self.average.as_ref().map(WeightAverage::values);
-        self.weights.with(average, || self.predict_blocks(numeric, embeddings, batch))
+        self.weights.with_values(average, || self.predict_blocks(numeric, embeddings, batch))
     }
 
     fn predict_blocks(&self, numeric: &[f32], embeddings: &[f32], batch: usize) -> Result<Vec<f32>, ModelError> {

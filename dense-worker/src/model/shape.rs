@@ -48,7 +48,7 @@ pub struct AttentionShape {
 impl InputShape {
     /// The input for samples of a job.
     #[must_use]
-    pub fn of(job: &Job) -> Self {
+    pub fn new(job: &Job) -> Self {
         let dim = |feature: &Categorical| job.tables[feature.table].dim;
         let features = &job.features.categorical;
         let vectors: Vec<&Categorical> =
@@ -138,7 +138,7 @@ mod tests {
         let model = Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = job(0, &[1, 2], model);
         sequence(&mut job, 0, 3, pad);
-        InputShape::of(&job).sequences[0]
+        InputShape::new(&job).sequences[0]
     }
 
     #[test]

@@ -179,13 +179,13 @@ mod tests {
     #[test]
     fn a_wrong_length_or_a_value_that_is_not_finite_changes_nothing() {
         let mut model = model();
-        let before = model.to_safetensors().unwrap();
+        let saved = model.to_safetensors().unwrap();
         model.clear_gradients().unwrap();
         let weights = model.weights();
         let refused = model.replace_gradients(weights - 1, &[0.0; 2]).unwrap_err();
         assert!(matches!(refused, ModelError::Length { .. }), "{refused}");
         model.replace_gradients(weights - 1, &[f32::INFINITY]).unwrap();
         assert!(matches!(model.apply(), Err(ModelError::NotFinite { .. })));
-        assert_eq!(model.to_safetensors().unwrap(), before);
+        assert_eq!(model.to_safetensors().unwrap(), saved);
     }
 }

@@ -80,7 +80,7 @@ struct Samples {
 impl Samples {
     fn random(job: &Job, batch: usize) -> Self {
         let mut random = Pcg64Mcg::seed_from_u64(5);
-        let shape = InputShape::of(job);
+        let shape = InputShape::new(job);
         let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
         let (numeric, mut embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
         // Every number of real positions. What padding holds must change nothing.
@@ -121,15 +121,15 @@ fn check_against_reference(job: &Job) {
         assert_near("logit", f64::from(output.logits[index]), logit);
     }
     for index in 0..samples.embeddings.len() {
-        let before = samples.embeddings[index];
+        let old_value = samples.embeddings[index];
         let mut loss_at = |value: f32| {
             samples.embeddings[index] = value;
             samples.reference_loss(job, &weights)
         };
         // Divides by the difference that f32 really made.
-        let (up, down) = (before + 1e-3, before - 1e-3);
+        let (up, down) = (old_value + 1e-3, old_value - 1e-3);
         let slope = (loss_at(up) - loss_at(down)) / (f64::from(up) - f64::from(down));
-        samples.embeddings[index] = before;
+        samples.embeddings[index] = old_value;
         assert_near("embedding gradient", f64::from(output.gradients[index]), slope);
     }
 }
@@ -169,16 +169,16 @@ fn sgd_follows_the_slope_of_the_reference() {
     let mut model = DenseModel::new(&job).unwrap();
     let mut weights = stored(&model);
     model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
-    let after = stored(&model);
+    let stepped = stored(&model);
     for index in 0..weights["layers.0.weight"].1.len() {
-        let before = weights["layers.0.weight"].1[index];
+        let weight = weights["layers.0.weight"].1[index];
         let mut loss_at = |value: f64| {
             weights.get_mut("layers.0.weight").unwrap().1[index] = value;
             samples.reference_loss(&job, &weights)
         };
-        let slope = (loss_at(before + 1e-6) - loss_at(before - 1e-6)) / 2e-6;
-        weights.get_mut("layers.0.weight").unwrap().1[index] = before;
-        assert_near("weight", after["layers.0.weight"].1[index], before - 0.1 * slope);
+        let slope = (loss_at(weight + 1e-6) - loss_at(weight - 1e-6)) / 2e-6;
+        weights.get_mut("layers.0.weight").unwrap().1[index] = weight;
+        assert_near("weight", stepped["layers.0.weight"].1[index], weight - 0.1 * slope);
     }
 }
 
@@ -188,9 +188,9 @@ fn adam_moves_each_weight_by_its_rate_at_first() {
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.0 };
     let samples = Samples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
-    let before = stored(&model);
+    let first = stored(&model);
     model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
-    let (before, after) = (&before["layers.2.bias"].1[0], &stored(&model)["layers.2.bias"].1[0]);
+    let (before, after) = (&first["layers.2.bias"].1[0], &stored(&model)["layers.2.bias"].1[0]);
     assert!(((before - after).abs() - 0.01).abs() < 1e-5, "{before} became {after}");
 }
 
@@ -214,12 +214,12 @@ fn training_lowers_the_loss_and_the_seed_fixes_it() {
 fn a_value_that_is_not_finite_is_refused_and_changes_nothing() {
     let job = job(1, &[2, 2], dlrm());
     let mut model = DenseModel::new(&job).unwrap();
-    let before = stored(&model);
+    let first = stored(&model);
     for (numeric, embedding) in [(f32::NAN, 0.1), (f32::INFINITY, 0.1), (0.5, f32::NAN), (0.5, 1e30)] {
         let refused = model.step(&[numeric, 0.5], &[embedding; 8], &[0.0, 1.0]).unwrap_err();
         assert!(matches!(refused, ModelError::NotFinite { .. }), "{refused}");
     }
-    assert_eq!(stored(&model), before);
+    assert_eq!(stored(&model), first);
     model.step(&[0.5, 0.5], &[0.1; 8], &[0.0, 1.0]).unwrap();
 }
 
@@ -249,13 +249,13 @@ fn weights_survive_saving_exactly() {
 fn weights_of_another_network_are_refused_by_name() {
     let saved = DenseModel::new(&job(2, &[4, 4], dlrm())).unwrap().to_safetensors().unwrap();
     let mut wider = DenseModel::new(&job(3, &[4, 4], dlrm())).unwrap();
-    let before = stored(&wider);
+    let first = stored(&wider);
     let refused = wider.load_safetensors(&saved).unwrap_err().to_string();
     assert!(refused.contains("bottom.0.weight is F32 [5, 2], not F32 [5, 3]"), "{refused}");
     let refused = DenseModel::new(&job(2, &[4], ffnn())).unwrap().load_safetensors(&saved).unwrap_err().to_string();
     assert!(refused.contains("bottom.0.bias is not a tensor of this network"), "{refused}");
     assert!(matches!(wider.load_safetensors(&saved[..saved.len() - 9]), Err(ModelError::Damaged(_))));
-    assert_eq!(stored(&wider), before);
+    assert_eq!(stored(&wider), first);
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl TorchScript {
                 file.display()
             );
         });
-        Ok((Self { module: RefCell::new(module), seed, draws: seed, outputs }, ModuleBuffers::of(buffers)))
+        Ok((Self { module: RefCell::new(module), seed, draws: seed, outputs }, ModuleBuffers::new(buffers)))
     }
 
     /// Drops other units from now on.

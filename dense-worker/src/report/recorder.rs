@@ -105,7 +105,7 @@ impl MeasureRecorder {
 }
 
 impl Observer for MeasureRecorder {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         let time = seconds_since_epoch();
         let mut gate = self.lines.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match event {
@@ -261,13 +261,13 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let folder = RunFolder::open(parent.path()).unwrap();
         let recorder = MeasureRecorder::start(&folder, true).unwrap();
-        recorder.on(&step(1));
-        recorder.on(&step(2));
+        recorder.observe(&step(1));
+        recorder.observe(&step(2));
         let evaluation = Evaluation { samples: 10, auc: Some(0.75), ..Evaluation::default() };
-        recorder.on(&Event::EpochEnded { step: 2, epoch: 0, training: evaluation });
+        recorder.observe(&Event::EpochEnded { step: 2, epoch: 0, training: evaluation });
         let targets = vec![TargetMeasures { target: "buy".into(), evaluation, calibrated: None }];
-        recorder.on(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation, targets });
-        recorder.on(&Event::Chosen { step: 2, message: "as the test wants".to_owned() });
+        recorder.observe(&Event::Evaluated { step: 2, part: HeldOutPart::Validation, epoch: 0, evaluation, targets });
+        recorder.observe(&Event::Chosen { step: 2, message: "as the test wants".to_owned() });
         drop(recorder);
         let lines = lines(&folder);
         assert_eq!(
@@ -289,7 +289,7 @@ mod tests {
         let folder = RunFolder::open(parent.path()).unwrap();
         for _ in 0..2 {
             let recorder = MeasureRecorder::start(&folder, false).unwrap();
-            [Event::StartedOver, step(1)].iter().for_each(|event| recorder.on(event));
+            [Event::StartedOver, step(1)].iter().for_each(|event| recorder.observe(event));
         }
         let kinds: Vec<_> = lines(&folder).iter().map(|line| (line["type"].clone(), line["step"].clone())).collect();
         let expected = [("step", 1), ("resumed", 0), ("step", 1)].map(|(kind, step)| (kind.into(), step.into()));
@@ -302,7 +302,7 @@ mod tests {
         let folder = RunFolder::open(parent.path()).unwrap();
         for _ in 0..2 {
             let recorder = MeasureRecorder::start(&folder, false).unwrap();
-            (EVERY_STEP_UNTIL + 1..EVERY_STEP_UNTIL + 400).for_each(|index| recorder.on(&step(index)));
+            (EVERY_STEP_UNTIL + 1..EVERY_STEP_UNTIL + 400).for_each(|index| recorder.observe(&step(index)));
         }
         let lines = lines(&folder);
         // The first line of each kind is due. There are more only if this machine took seconds for a loop of 400.

@@ -20,12 +20,12 @@ async fn one_worker_alone_makes_the_steps_of_mode_sync() {
     let pairs =
         [[SGD, "train.clip_norm=0.5", schedule], ["optimizer={kind='adagrad', lr=0.05}", "train.clip_value=0.1", ""]];
     for sets in pairs {
-        let with = |mode| {
+        let job_with = |mode| {
             let sets: Vec<&str> = sets.iter().copied().filter(|set| !set.is_empty()).collect();
             job(folder.path(), &[&[mode, "train.staleness=0", "train.max_steps=40"], &sets[..]].concat())
         };
-        let (sync, expected, _) = train(with("train.mode=sync")).await;
-        let (apart, found, run) = train(with(ASYNC)).await;
+        let (sync, expected, _) = train(job_with("train.mode=sync")).await;
+        let (apart, found, run) = train(job_with(ASYNC)).await;
         let (sync, apart) = (sync.unwrap(), apart.unwrap());
         assert_eq!((expected.steps().len(), found.steps().len()), (40, 40));
         for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
@@ -49,32 +49,32 @@ async fn asynchronous_workers_learn_what_workers_in_step_learn_and_drop_no_sampl
     let bounds = ["train.staleness=8", "train.staleness_total=7"];
     let sets = ["train.batch_size=500", "cluster.servers=2", "cluster.workers=2", bounds[0], bounds[1]];
     let rows = rows(100_000);
-    let with = |more: &[&str]| job_over(rows.clone(), folder.path(), &[&sets, more].concat());
+    let job_with = |more: &[&str]| job_over(rows.clone(), folder.path(), &[&sets, more].concat());
     let both = || vec![Part::of_files(), Part::of_files()];
-    let (in_step, ..) = train_parts(with(&[]), both()).await;
+    let (in_step, ..) = train_parts(job_with(&[]), both()).await;
     let in_step = in_step.into_iter().next().unwrap().unwrap();
-    let (apart, _, run) = train_parts(with(&[ASYNC]), both()).await;
-    let apart: Vec<Summary> = apart.into_iter().map(Result::unwrap).collect();
-    assert_eq!((apart[0].samples, apart[0].rows), (in_step.samples, in_step.rows));
-    assert_eq!(apart[0].samples, apart[1].samples);
-    assert_eq!(apart[0].evaluation, apart[1].evaluation);
-    assert!(apart.iter().all(|summary| summary.staleness.max <= 3), "{apart:?}");
-    assert_eq!(apart[0].steps, apart[1].steps);
+    let (apart, _, run) = train_parts(job_with(&[ASYNC]), both()).await;
+    let summaries: Vec<Summary> = apart.into_iter().map(Result::unwrap).collect();
+    assert_eq!((summaries[0].samples, summaries[0].rows), (in_step.samples, in_step.rows));
+    assert_eq!(summaries[0].samples, summaries[1].samples);
+    assert_eq!(summaries[0].evaluation, summaries[1].evaluation);
+    assert!(summaries.iter().all(|summary| summary.staleness.max <= 3), "{summaries:?}");
+    assert_eq!(summaries[0].steps, summaries[1].steps);
     // Stale dense gradients cost a short run much. How much depends on how the two happen to run beside each other, so the AUC has no
     // bound here. Without staleness it has one.
-    assert!(auc(&apart[0]).is_finite());
-    let (fresh, ..) = train_parts(with(&[ASYNC, "train.staleness=0"]), both()).await;
+    assert!(auc(&summaries[0]).is_finite());
+    let (fresh, ..) = train_parts(job_with(&[ASYNC, "train.staleness=0"]), both()).await;
     let fresh = fresh.into_iter().next().unwrap().unwrap();
     println!(
         "test AUC {:.4} in step, {:.4} apart, {:.4} without staleness",
         auc(&in_step),
-        auc(&apart[0]),
+        auc(&summaries[0]),
         auc(&fresh)
     );
     assert!(auc(&fresh) > auc(&in_step) - 0.02, "{} in step, {} apart", auc(&in_step), auc(&fresh));
     let again = evaluate(&run, &[], None).await.unwrap();
-    assert_eq!(again.samples, apart[0].evaluation.unwrap().samples);
-    assert!((again.auc.unwrap() - auc(&apart[0])).abs() < 1e-6);
+    assert_eq!(again.samples, summaries[0].evaluation.unwrap().samples);
+    assert!((again.auc.unwrap() - auc(&summaries[0])).abs() < 1e-6);
 }
 
 /// The best state is given back to the servers, and from them to every worker.

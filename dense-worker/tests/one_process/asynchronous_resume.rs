@@ -8,7 +8,7 @@ use super::*;
 const SETS: [&str; 4] =
     ["train.mode=async", "train.batch_size=250", "data.shuffle_rows=600", "cluster.lease_seconds=1.5"];
 
-fn with(rows: &str, folder: &Path, workers: u32, more: &[&str]) -> Job {
+fn job_with(rows: &str, folder: &Path, workers: u32, more: &[&str]) -> Job {
     let workers = format!("cluster.workers={workers}");
     job_over(rows.to_owned(), folder, &[&SETS[..], &[workers.as_str()], more].concat())
 }
@@ -28,7 +28,7 @@ async fn a_killed_run_of_asynchronous_workers_goes_on_from_a_checkpoint_of_all()
     let folder = tempfile::tempdir().unwrap();
     // Several splits; and one, for which all others wait.
     for (text, before, after) in [(rows(40_000), 2, 3), (rows(40_000), 3, 1), (rows(4_000), 2, 2)] {
-        let job = |workers, more: &[&str]| with(&text, folder.path(), workers, more);
+        let job = |workers, more: &[&str]| job_with(&text, folder.path(), workers, more);
         let whole = run(job(1, &["train.epochs=1"]), None, Break::Never).await.summary.unwrap();
         let cuts = ["train.epochs=4000", "checkpoint.every_seconds=0.1"];
         let first = run(job(before, &cuts), None, Break::AfterCheckpoint).await;
@@ -50,7 +50,7 @@ async fn a_killed_run_of_asynchronous_workers_goes_on_from_a_checkpoint_of_all()
 async fn asynchronous_workers_cut_many_checkpoints_and_lose_no_sample() {
     let folder = tempfile::tempdir().unwrap();
     let text = rows(20_000);
-    let job = |more: &[&str]| with(&text, folder.path(), 3, &[&["cluster.lease_seconds=0.9"], more].concat());
+    let job = |more: &[&str]| job_with(&text, folder.path(), 3, &[&["cluster.lease_seconds=0.9"], more].concat());
     let whole = run(job(&["train.epochs=1"]), None, Break::Never).await.summary.unwrap();
     let cuts = ["train.epochs=60", "checkpoint.every_steps=7", "checkpoint.every_seconds=0.3"];
     let ended = run(job(&cuts), None, Break::Never).await;
@@ -65,7 +65,7 @@ async fn asynchronous_workers_cut_many_checkpoints_and_lose_no_sample() {
 async fn one_worker_that_is_asked_to_stop_has_all_stop() {
     let folder = tempfile::tempdir().unwrap();
     let text = rows(20_000);
-    let job = |more: &[&str]| with(&text, folder.path(), 2, more);
+    let job = |more: &[&str]| job_with(&text, folder.path(), 2, more);
     let whole = run(job(&["train.epochs=1"]), None, Break::Never).await.summary.unwrap();
     let endless = job(&["train.epochs=4000"]);
     for how in [Break::OfOne(9), Break::Tidy(9)] {

@@ -9,7 +9,7 @@ use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::*;
 
-use super::rejoin::within;
+use super::rejoin::join_in_time;
 use super::*;
 
 /// What becomes of the worker when it votes for the end of the epoch.
@@ -83,19 +83,19 @@ async fn an_asynchronous_worker_that_is_killed_at_a_barrier_or_stays_away_is_nam
         let mut first = start(0, cluster.control.clone());
         let mut second = start(1, faulty.clone());
         faulty.victim.set(second.abort_handle()).expect("set once");
-        let error = within(&mut first).await.unwrap().unwrap_err();
+        let error = join_in_time(&mut first).await.unwrap().unwrap_err();
         assert_eq!(error.exit_class(), ExitClass::Cluster, "{error}");
         let reported = error.to_string();
         match fault {
             VoteFault::Killed => {
                 assert!(reported.contains("dense worker 1"), "{reported}");
-                assert!(within(&mut second).await.is_err_and(|error| error.is_cancelled()));
+                assert!(join_in_time(&mut second).await.is_err_and(|error| error.is_cancelled()));
             }
             VoteFault::Lost => {
                 // The next group forms without it no more than this one did.
                 assert!(reported.starts_with("dense worker 1 gone or late: "), "{reported}");
                 // The run is over: the worker that stayed away ends too.
-                within(&mut second).await.unwrap().unwrap_err();
+                join_in_time(&mut second).await.unwrap().unwrap_err();
             }
         }
     }

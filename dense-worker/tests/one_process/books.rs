@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use zagros_coordinator_client::control_plane::ControlAnswer;
 use zagros_protocol::control::*;
 
-use super::rejoin::{Run, job_with, unharmed, within};
+use super::rejoin::{Run, job_with, join_in_time, unharmed};
 use super::*;
 
 /// What goes wrong with the first split that the worker asks for.
@@ -99,7 +99,7 @@ async fn two_workers_whose_assignments_were_lost_do_not_wait_for_each_other() {
     let workers = [0, 1].map(|index| run.start_through(lossy, index));
     let (_, whole) = unharmed(job_with(tempfile::tempdir().unwrap().path(), 2, &["train.epochs=1"])).await;
     for mut worker in workers {
-        assert_eq!(within(&mut worker).await.unwrap().unwrap().samples, whole.samples);
+        assert_eq!(join_in_time(&mut worker).await.unwrap().unwrap().samples, whole.samples);
     }
 }
 
@@ -119,7 +119,7 @@ async fn the_measures_of_an_epoch_are_of_the_rows_of_all_workers() {
     let workers = [0, 1].map(|index| run.start(index, Vec::new()));
     let mut summaries = Vec::new();
     for mut worker in workers {
-        summaries.push(within(&mut worker).await.unwrap().unwrap());
+        summaries.push(join_in_time(&mut worker).await.unwrap().unwrap());
     }
     let [first, second] = &summaries[..] else { unreachable!() };
     assert_eq!(first.epochs, second.epochs);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::rejoin::{Killer, LONG_LEASE, Run, job_with, unharmed, within};
+use super::rejoin::{Killer, LONG_LEASE, Run, job_with, join_in_time, unharmed};
 use super::*;
 
 /// A worker is given up if no replacement comes for three seconds.
@@ -33,13 +33,14 @@ async fn two_of_three_workers_train_on_every_row_without_the_third() {
     let folder = tempfile::tempdir().unwrap();
     let (own, whole) = unharmed(job(folder.path())).await;
     let run = Run::new(job(folder.path())).await;
-    let (killer, reported) = (Killer::after(20), Arc::new(Recording::default()));
+    let (killer, reported) = (Killer::new(20), Arc::new(Recording::default()));
     let mut first = run.start(0, vec![reported.clone(), killer.clone()]);
     // Ranks are not indices once the worker in between is lost.
     let (mut lost, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     killer.victim.set(lost.abort_handle()).expect("set once");
-    assert!(within(&mut lost).await.is_err());
-    let (first, third) = (within(&mut first).await.unwrap().unwrap(), within(&mut third).await.unwrap().unwrap());
+    assert!(join_in_time(&mut lost).await.is_err());
+    let (first, third) =
+        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
     assert_eq!(groups(&reported), [vec![0, 2]]);
     assert_eq!((first.steps, first.samples, first.evaluation), (third.steps, third.samples, third.evaluation));
     assert!(first.samples >= whole.samples);
@@ -54,7 +55,7 @@ async fn two_of_three_workers_train_on_every_row_without_the_third() {
 struct Slow(OnceLock<()>);
 
 impl Observer for Slow {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         match event {
             Event::Regrouped { workers, .. } if workers.len() == 2 => drop(self.0.set(())),
             Event::Step(_) if self.0.get().is_some() => std::thread::sleep(Duration::from_millis(20)),
@@ -68,11 +69,11 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let folder = tempfile::tempdir().unwrap();
     let (own, _) = unharmed(job(folder.path())).await;
     let run = Run::new(job(folder.path())).await;
-    let (killer, reported) = (Killer::after(20), Arc::new(Recording::default()));
+    let (killer, reported) = (Killer::new(20), Arc::new(Recording::default()));
     let mut first = run.start(0, vec![reported.clone(), Arc::new(Slow(OnceLock::new())), killer.clone()]);
     let (mut second, mut lost) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     killer.victim.set(lost.abort_handle()).expect("set once");
-    assert!(within(&mut lost).await.is_err());
+    assert!(join_in_time(&mut lost).await.is_err());
     let regrouped = async {
         while groups(&reported).is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -82,7 +83,7 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
     let mut back = run.start(2, Vec::new());
     let mut summaries = Vec::new();
     for worker in [&mut first, &mut second, &mut back] {
-        summaries.push(within(worker).await.unwrap().unwrap());
+        summaries.push(join_in_time(worker).await.unwrap().unwrap());
     }
     assert_eq!(groups(&reported), [vec![0, 1], vec![0, 1, 2]]);
     let first = &summaries[0];
@@ -96,7 +97,7 @@ async fn a_worker_that_comes_back_late_trains_with_the_others_again() {
 struct Asking(u64, Shutdown);
 
 impl Observer for Asking {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         if matches!(event, Event::Step(report) if report.step >= self.0) {
             self.1.request();
         }
@@ -111,9 +112,10 @@ async fn a_worker_that_is_asked_to_end_leaves_and_every_row_is_trained_on_once()
     let (shutdown, reported) = (Shutdown::new(), Arc::new(Recording::default()));
     let mut first = run.start(0, vec![reported.clone(), Arc::new(Asking(20, shutdown.clone()))]);
     let (mut leaver, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
-    let left = within(&mut leaver).await.unwrap().unwrap();
+    let left = join_in_time(&mut leaver).await.unwrap().unwrap();
     assert_eq!(left.outcome, Outcome::Left);
-    let (first, third) = (within(&mut first).await.unwrap().unwrap(), within(&mut third).await.unwrap().unwrap());
+    let (first, third) =
+        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
     assert_eq!((first.outcome, third.outcome), (Outcome::Finished, Outcome::Finished));
     assert_eq!(groups(&reported), [vec![0, 2]]);
     assert!(left.steps < first.steps, "it left after the last step");
@@ -133,7 +135,7 @@ async fn with_too_few_others_a_worker_that_is_asked_to_end_drains_the_run() {
     let mut first = run.start(0, vec![Arc::new(Asking(5, shutdown.clone()))]);
     let (mut asked, mut third) = (run.start_stoppable(1, shutdown), run.start(2, Vec::new()));
     for worker in [&mut first, &mut asked, &mut third] {
-        assert_eq!(within(worker).await.unwrap().unwrap().outcome, Outcome::Interrupted);
+        assert_eq!(join_in_time(worker).await.unwrap().unwrap().outcome, Outcome::Interrupted);
     }
 }
 
@@ -148,7 +150,7 @@ impl Pace {
         Arc::new(Self { made: watch::Sender::new(0), pause })
     }
 
-    async fn after(&self, step: u64) {
+    async fn wait_for_step(&self, step: u64) {
         let mut made = self.made.subscribe();
         let reached = made.wait_for(|made| *made >= step);
         tokio::time::timeout(LATE, reached).await.expect("the run stands still").expect("a run");
@@ -156,7 +158,7 @@ impl Pace {
 }
 
 impl Observer for Pace {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         if let Event::Step(report) = event {
             self.made.send_replace(report.step);
             std::thread::sleep(self.pause);
@@ -188,7 +190,7 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
     let run = Run::new(growing(folder.path(), &[])).await;
     let (pace, reported) = (Pace::new(Duration::from_millis(5)), Arc::new(Recording::default()));
     let mut first = run.start(0, vec![reported.clone(), pace.clone()]);
-    pace.after(20).await;
+    pace.wait_for_step(20).await;
     assert_eq!(run.scale(3).await.unwrap().workers, 3);
     let (mut second, mut third) = (run.start(1, Vec::new()), run.start(2, Vec::new()));
     groups_until(&reported, 1).await;
@@ -197,11 +199,12 @@ async fn workers_join_and_leave_while_the_run_trains_and_every_row_is_trained_on
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let with_all = *pace.made.borrow();
-    pace.after(with_all + 20).await;
+    pace.wait_for_step(with_all + 20).await;
     run.scale(2).await.unwrap();
-    let left = within(&mut third).await.unwrap().unwrap();
+    let left = join_in_time(&mut third).await.unwrap().unwrap();
     assert_eq!(left.outcome, Outcome::Left);
-    let (first, second) = (within(&mut first).await.unwrap().unwrap(), within(&mut second).await.unwrap().unwrap());
+    let (first, second) =
+        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut second).await.unwrap().unwrap());
     assert_eq!((first.outcome, second.outcome), (Outcome::Finished, Outcome::Finished));
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(left.steps < first.steps && first.steps < whole.steps, "{} of {} steps", first.steps, whole.steps);
@@ -225,7 +228,7 @@ async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts
     };
     let (own, whole) = unharmed(job()).await;
     let run = Run::new(job()).await;
-    let (gate, reported) = (Gate::after(10), Arc::new(Recording::default()));
+    let (gate, reported) = (Gate::new(10), Arc::new(Recording::default()));
     let mut first = run.start(0, vec![reported.clone(), gate.clone()]);
     let shutdown = Shutdown::new();
     let (mut leaver, mut third) = (run.start_stoppable(1, shutdown.clone()), run.start(2, Vec::new()));
@@ -233,9 +236,10 @@ async fn an_asynchronous_worker_that_is_asked_to_end_leaves_and_every_row_counts
     shutdown.request();
     run.is_leaving(1).await;
     gate.open();
-    let left = within(&mut leaver).await.unwrap().unwrap();
+    let left = join_in_time(&mut leaver).await.unwrap().unwrap();
     assert_eq!(left.outcome, Outcome::Left);
-    let (first, third) = (within(&mut first).await.unwrap().unwrap(), within(&mut third).await.unwrap().unwrap());
+    let (first, third) =
+        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut third).await.unwrap().unwrap());
     assert_eq!((first.outcome, third.outcome), (Outcome::Finished, Outcome::Finished));
     assert_eq!(groups(&reported), [vec![0, 2]]);
     assert_eq!((first.samples, third.samples, first.epochs.len()), (whole.samples, whole.samples, whole.epochs.len()));
@@ -257,7 +261,7 @@ async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_
     };
     let (own, whole) = unharmed(job()).await;
     let run = Run::new(job()).await;
-    let (gate, later, reported) = (Gate::after(10), Gate::after(20), Arc::new(Recording::default()));
+    let (gate, later, reported) = (Gate::new(10), Gate::new(20), Arc::new(Recording::default()));
     let mut first = run.start(0, vec![reported.clone(), gate.clone(), later.clone()]);
     gate.is_reached().await;
     assert_eq!(run.scale(3).await.unwrap().workers, 3);
@@ -267,9 +271,10 @@ async fn asynchronous_workers_join_and_leave_while_the_run_trains_and_every_row_
     later.is_reached().await;
     run.scale(2).await.unwrap();
     later.open();
-    let left = within(&mut third).await.unwrap().unwrap();
+    let left = join_in_time(&mut third).await.unwrap().unwrap();
     assert_eq!(left.outcome, Outcome::Left);
-    let (first, second) = (within(&mut first).await.unwrap().unwrap(), within(&mut second).await.unwrap().unwrap());
+    let (first, second) =
+        (join_in_time(&mut first).await.unwrap().unwrap(), join_in_time(&mut second).await.unwrap().unwrap());
     assert_eq!((first.outcome, second.outcome), (Outcome::Finished, Outcome::Finished));
     assert_eq!(groups(&reported).last(), Some(&vec![0, 1]));
     assert!(second.steps == first.steps && groups(&reported).contains(&vec![0, 1, 2]), "{:?}", groups(&reported));
@@ -287,7 +292,7 @@ struct Gate {
 }
 
 impl Gate {
-    fn after(step: u64) -> Arc<Self> {
+    fn new(step: u64) -> Arc<Self> {
         Arc::new(Self { step, is_reached: watch::Sender::new(false), is_open: watch::Sender::new(false) })
     }
 
@@ -303,7 +308,7 @@ impl Gate {
 }
 
 impl Observer for Gate {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         if matches!(event, Event::Step(report) if report.step >= self.step) {
             self.is_reached.send_replace(true);
             tokio::task::block_in_place(|| {

@@ -78,7 +78,7 @@ impl UntilReported {
 }
 
 impl Observer for UntilReported {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         match event {
             Event::Checkpoint { step, .. } => self.cut.store(*step, Ordering::Release),
             // The next would be cut after step 20.

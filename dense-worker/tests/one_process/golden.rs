@@ -101,7 +101,7 @@ impl ScoredRows for Logits {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    hexadecimal(&ContentDigest::of(bytes).sha256[..8])
+    hexadecimal(&ContentDigest::compute(bytes).sha256[..8])
 }
 
 /// Trains a case, saves, and scores with what was saved: a line of the file.
@@ -116,11 +116,11 @@ async fn result(case: &Case, threads: usize) -> String {
 
     let manifest: Manifest =
         serde_json::from_slice(&std::fs::read(run.model().join("manifest.json")).unwrap()).unwrap();
-    let of = |names: &[String]| {
+    let files_hash = |names: &[String]| {
         let files = manifest.files.iter().filter(|file| names.contains(&file.name));
         hash(files.map(|file| &*file.sha256).collect::<String>().as_bytes())
     };
-    let (dense, row_files) = (of(std::slice::from_ref(&manifest.dense)), of(&manifest.row_files));
+    let (dense, row_files) = (files_hash(std::slice::from_ref(&manifest.dense)), files_hash(&manifest.row_files));
     let losses: Vec<u8> = recorded.losses().iter().flat_map(|bits| bits.to_le_bytes()).collect();
     let last = recorded.steps().last().unwrap().loss;
     let logits = scores(&run, &folder.path().join("train.csv")).await;

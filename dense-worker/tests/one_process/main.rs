@@ -172,7 +172,7 @@ fn request(job: &Job, index: u32) -> JoinRequest {
 struct Recording(Mutex<Vec<Event>>);
 
 impl Observer for Recording {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         self.0.lock().unwrap().push(event.clone());
     }
 }
@@ -327,7 +327,7 @@ async fn batches_from_memory_train_as_well() {
 struct StopAfter(u64, Shutdown);
 
 impl Observer for StopAfter {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         if matches!(event, Event::Step(report) if report.step == self.0) {
             self.1.request();
         }

@@ -44,13 +44,13 @@ pub(super) struct Killer {
 }
 
 impl Killer {
-    pub(super) fn after(steps: u64) -> Arc<Self> {
+    pub(super) fn new(steps: u64) -> Arc<Self> {
         Arc::new(Self { after: steps, steps: AtomicU64::new(0), victim: OnceLock::new() })
     }
 }
 
 impl Observer for Killer {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         if matches!(event, Event::Step(_)) && self.steps.fetch_add(1, Ordering::Relaxed) + 1 >= self.after {
             self.victim.get().expect("a victim").abort();
         }
@@ -134,7 +134,7 @@ impl Run {
             supersede: false,
             waits: zagros_coordinator_client::Waits::default(),
             rendezvous: Some(rendezvous),
-            connect: self.tally.of(&self.cluster.connect),
+            connect: self.tally.watch(&self.cluster.connect),
             registry: Registry::new(),
             folder: Some(self.folder.clone()),
             resume: ResumePoint::newest(&self.job, &self.folder).unwrap(),
@@ -145,7 +145,7 @@ impl Run {
     /// Kills one of all workers after a step of the run, and starts it again; the summaries by index, what the others
     /// reported, and how often each id was trained on.
     async fn with_loss_of(&self, victim: u32, step: u64) -> (Vec<Summary>, Arc<Recording>, BTreeMap<u64, u32>) {
-        let (killer, reported) = (Killer::after(step), Arc::new(Recording::default()));
+        let (killer, reported) = (Killer::new(step), Arc::new(Recording::default()));
         let teller = u32::from(victim == 0);
         // Each asynchronous worker makes steps of its own, as many as it gets splits: those of one may never be enough.
         let each = self.job.train.mode == zagros_job::Mode::Async;
@@ -163,12 +163,12 @@ impl Run {
             .collect();
         let lost = &mut workers[victim as usize];
         killer.victim.set(lost.abort_handle()).expect("set once");
-        let ended = within(lost).await.map(|ended| ended.map(|summary| summary.steps));
+        let ended = join_in_time(lost).await.map(|ended| ended.map(|summary| summary.steps));
         assert!(ended.is_err(), "the worker ended before it was lost: {ended:?}");
         workers[victim as usize] = self.restart(victim);
         let mut summaries = Vec::new();
         for worker in &mut workers {
-            summaries.push(within(worker).await.expect("no panic").expect("the run ends well"));
+            summaries.push(join_in_time(worker).await.expect("no panic").expect("the run ends well"));
         }
         (summaries, reported, self.tally.by_id())
     }
@@ -183,7 +183,7 @@ async fn until(is_so: impl AsyncFn() -> bool) {
     tokio::time::timeout(LATE, asking).await.expect("the coordinator says something else");
 }
 
-pub(super) async fn within<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
+pub(super) async fn join_in_time<T>(task: &mut JoinHandle<T>) -> Result<T, tokio::task::JoinError> {
     tokio::time::timeout(LATE, task).await.expect("a worker hangs")
 }
 
@@ -198,7 +198,7 @@ pub(super) async fn unharmed(job: Job) -> (BTreeMap<u64, u32>, Summary) {
     let workers: Vec<_> = (0..run.job.cluster.workers).map(|index| run.start(index, Vec::new())).collect();
     let mut summaries = Vec::new();
     for mut worker in workers {
-        summaries.push(within(&mut worker).await.unwrap().unwrap());
+        summaries.push(join_in_time(&mut worker).await.unwrap().unwrap());
     }
     let mut own = run.tally.by_id();
     own.retain(|_, pushes| *pushes == epochs);
@@ -255,8 +255,8 @@ async fn a_worker_that_takes_the_place_of_a_lost_one_pushes_at_the_step_of_the_r
     let run = Run::new(job_with(folder.path(), 2, &["data.shuffle_rows=3000", LONG_LEASE])).await;
     let (summaries, _, _) = run.with_loss_of(1, 30).await;
     let pushes = run.tally.pushes();
-    let of = |incarnation: u32| pushes.iter().filter(move |push| push.incarnation == incarnation);
-    let first = of(2).next().expect("the second process pushes");
+    let pushes_of = |incarnation: u32| pushes.iter().filter(move |push| push.incarnation == incarnation);
+    let first = pushes_of(2).next().expect("the second process pushes");
     println!("the second process begins at batch {} and step {}", first.seq, first.step);
     // The step after which the other ended, and those that were made until that was noticed.
     assert!(first.step >= 30 && first.seq >= 30, "{first:?}");
@@ -297,12 +297,12 @@ async fn where_nobody_comes_or_the_mode_does_not_wait_the_run_ends_with_the_name
     for (mode, staleness, reported) in modes {
         let job = job_with(folder.path(), 2, &["cluster.timeout_seconds=6", mode, staleness]);
         let run = Run::new(job).await;
-        let killer = Killer::after(20);
+        let killer = Killer::new(20);
         let mut first = run.start(0, vec![killer.clone()]);
         let mut lost = run.start(1, Vec::new());
         killer.victim.set(lost.abort_handle()).expect("set once");
-        assert!(within(&mut lost).await.is_err());
-        let error = within(&mut first).await.unwrap().unwrap_err();
+        assert!(join_in_time(&mut lost).await.is_err());
+        let error = join_in_time(&mut first).await.unwrap().unwrap_err();
         assert_eq!(error.exit_class(), ExitClass::Cluster);
         assert!(error.to_string().contains(reported), "{mode}: {error}");
     }
@@ -398,7 +398,7 @@ async fn a_step_that_only_one_worker_knows_to_be_made_is_made_once() {
         let reported = Arc::new(Recording::default());
         let mut first = run.start(0, vec![reported.clone()]);
         let mut second = run.start_at(Arc::new(deaf), 1, Vec::new());
-        let [first, second] = [&mut first, &mut second].map(within);
+        let [first, second] = [&mut first, &mut second].map(join_in_time);
         let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
         assert_eq!((first.samples, first.evaluation), (second.samples, second.evaluation), "{call}");
         assert_eq!(first.samples, whole.samples, "{call}");

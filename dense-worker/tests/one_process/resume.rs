@@ -42,7 +42,7 @@ struct GoneAfter {
 }
 
 impl Observer for GoneAfter {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         match event {
             Event::Checkpoint { step, .. } => self.has_checkpoint.store(*step, Ordering::Release),
             Event::Step(report) if report.step == self.step => {
@@ -62,7 +62,7 @@ impl Observer for GoneAfter {
 struct GoneAfterCheckpoint(Shutdown);
 
 impl Observer for GoneAfterCheckpoint {
-    fn on(&self, event: &Event) {
+    fn observe(&self, event: &Event) {
         if matches!(event, Event::Checkpoint { .. }) {
             self.0.request();
         }
@@ -85,7 +85,7 @@ fn bits(report: &StepReport) -> [u64; 4] {
     [report.loss.to_bits(), bits(report.auc_so_far), bits(report.logloss_recent), bits(report.calibration)]
 }
 
-fn with(folder: &Path, more: &[&str]) -> Job {
+fn job_with(folder: &Path, more: &[&str]) -> Job {
     job_over(rows(4000), folder, &[&SETS[..], more].concat())
 }
 
@@ -148,22 +148,22 @@ fn same_end(whole: &Ended, gone_on: &Ended) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = run(with(folder.path(), &[]), None, Break::Never).await;
+    let whole = run(job_with(folder.path(), &[]), None, Break::Never).await;
     let steps_of_an_epoch = whole.losses.len() as u64 / 2;
     assert!(steps_of_an_epoch > 40, "{steps_of_an_epoch} steps an epoch");
     for step in [17, 20, steps_of_an_epoch, steps_of_an_epoch + 9] {
-        let first = run(with(folder.path(), &[]), None, Break::Tidy(step)).await;
+        let first = run(job_with(folder.path(), &[]), None, Break::Tidy(step)).await;
         // A batch that was looked up already is trained on, too.
         let made = first.losses.len();
         assert!((step..=step + 1).contains(&(made as u64)), "{made} steps, asked to stop after {step}");
         assert_eq!(first.losses, whole.losses[..made]);
         // On another number of servers and with other threads, for rows and batches do not depend on them.
-        let job = with(folder.path(), &["cluster.servers=3", "data.threads=2"]);
+        let job = job_with(folder.path(), &["cluster.servers=3", "data.threads=2"]);
         let second = run(job, Some(&first.run), Break::Never).await;
         assert_eq!(second.losses, whole.losses[made..], "after step {made}");
         same_end(&whole, &second);
         assert!(
-            ResumePoint::newest(&with(folder.path(), &[]), &second.run).unwrap().is_none(),
+            ResumePoint::newest(&job_with(folder.path(), &[]), &second.run).unwrap().is_none(),
             "a finished run leaves checkpoints behind"
         );
     }
@@ -173,20 +173,20 @@ async fn a_run_that_was_asked_to_stop_goes_on_bit_by_bit() {
 async fn a_run_that_was_killed_goes_on_from_its_last_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
     let cuts = ["checkpoint.every_steps=20", "checkpoint.every_seconds=0", "checkpoint.keep=2"];
-    let whole = run(with(folder.path(), &cuts), None, Break::Never).await;
+    let whole = run(job_with(folder.path(), &cuts), None, Break::Never).await;
     // One is skipped where the one before is still being written.
     assert!((1..=whole.losses.len() / 20).contains(&whole.checkpoints), "{}", whole.checkpoints);
-    let uncut = run(with(folder.path(), &[]), None, Break::Never).await;
+    let uncut = run(job_with(folder.path(), &[]), None, Break::Never).await;
     assert_eq!(uncut.losses, whole.losses, "checkpoints change what is learned");
 
-    let first = run(with(folder.path(), &cuts), None, Break::Sudden(35)).await;
+    let first = run(job_with(folder.path(), &cuts), None, Break::Sudden(35)).await;
     assert_eq!(first.losses, whole.losses[..first.losses.len()]);
-    let point = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
+    let point = ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     assert_eq!(point.step(), 20);
-    let last_run = || ResumePoint::of_last_run(&with(folder.path(), &cuts), false).unwrap();
+    let last_run = || ResumePoint::of_last_run(&job_with(folder.path(), &cuts), false).unwrap();
     let Earlier::GoOn(found) = last_run() else { panic!("the last run is not found") };
     assert_eq!(found.point.folder().path(), point.folder().path());
-    let second = run(with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
+    let second = run(job_with(folder.path(), &cuts), Some(&first.run), Break::Never).await;
     assert_eq!(second.losses, whole.losses[point.step() as usize..]);
     same_end(&whole, &second);
     drop(found);
@@ -239,7 +239,8 @@ async fn workers_go_on_together_bit_by_bit() {
     let whole = run(job(), None, Break::Never).await;
     for how in [Break::Tidy(23), Break::Sudden(35)] {
         let first = run(job(), None, how).await;
-        let step = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
+        let step =
+            ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint").step();
         assert!(step >= 20, "{step}");
         let second = run(job(), Some(&first.run), Break::Never).await;
         assert_eq!(second.losses, whole.losses[step as usize..], "after step {step}");
@@ -273,10 +274,10 @@ async fn more_or_fewer_workers_go_on_with_what_is_left() {
 async fn early_stopping_goes_on_and_remembers_the_best() {
     let folder = tempfile::tempdir().unwrap();
     let sets = ["data.validation_share=0.2", "train.early_stop={patience=3}", "train.epochs=6", "output.keep_best=2"];
-    let whole = run(with(folder.path(), &sets), None, Break::Never).await;
+    let whole = run(job_with(folder.path(), &sets), None, Break::Never).await;
     let stop = whole.losses.len() as u64 - 25;
-    let first = run(with(folder.path(), &sets), None, Break::Tidy(stop)).await;
-    let second = run(with(folder.path(), &sets), Some(&first.run), Break::Never).await;
+    let first = run(job_with(folder.path(), &sets), None, Break::Tidy(stop)).await;
+    let second = run(job_with(folder.path(), &sets), Some(&first.run), Break::Never).await;
     same_end(&whole, &second);
     let choice =
         |ended: &Ended| (ended.summary.as_ref().unwrap().choice.clone(), ended.summary.as_ref().unwrap().model_step);
@@ -286,8 +287,8 @@ async fn early_stopping_goes_on_and_remembers_the_best() {
 #[tokio::test(flavor = "multi_thread")]
 async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_training() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(with(folder.path(), &[]), None, Break::Tidy(9)).await;
-    let point = ResumePoint::newest(&with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
+    let first = run(job_with(folder.path(), &[]), None, Break::Tidy(9)).await;
+    let point = ResumePoint::newest(&job_with(folder.path(), &[]), &first.run).unwrap().expect("a checkpoint");
     let job = job_over(rows(4001), folder.path(), &SETS);
     let changes: Vec<String> = point.changes(&job).iter().map(ToString::to_string).collect();
     assert!(changes.is_empty(), "{changes:?}");
@@ -297,7 +298,7 @@ async fn data_that_has_changed_is_refused_and_a_disk_that_fails_stops_no_trainin
     assert_eq!(refused.exit_class(), ExitClass::Data);
     assert!(refused.to_string().contains("the data has changed since"), "{refused}");
 
-    let job = with(folder.path(), &["checkpoint.every_steps=5"]);
+    let job = job_with(folder.path(), &["checkpoint.every_steps=5"]);
     let cluster = Cluster::start(&job).await;
     let recording = Arc::new(Recording::default());
     let worker = cluster.worker(job, recording.clone(), Shutdown::new());

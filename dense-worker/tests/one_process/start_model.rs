@@ -14,14 +14,14 @@ const SETS: [&str; 7] = [
     "train.schedule={kind='cosine', warmup=10, decay=100}",
 ];
 
-fn with(folder: &Path, more: &[&str]) -> Job {
+fn job_with(folder: &Path, more: &[&str]) -> Job {
     job_over(rows(4000), folder, &[&SETS[..], more].concat())
 }
 
 /// The job of a run that starts from the model of another.
-fn after(first: &Ended, folder: &Path, more: &[&str]) -> Job {
+fn next_job(first: &Ended, folder: &Path, more: &[&str]) -> Job {
     let from = format!("train.start_from={:?}", first.run.path());
-    with(folder, &[&["train.epochs=1", from.as_str()], more].concat())
+    job_with(folder, &[&["train.epochs=1", from.as_str()], more].concat())
 }
 
 fn evaluation(ended: &Ended) -> Evaluation {
@@ -54,9 +54,9 @@ async fn started(job: Job) -> (Result<Summary, WorkerError>, Option<Start>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = run(with(folder.path(), &["train.epochs=2"]), None, Break::Never).await;
-    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
-    let job = |more: &[&str]| after(&first, folder.path(), &[&["train.start_steps=continue"], more].concat());
+    let whole = run(job_with(folder.path(), &["train.epochs=2"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let job = |more: &[&str]| next_job(&first, folder.path(), &[&["train.start_steps=continue"], more].concat());
     for servers in ["cluster.servers=1", "cluster.servers=3"] {
         let second = run(job(&[servers]), None, Break::Never).await;
         assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)), "{servers}");
@@ -71,7 +71,7 @@ async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
     assert_eq!((evaluation(&second), dense(&second)), (evaluation(&whole), dense(&whole)));
 
     // Steps count from 0 again: the schedule starts over.
-    let (restarted, start) = started(after(&first, folder.path(), &[])).await;
+    let (restarted, start) = started(next_job(&first, folder.path(), &[])).await;
     let (restarted, start) = (restarted.unwrap(), start.expect("it starts from the model"));
     assert_eq!((start.step, start.differences.len()), (0, 0), "{:?}", start.differences);
     assert_eq!((restarted.steps * 2, start.rows), (whole.losses.len() as u64, first.summary.as_ref().unwrap().rows));
@@ -82,11 +82,11 @@ async fn counting_on_is_as_another_epoch_of_the_same_run_bit_by_bit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_workers_start_from_one_model() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
     for steps in ["restart", "continue"] {
         let start_steps = format!("train.start_steps={steps}");
         let sets = ["cluster.workers=2", "cluster.servers=2", "train.mode=hybrid", start_steps.as_str()];
-        let second = run(after(&first, folder.path(), &sets), None, Break::Never).await;
+        let second = run(next_job(&first, folder.path(), &sets), None, Break::Never).await;
         assert_eq!(second.outcomes, [Outcome::Finished; 2]);
         assert!(evaluation(&second).logloss < evaluation(&first).logloss, "{steps}");
     }
@@ -95,9 +95,9 @@ async fn several_workers_start_from_one_model() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_one_of_the_two_has_is_dropped_or_begins_anew_with_a_word() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
     let other = "features.categorical=['city', 'age']";
-    let (trained, start) = started(after(&first, folder.path(), &[other])).await;
+    let (trained, start) = started(next_job(&first, folder.path(), &[other])).await;
     assert!(trained.unwrap().evaluation.unwrap().auc.unwrap() > 0.6);
     assert_eq!(
         start.expect("it starts from the model").differences,
@@ -132,10 +132,10 @@ const CITIES: u64 = 17;
 #[tokio::test(flavor = "multi_thread")]
 async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
     let rows = first.summary.as_ref().unwrap().rows;
     for servers in ["cluster.servers=1", "cluster.servers=3"] {
-        let (trained, start) = started(after(&first, folder.path(), &[CITY_HASHED, servers])).await;
+        let (trained, start) = started(next_job(&first, folder.path(), &[CITY_HASHED, servers])).await;
         let (trained, start) = (trained.unwrap(), start.expect("it starts from the model"));
         assert_eq!((start.rows, trained.rows), (rows - CITIES, rows - CITIES + 5), "{servers}");
         assert_eq!(
@@ -145,7 +145,7 @@ async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them(
             ]
         );
     }
-    let (_, kept) = started(after(&first, folder.path(), &[CITY_HASHED, "train.start_changed=keep"])).await;
+    let (_, kept) = started(next_job(&first, folder.path(), &[CITY_HASHED, "train.start_changed=keep"])).await;
     let kept = kept.expect("it starts from the model");
     assert_eq!((kept.rows, kept.differences.len()), (rows, 1), "{:?}", kept.differences);
 }
@@ -153,18 +153,22 @@ async fn ids_that_mean_something_else_get_new_rows_unless_they_are_to_keep_them(
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
     let folder = tempfile::tempdir().unwrap();
-    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
     let plain = "features.numeric=['age', {column='income', standardise=true}]";
-    let of = |run: &RunFolder| {
+    let mean_of = |run: &RunFolder| {
         let job = Job::load(&run.job_file(), &Overrides::none()).unwrap();
         let Standardise::Given { mean, .. } = job.features.numeric[1].standardise else {
             panic!("it was not measured")
         };
         mean
     };
-    let (trained, recorded, run) = train(after(&first, folder.path(), &[plain])).await;
+    let (trained, recorded, run) = train(next_job(&first, folder.path(), &[plain])).await;
     trained.unwrap();
-    assert!(of(&first.run) < 20.0 && of(&run) > 10_000.0, "not the mean of the logarithms: {}", of(&run));
+    assert!(
+        mean_of(&first.run) < 20.0 && mean_of(&run) > 10_000.0,
+        "not the mean of the logarithms: {}",
+        mean_of(&run)
+    );
     let differences = recorded.0.lock().unwrap().iter().find_map(|event| match event {
         Event::StartedFrom { differences, .. } => Some(differences.clone()),
         _ => None,
@@ -173,20 +177,20 @@ async fn numbers_that_mean_something_else_get_new_layers_and_statistics() {
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].starts_with("feature `income` transforms its number otherwise"), "{lines:?}");
     assert_eq!(lines[1], "layer `bottom.0` of the dense network begins anew");
-    let (_, kept) = started(after(&first, folder.path(), &[plain, "train.start_changed=keep"])).await;
+    let (_, kept) = started(next_job(&first, folder.path(), &[plain, "train.start_changed=keep"])).await;
     assert_eq!(kept.expect("it starts from the model").differences.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_that_is_not_there_or_has_rows_of_another_shape_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let (nowhere, _) = started(with(folder.path(), &["train.start_from='nowhere'"])).await;
+    let (nowhere, _) = started(job_with(folder.path(), &["train.start_from='nowhere'"])).await;
     let nowhere = nowhere.unwrap_err();
     assert!(nowhere.exit_class() == ExitClass::Data && nowhere.to_string().contains("nowhere"), "{nowhere}");
-    let first = run(with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
-    let (wider, _) = started(after(&first, folder.path(), &["embedding.dim=8"])).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1"]), None, Break::Never).await;
+    let (wider, _) = started(next_job(&first, folder.path(), &["embedding.dim=8"])).await;
     assert!(wider.unwrap_err().to_string().contains("table `city` has dim 4 of f32"));
-    let (asynchronous, _) = started(after(&first, folder.path(), &["train.mode=async", "cluster.workers=1"])).await;
+    let (asynchronous, _) = started(next_job(&first, folder.path(), &["train.mode=async", "cluster.workers=1"])).await;
     let asynchronous = asynchronous.unwrap_err().to_string();
     assert!(asynchronous.contains("train.mode = \"hybrid\" starts from this model"), "{asynchronous}");
 }
@@ -197,17 +201,17 @@ async fn a_run_starts_from_streamed_weights_as_from_others() {
     let folder = tempfile::tempdir().unwrap();
     let mut ends = Vec::new();
     for weights in ["train.weights=resident", "train.weights=streamed"] {
-        let first = run(with(folder.path(), &["train.epochs=1", weights]), None, Break::Never).await;
+        let first = run(job_with(folder.path(), &["train.epochs=1", weights]), None, Break::Never).await;
         let sets = ["train.start_steps=continue", "cluster.servers=3", weights];
-        let second = run(after(&first, folder.path(), &sets), None, Break::Never).await;
+        let second = run(next_job(&first, folder.path(), &sets), None, Break::Never).await;
         let other = [weights, "features.categorical=['city', 'age']", "train.max_steps=3"];
-        let (_, start) = started(after(&first, folder.path(), &other)).await;
+        let (_, start) = started(next_job(&first, folder.path(), &other)).await;
         ends.push((second.losses.clone(), evaluation(&second).auc, start.expect("it starts").differences));
     }
     assert_eq!(ends[0], ends[1]);
     assert!(ends[1].2.contains(&"layer `top.0` of the dense network begins anew".to_owned()), "{:?}", ends[1].2);
-    let first = run(with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, Break::Never).await;
-    let (refused, _) = started(after(&first, folder.path(), &["train.weights=resident"])).await;
+    let first = run(job_with(folder.path(), &["train.epochs=1", "train.weights=streamed"]), None, Break::Never).await;
+    let (refused, _) = started(next_job(&first, folder.path(), &["train.weights=resident"])).await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("rows of its tables") && refused.contains("train.weights = \"streamed\""), "{refused}");
 }

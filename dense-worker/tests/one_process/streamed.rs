@@ -21,7 +21,7 @@ const SETS: [&str; 9] = [
     "data.shuffle_rows=100",
 ];
 
-fn with(folder: &Path, sets: &[&str]) -> Job {
+fn job_with(folder: &Path, sets: &[&str]) -> Job {
     let text = JOB.replace("kind = \"dlrm\"\nbottom = [8]\ntop = [16]\n", "kind = \"ffnn\"\n");
     job_of(&text, rows(2000), folder, &[&SETS[1..], &SETS[..1], sets].concat())
 }
@@ -29,10 +29,10 @@ fn with(folder: &Path, sets: &[&str]) -> Job {
 #[tokio::test(flavor = "multi_thread")]
 async fn streamed_and_resident_weights_learn_the_same_bits() {
     let folder = tempfile::tempdir().unwrap();
-    let (resident, expected, _) = train(with(folder.path(), &["train.weights=resident"])).await;
+    let (resident, expected, _) = train(job_with(folder.path(), &["train.weights=resident"])).await;
     let resident = resident.unwrap();
     for sets in [&[STREAMED][..], &[STREAMED, "cluster.servers=3"]] {
-        let (streamed, recorded, run) = train(with(folder.path(), sets)).await;
+        let (streamed, recorded, run) = train(job_with(folder.path(), sets)).await;
         let streamed = streamed.unwrap();
         assert_eq!(recorded.losses(), expected.losses(), "{sets:?}");
         assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
@@ -47,7 +47,7 @@ async fn streamed_and_resident_weights_learn_the_same_bits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopped_run_goes_on_with_its_tiles_on_other_servers() {
     let folder = tempfile::tempdir().unwrap();
-    let job = |servers: &str| with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
+    let job = |servers: &str| job_with(folder.path(), &[STREAMED, "checkpoint.every_steps=10", servers]);
     let whole = run(job("cluster.servers=1"), None, Break::Never).await;
     for how in [Break::Tidy(13), Break::Sudden(24)] {
         let first = run(job("cluster.servers=3"), None, how).await;
@@ -73,7 +73,7 @@ async fn every_network_that_streams_trains_in_mode_hybrid() {
 #[tokio::test(flavor = "multi_thread")]
 async fn weights_that_are_elsewhere_do_not_fit_a_job_with_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let (summary, _, run) = train(with(folder.path(), &[STREAMED, "train.max_steps=3"])).await;
+    let (summary, _, run) = train(job_with(folder.path(), &[STREAMED, "train.max_steps=3"])).await;
     assert!(summary.is_ok());
     let refused = evaluate(&run, &["train.weights=resident"], None).await.unwrap_err();
     assert_eq!(refused.exit_class(), ExitClass::Data, "{refused}");
@@ -83,7 +83,7 @@ async fn weights_that_are_elsewhere_do_not_fit_a_job_with_its_own() {
 fn with_workers(folder: &Path, workers: u32, sets: &[&str]) -> Job {
     let workers = format!("cluster.workers={workers}");
     let sets = [&["train.batch_size=70", "data.shuffle_rows=100", &workers][..], sets].concat();
-    with(folder, &sets)
+    job_with(folder, &sets)
 }
 
 /// Invariant RK-1. Two sums have the same bits in either order; of three or more, rounding differs.

@@ -39,7 +39,7 @@ fn networks() -> Vec<String> {
     ]
 }
 
-fn with(text: &str, folder: &Path, sets: &[&str]) -> Job {
+fn job_with(text: &str, folder: &Path, sets: &[&str]) -> Job {
     let sets = [&["train.mode=sync", "train.evaluate_every=20", "train.max_steps=30"][..], sets].concat();
     job_of(text, rows(2000), folder, &sets)
 }
@@ -50,9 +50,9 @@ const STREAMED: &str = "train.weights=streamed";
 async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
     let folder = tempfile::tempdir().unwrap();
     for network in networks() {
-        let (resident, expected, _) = train(with(&network, folder.path(), &["train.weights=resident"])).await;
+        let (resident, expected, _) = train(job_with(&network, folder.path(), &["train.weights=resident"])).await;
         for sets in [&[STREAMED][..], &[STREAMED, "cluster.servers=3", "train.clip_norm=1e6"]] {
-            let (streamed, recorded, run) = train(with(&network, folder.path(), sets)).await;
+            let (streamed, recorded, run) = train(job_with(&network, folder.path(), sets)).await;
             let (streamed, resident) = (streamed.unwrap(), resident.as_ref().unwrap());
             assert_eq!(recorded.losses(), expected.losses(), "{network}");
             assert_eq!((streamed.rows, streamed.samples), (resident.rows, resident.samples));
@@ -69,7 +69,7 @@ async fn layers_that_come_one_by_one_learn_what_a_whole_network_learns() {
 async fn a_stopped_run_goes_on_with_tiles_and_buffers() {
     let folder = tempfile::tempdir().unwrap();
     for network in networks() {
-        let job = |servers: &str| with(&network, folder.path(), &[STREAMED, "checkpoint.every_steps=5", servers]);
+        let job = |servers: &str| job_with(&network, folder.path(), &[STREAMED, "checkpoint.every_steps=5", servers]);
         let whole = run(job("cluster.servers=1"), None, Break::Never).await;
         for how in [Break::Tidy(9), Break::Sudden(14)] {
             let first = run(job("cluster.servers=3"), None, how).await;
@@ -88,7 +88,7 @@ async fn workers_that_share_layers_learn_as_with_weights_of_their_own() {
         let job = |weights| {
             let sets =
                 [weights, "train.batch_size=70", "data.shuffle_rows=100", "cluster.workers=2", "cluster.servers=2"];
-            with(&network, folder.path(), &sets)
+            job_with(&network, folder.path(), &sets)
         };
         let (_, expected, _) = train_with(2, job("train.weights=resident")).await;
         let (streamed, found, run) = train_with(2, job(STREAMED)).await;

@@ -22,7 +22,7 @@ pub(crate) struct Pushed {
 
 impl Tally {
     /// Counts what goes to any of the shards.
-    pub(crate) fn of(&self, connect: &Connect) -> Connect {
+    pub(crate) fn watch(&self, connect: &Connect) -> Connect {
         let (tally, connect) = (self.clone(), Arc::clone(connect));
         Arc::new(move |entry| Ok(Arc::new(Watched::new(connect(entry)?, tally.clone())) as Arc<dyn Shard>))
     }

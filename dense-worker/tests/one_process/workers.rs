@@ -74,9 +74,9 @@ async fn train_parts_on(
 struct Both(Arc<Recording>, Arc<dyn Observer>);
 
 impl Observer for Both {
-    fn on(&self, event: &Event) {
-        self.0.on(event);
-        self.1.on(event);
+    fn observe(&self, event: &Event) {
+        self.0.observe(event);
+        self.1.observe(event);
     }
 }
 
@@ -122,15 +122,15 @@ async fn workers_with_parts_of_a_batch_make_the_steps_of_one_with_all_of_it() {
     let folder = tempfile::tempdir().unwrap();
     // Without staleness, and with updates that add up: what is pushed in two parts is what is pushed in one.
     let sets = ["train.mode=sync", "train.epochs=1", "embedding.optimizer={kind='sgd', lr=0.2}"];
-    let with = |workers: u32| {
+    let job_with = |workers: u32| {
         let mut job = job(folder.path(), &sets);
         job.cluster.workers = workers;
         job
     };
     let batches = |from: u64, size: u64| (0..STEPS).map(|step| samples(step * 8 + from, size)).collect();
-    let (alone, expected, _) = train_parts(with(1), vec![Part::of_batches(batches(0, 8))]).await;
+    let (alone, expected, _) = train_parts(job_with(1), vec![Part::of_batches(batches(0, 8))]).await;
     let parts = vec![Part::of_batches(batches(0, 5)), Part::of_batches(batches(5, 3))];
-    let (together, found, _) = train_parts(with(2), parts).await;
+    let (together, found, _) = train_parts(job_with(2), parts).await;
     assert_eq!((expected.steps().len(), found.steps().len()), (STEPS as usize, STEPS as usize));
     for (one, other) in expected.steps().iter().zip_eq(found.steps()) {
         assert!((one.loss - other.loss).abs() < 1e-5, "step {}: {} alone, {}", one.step, one.loss, other.loss);
@@ -154,7 +154,7 @@ async fn norm(cluster: &Cluster, table: u32, ids: u64) -> f32 {
         encoding: Encoding::F32 as i32,
         ..LookupRequest::default()
     };
-    let answer = server.lookup(request, Deadline::after(Duration::from_secs(60))).await.unwrap();
+    let answer = server.lookup(request, Deadline::from_now(Duration::from_secs(60))).await.unwrap();
     let mut values = vec![f32::NAN; 4 * ids as usize];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
     values.iter().map(|value| value * value).sum::<f32>().sqrt()

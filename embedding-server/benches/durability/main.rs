@@ -92,9 +92,9 @@ fn compare_forms(plan: &Plan) {
             // One record for each stripe, as a push makes them.
             for stripe in 0..64 {
                 let share = ids.len() / 64;
-                let of = |words: usize| stripe * share * words..(stripe + 1) * share * words;
-                let slots = &words[of(words.len() / ids.len())];
-                let kind = ChangeKind::Rows { ids: &ids[of(1)], slots, access: &[] };
+                let span = |words: usize| stripe * share * words..(stripe + 1) * share * words;
+                let slots = &words[span(words.len() / ids.len())];
+                let kind = ChangeKind::Rows { ids: &ids[span(1)], slots, access: &[] };
                 log.append(&StripeChange { table: 0, stripe: stripe as u32, origin: None, kind });
             }
             log.flush_appended().expect("a disk with room");
@@ -229,7 +229,7 @@ impl Server {
     }
 
     fn push(&self, request: PushRequest) {
-        let push = async { self.shard.push(request, Deadline::after(Duration::from_secs(600))).await };
+        let push = async { self.shard.push(request, Deadline::from_now(Duration::from_secs(600))).await };
         self.runtime.block_on(push).expect("a push");
     }
 }

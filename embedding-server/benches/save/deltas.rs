@@ -29,7 +29,7 @@ pub(crate) fn checkpoints(server: &Servers<'_>, rows: u64, folder: &Path) {
     let touched: Vec<u64> = (0..rows).step_by(every as usize).collect();
     for (seq, ids) in touched.chunks(BATCH as usize).enumerate() {
         let request = push_to(1_000_000 + seq as u64, ids);
-        server.runtime.block_on(server.shards[0].push(request, Deadline::after(TIMEOUT))).expect("a push");
+        server.runtime.block_on(server.shards[0].push(request, Deadline::from_now(TIMEOUT))).expect("a push");
     }
     let delta = checkpoint(server, &folder.join("delta"));
     assert_eq!((delta.files.len(), delta.rows), (2, whole.rows), "a delta beside the file of all rows");

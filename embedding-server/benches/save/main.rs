@@ -61,12 +61,13 @@ fn save_under_traffic(plan: &Plan, server: &Servers<'_>, folder: &Path) -> SaveR
     let saved = server.save(folder).remove(0);
     let end = Instant::now();
     let pushes = traffic.stop();
-    let (before, during) = (Pushes::between(&pushes, start - plan.before, start), Pushes::between(&pushes, start, end));
+    let (before, during) =
+        (Pushes::started_between(&pushes, start - plan.before, start), Pushes::started_between(&pushes, start, end));
     let rate = saved.bytes as f64 / saved.seconds / 1e6;
     println!("save     {:.2} s, {rate:.0} MB/s, {:.0} % of a plain write", saved.seconds, 100.0 * rate / limit);
     println!("pause    {:.2} ms in which requests waited for the instant", 1e3 * saved.pause_seconds);
     println!("pushes   {before} before");
-    println!("         {during} during: {}", during.beside(&before));
+    println!("         {during} during: {}", during.compare_to(&before));
     saved
 }
 

@@ -57,7 +57,7 @@ impl<'a> Servers<'a> {
                 encoding: Encoding::F32 as i32,
                 ..LookupRequest::default()
             };
-            self.runtime.block_on(self.shards[0].lookup(request, Deadline::after(TIMEOUT))).expect("rows are made");
+            self.runtime.block_on(self.shards[0].lookup(request, Deadline::from_now(TIMEOUT))).expect("rows are made");
         }
     }
 

@@ -56,7 +56,7 @@ impl Traffic {
 
 fn timed(runtime: &Handle, shard: &LocalShard, request: PushRequest) -> Timed {
     let start = Instant::now();
-    runtime.block_on(shard.push(request, Deadline::after(TIMEOUT))).expect("a push");
+    runtime.block_on(shard.push(request, Deadline::from_now(TIMEOUT))).expect("a push");
     (start, start.elapsed())
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn push_to(seq: u64, ids: &[u64]) -> PushRequest {
 
 impl Pushes {
     /// The pushes that started in this time span.
-    pub(crate) fn between(pushes: &[Timed], from: Instant, until: Instant) -> Self {
+    pub(crate) fn started_between(pushes: &[Timed], from: Instant, until: Instant) -> Self {
         let inside = |(start, _): &&Timed| (from..until).contains(start);
         let mut times: Vec<Duration> = pushes.iter().filter(inside).map(|push| push.1).collect();
         times.sort_unstable();
@@ -107,7 +107,7 @@ impl Pushes {
     }
 
     /// The figures relative to `before`.
-    pub(crate) fn beside(&self, before: &Self) -> String {
+    pub(crate) fn compare_to(&self, before: &Self) -> String {
         let ratio = |of: &dyn Fn(&Self) -> f64| of(self) / of(before);
         let p99 = ratio(&|pushes| pushes.quantile(0.99).as_secs_f64());
         format!("{:.0} % of the rows, p99 {p99:.2} ×", 100.0 * ratio(&Self::rate))

@@ -131,30 +131,28 @@ impl Shard for GrpcShard {
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::after(self.call_timeout), async move {
+        self.bounded(Deadline::from_now(self.call_timeout), async move {
             client.describe(request).await.map(Response::into_inner)
         })
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(
-            Deadline::after(STORAGE_TIMEOUT),
-            async move { client.save(request).await.map(Response::into_inner) },
-        )
+        self.bounded(Deadline::from_now(STORAGE_TIMEOUT), async move {
+            client.save(request).await.map(Response::into_inner)
+        })
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(
-            Deadline::after(STORAGE_TIMEOUT),
-            async move { client.load(request).await.map(Response::into_inner) },
-        )
+        self.bounded(Deadline::from_now(STORAGE_TIMEOUT), async move {
+            client.load(request).await.map(Response::into_inner)
+        })
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
         let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::after(self.call_timeout), async move {
+        self.bounded(Deadline::from_now(self.call_timeout), async move {
             client.forget(request).await.map(Response::into_inner)
         })
     }
@@ -203,13 +201,13 @@ mod tests {
         for ids in [0, 8, 80_000, 2_000_000] {
             let ids = Bytes::from_iter((0..ids).map(|byte| byte as u8));
             let request = LookupRequest { generation: 5, ids: ids.clone(), encoding: 3, ..Default::default() };
-            let answer = shard.lookup(request, Deadline::after(TIMEOUT)).await.unwrap();
+            let answer = shard.lookup(request, Deadline::from_now(TIMEOUT)).await.unwrap();
             assert_eq!(answer, LookupResponse { rows: ids.clone(), encoding: 3, created: 7, late: 2 });
             let hint = HintRequest { generation: 5, ids: ids.clone(), ..Default::default() };
-            let answer = shard.hint(hint, Deadline::after(TIMEOUT)).await.unwrap();
+            let answer = shard.hint(hint, Deadline::from_now(TIMEOUT)).await.unwrap();
             assert_eq!(answer.ready, ids.len() as u64);
             let push = PushRequest { seq: 1, gradients: ids.clone(), ids, ..Default::default() };
-            let refusal = shard.push(push, Deadline::after(TIMEOUT)).await.unwrap_err();
+            let refusal = shard.push(push, Deadline::from_now(TIMEOUT)).await.unwrap_err();
             assert_eq!(refusal, Refusal::new(RefusalKind::Moved, "not mine"));
         }
         serving.abort();
@@ -231,9 +229,9 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
-        let within = Duration::from_millis(50);
+        let timeout = Duration::from_millis(50);
         let shard = GrpcShard::connect(&entry, TIMEOUT, &Credentials::Open).unwrap();
-        let refusal = shard.lookup(LookupRequest::default(), Deadline::after(within)).await.unwrap_err();
+        let refusal = shard.lookup(LookupRequest::default(), Deadline::from_now(timeout)).await.unwrap_err();
         // On a busy machine the time that is left when the call begins is less.
         assert_eq!(refusal.kind, RefusalKind::Deadline, "{refusal}");
     }

@@ -43,8 +43,8 @@ impl HintMetrics {
                     cold tier (ready), and rows that a lookup in training had to read from it (late).";
         let rows =
             register(registry, IntCounterVec::new(Opts::new("zagros_client_lookahead_rows_total", help), &["what"]));
-        let of = |what: &str| rows.with_label_values(&[what]);
-        Self { hinted: of("hinted"), ready: of("ready"), late: of("late"), lost: of("lost") }
+        let counter = |what: &str| rows.with_label_values(&[what]);
+        Self { hinted: counter("hinted"), ready: counter("ready"), late: counter("late"), lost: counter("lost") }
     }
 
     pub(crate) fn answered(&self, rows: u64, ready: u64) {

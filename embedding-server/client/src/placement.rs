@@ -70,8 +70,8 @@ impl Placement {
     /// Checks that no server that keeps a bucket has lost its rows. A server that kept none may be another one by now.
     fn check_followed_by(&self, map: &BucketMap, entries: &[ServerEntry]) -> Result<(), ClientError> {
         for entry in entries {
-            let before = self.servers.get(entry.index as usize);
-            if before.is_some_and(|before| !before.is_followed_by(entry)) && self.shares_bucket(map, entry.index) {
+            let known = self.servers.get(entry.index as usize);
+            if known.is_some_and(|known| !known.is_followed_by(entry)) && self.shares_bucket(map, entry.index) {
                 return Err(ClientError::ServerRestarted { index: entry.index, address: entry.address.clone() });
             }
         }
@@ -104,12 +104,12 @@ impl ConnectedServer {
     }
 
     fn open(entry: ServerEntry, known: Option<&Placement>, connect: &Connect) -> Result<Self, ClientError> {
-        let before = known.and_then(|known| known.servers.get(entry.index as usize));
+        let previous = known.and_then(|known| known.servers.get(entry.index as usize));
         // Requests name the process that they are for.
         let is_same =
-            |before: &&Self| (&before.entry.address, before.entry.instance) == (&entry.address, entry.instance);
-        if let Some(before) = before.filter(is_same) {
-            return Ok(Self { entry, shard: Arc::clone(&before.shard) });
+            |previous: &&Self| (&previous.entry.address, previous.entry.instance) == (&entry.address, entry.instance);
+        if let Some(previous) = previous.filter(is_same) {
+            return Ok(Self { entry, shard: Arc::clone(&previous.shard) });
         }
         let refused = |refusal| ClientError::Refused {
             server: format!("embedding server {} ({})", entry.index, entry.address),

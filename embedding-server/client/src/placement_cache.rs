@@ -49,7 +49,7 @@ impl PlacementCache {
 
     /// Fetches the placement within the timeout.
     pub(crate) async fn refresh(&self) -> Result<(), ClientError> {
-        let deadline = Deadline::after(self.timeout);
+        let deadline = Deadline::from_now(self.timeout);
         let _one_at_a_time = self.fetching.lock().await;
         let is_early = |failure: &FetchError| matches!(failure, FetchError::NotYet(_));
         let fetched = Backoff::default().retry(deadline, is_early, || self.fetch(deadline)).await;

@@ -73,7 +73,7 @@ impl RetryingShard {
                 }
                 done => return done,
             };
-            let deadline = *away.get_or_insert_with(|| Deadline::after(self.placements.timeout()));
+            let deadline = *away.get_or_insert_with(|| Deadline::from_now(self.placements.timeout()));
             if deadline.is_past() {
                 return Err(refusal);
             }

@@ -48,7 +48,7 @@ impl ExportFormat {
     ///
     /// # Errors
     /// [`ExportError::Format`] if the ending is unknown.
-    pub fn of(path: &Path) -> Result<Self, ExportError> {
+    pub fn from_path(path: &Path) -> Result<Self, ExportError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("parquet") => Ok(Self::Parquet),
             Some("safetensors") => Ok(Self::Safetensors),
@@ -69,7 +69,7 @@ pub fn export(
     replace: bool,
     mut passed: impl FnMut(u64) -> io::Result<()>,
 ) -> Result<ExportSummary, ExportError> {
-    let format = ExportFormat::of(path)?;
+    let format = ExportFormat::from_path(path)?;
     if path.exists() && !replace {
         return Err(ExportError::Exists { path: path.to_owned() });
     }

@@ -113,12 +113,12 @@ impl ExportSource {
         let Some(first) = chain.files().first() else { return Ok(()) };
         let table = first.open()?.table(&self.header.name)?.0;
         let wanted = |head: &BlockHeader| head.kind == BlockKind::Rows && head.table as usize == table;
-        let mut before = 0;
+        let mut last_position = 0;
         chain.each_block(wanted, |block, reader| {
             let BlockContent::Rows(rows) = block.content else { return Ok(()) };
             // The position starts again with each file.
-            let read = reader.position().checked_sub(before).unwrap_or(reader.position());
-            before = reader.position();
+            let read = reader.position().checked_sub(last_position).unwrap_or(reader.position());
+            last_position = reader.position();
             take(rows, read)
         })
     }

@@ -67,13 +67,13 @@ fn floats(field: &Field) -> Vec<f32> {
 #[test]
 fn parquet_has_ids_lists_state_and_access_metadata() {
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("user.parquet");
-    let done = exported(&adagrad(folder.path()), &to, true);
+    let target = folder.path().join("user.parquet");
+    let done = exported(&adagrad(folder.path()), &target, true);
     assert_eq!(
         done,
         ExportSummary { rows: 2, columns: ["id", "weights", "sum_of_squares", "mark"].map(str::to_owned).into() }
     );
-    let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
+    let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
     let reported = reader.metadata().file_metadata().key_value_metadata().unwrap();
     assert!(reported.iter().any(|pair| pair.key == "zagros.table" && pair.value.as_deref() == Some(USER)));
     let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
@@ -88,9 +88,9 @@ fn parquet_has_ids_lists_state_and_access_metadata() {
 #[test]
 fn safetensors_have_ids_weights_state_and_access_metadata() {
     let folder = tempfile::tempdir().unwrap();
-    let to = folder.path().join("user.safetensors");
-    assert_eq!(exported(&adagrad(folder.path()), &to, true).columns, ["ids", "weights", "sum_of_squares", "mark"]);
-    let bytes = fs::read(&to).unwrap();
+    let target = folder.path().join("user.safetensors");
+    assert_eq!(exported(&adagrad(folder.path()), &target, true).columns, ["ids", "weights", "sum_of_squares", "mark"]);
+    let bytes = fs::read(&target).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let tensor = |name: &str| tensors.tensor(name).unwrap();
     assert_eq!((tensor("ids").dtype(), tensor("ids").shape()), (Dtype::U64, &[2][..]));
@@ -111,16 +111,16 @@ fn weights_alone_are_the_default_and_narrow_ones_stay_narrow_where_they_can() {
     // The numbers 1.0, -2.0 and 0.5 in bfloat16, two per word, then state.
     let rows = RowBatch { ids: vec![1], slots: vec![0xc000_3f80, 0x0000_3f00, 0x4080_0000], access: vec![] };
     let files = [file(folder.path(), 0, &table, &rows)];
-    let to = folder.path().join("user.safetensors");
-    assert_eq!(exported(&files, &to, false).columns, ["ids", "weights"]);
-    let bytes = fs::read(&to).unwrap();
+    let target = folder.path().join("user.safetensors");
+    assert_eq!(exported(&files, &target, false).columns, ["ids", "weights"]);
+    let bytes = fs::read(&target).unwrap();
     let weights = SafeTensors::deserialize(&bytes).unwrap();
     let weights = weights.tensor("weights").unwrap();
     assert_eq!((weights.dtype(), weights.shape()), (Dtype::BF16, &[1, 3][..]));
     assert_eq!(weights.data(), [0x80, 0x3f, 0x00, 0xc0, 0x00, 0x3f]);
-    let to = folder.path().join("user.parquet");
-    assert_eq!(exported(&files, &to, false).columns, ["id", "weights"]);
-    let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
+    let target = folder.path().join("user.parquet");
+    assert_eq!(exported(&files, &target, false).columns, ["id", "weights"]);
+    let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
     let row = reader.get_row_iter(None).unwrap().next().unwrap().unwrap();
     assert_eq!(floats(row.get_column_iter().nth(1).unwrap().1), [1.0, -2.0, 0.5]);
 }
@@ -133,9 +133,9 @@ fn weights_of_a_byte_come_with_their_scales() {
     let slots = [0.5_f32.to_bits(), 0x7f02_ff81, 0x0000_0004, 9.0_f32.to_bits()];
     let rows = RowBatch { ids: vec![1, 2], slots: [slots, [2.0_f32.to_bits(), 1, 0, 0]].concat(), access: vec![] };
     let files = [file(folder.path(), 0, &table, &rows)];
-    let to = folder.path().join("user.safetensors");
-    assert_eq!(exported(&files, &to, true).columns, ["ids", "weights", "scales", "sum_of_squares"]);
-    let bytes = fs::read(&to).unwrap();
+    let target = folder.path().join("user.safetensors");
+    assert_eq!(exported(&files, &target, true).columns, ["ids", "weights", "scales", "sum_of_squares"]);
+    let bytes = fs::read(&target).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let (weights, scales) = (tensors.tensor("weights").unwrap(), tensors.tensor("scales").unwrap());
     assert_eq!((weights.dtype(), weights.shape()), (Dtype::I8, &[2, 5][..]));
@@ -143,9 +143,9 @@ fn weights_of_a_byte_come_with_their_scales() {
     assert_eq!((scales.dtype(), scales.shape()), (Dtype::F32, &[2][..]));
     assert_eq!(scales.data(), [0.5_f32, 2.0].map(f32::to_le_bytes).concat());
     assert_eq!(tensors.tensor("sum_of_squares").unwrap().data(), [9.0_f32, 0.0].map(f32::to_le_bytes).concat());
-    let to = folder.path().join("user.parquet");
-    assert_eq!(exported(&files, &to, false).columns, ["id", "weights"]);
-    let reader = SerializedFileReader::new(File::open(&to).unwrap()).unwrap();
+    let target = folder.path().join("user.parquet");
+    assert_eq!(exported(&files, &target, false).columns, ["id", "weights"]);
+    let reader = SerializedFileReader::new(File::open(&target).unwrap()).unwrap();
     let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(|row| row.unwrap()).collect();
     let weights: Vec<_> = rows.iter().map(|row| floats(row.get_column_iter().nth(1).unwrap().1)).collect();
     assert_eq!(weights, [[-63.5, -0.5, 1.0, 63.5, 2.0], [2.0, 0.0, 0.0, 0.0, 0.0]]);
@@ -185,12 +185,12 @@ fn a_failed_export_leaves_no_file() {
 fn no_file_is_replaced_without_force_and_no_format_is_guessed() {
     let folder = tempfile::tempdir().unwrap();
     let source = ExportSource::new(&saved(&adagrad(folder.path())), USER, false).unwrap();
-    let to = folder.path().join("user.parquet");
-    fs::write(&to, "mine").unwrap();
-    let error = export(&source, &to, false, |_| Ok(())).unwrap_err().to_string();
+    let target = folder.path().join("user.parquet");
+    fs::write(&target, "mine").unwrap();
+    let error = export(&source, &target, false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("exists and is kept") && error.contains("--force"), "{error}");
-    assert_eq!(fs::read(&to).unwrap(), b"mine");
-    assert_eq!(export(&source, &to, true, |_| Ok(())).unwrap().rows, 2);
+    assert_eq!(fs::read(&target).unwrap(), b"mine");
+    assert_eq!(export(&source, &target, true, |_| Ok(())).unwrap().rows, 2);
     let error = export(&source, &folder.path().join("user.csv"), false, |_| Ok(())).unwrap_err().to_string();
     assert!(error.contains("end the name in .parquet or .safetensors"), "{error}");
     let error = export(&source, &folder.path().join("none/user.parquet"), false, |_| Ok(())).unwrap_err().to_string();

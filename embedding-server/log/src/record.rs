@@ -89,7 +89,7 @@ impl LogRecord {
 fn decode(head: &RecordHead, payload: &[u8]) -> Option<LogRecord> {
     Some(match head.kind {
         RecordKind::PushedRows | RecordKind::Rows => {
-            let rows = RowsView::of(head, payload)?.ok()?;
+            let rows = RowsView::from_record(head, payload)?.ok()?;
             LogRecord::Rows(rows.origin, rows.into_rows())
         }
         RecordKind::Removed => LogRecord::Removed(ids_of(payload)?.0),

@@ -35,7 +35,7 @@ impl<'a> RowsView<'a> {
     ///
     /// # Errors
     /// When lengths disagree, in words.
-    pub fn of(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
+    pub fn from_record(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
         let rows = match head.kind {
             RecordKind::PushedRows => Self::pushed(head, payload),
             RecordKind::Rows => Self::unnamed(head, payload),
@@ -118,13 +118,13 @@ mod tests {
             let mut moved = vec![0_u64; bytes.len() / 8 + 2];
             let payload = &mut cast_slice_mut::<u64, u8>(&mut moved)[shift..][..bytes.len()];
             payload.copy_from_slice(&bytes);
-            let rows = RowsView::of(&head, payload).unwrap().unwrap();
+            let rows = RowsView::from_record(&head, payload).unwrap().unwrap();
             borrowed += usize::from(matches!((&rows.ids, &rows.slots), (Cow::Borrowed(_), Cow::Borrowed(_))));
             assert_eq!((rows.origin, rows.ids(), rows.slices().slots), (Some(origin), &ids[..], &slots[..]));
             assert_eq!(rows.into_rows().access, access);
         }
         assert_eq!(borrowed, 1);
-        assert!(RowsView::of(&RecordHead { kind: RecordKind::Commit, ..head }, &[]).is_none());
-        assert!(RowsView::of(&head, &bytes[..40]).unwrap().is_err());
+        assert!(RowsView::from_record(&RecordHead { kind: RecordKind::Commit, ..head }, &[]).is_none());
+        assert!(RowsView::from_record(&head, &bytes[..40]).unwrap().is_err());
     }
 }

@@ -99,8 +99,8 @@ mod tests {
         // Damages every row in other buckets. The first word of a row follows its id.
         for id in (0..20_u64).filter(|id| bucket(&header(64), &header(64).tables[0], *id) != Some(bucket_7)) {
             let pattern = [&id.to_le_bytes()[..], &(id as u32).to_le_bytes()].concat();
-            let at = bytes.windows(12).position(|window| window == pattern).unwrap();
-            bytes[at + 8] ^= 0x80;
+            let position = bytes.windows(12).position(|window| window == pattern).unwrap();
+            bytes[position + 8] ^= 0x80;
         }
         std::fs::write(&path, &bytes).unwrap();
         assert_eq!(find(SnapshotReader::open(&path).unwrap(), "user", 7).unwrap().unwrap().slot, [7, 8, 9, 10]);

@@ -20,7 +20,7 @@ pub(crate) struct RowRange {
 
 impl RowOrder {
     /// Sorts the ids of table `number`.
-    pub(crate) fn of(number: u32, buckets: u32, ids: &[u64]) -> Self {
+    pub(crate) fn new(number: u32, buckets: u32, ids: &[u64]) -> Self {
         let bucket = |id| bucket_of(RowKey { table: TableId(number), id }, buckets);
         let place = |(position, id): (usize, &u64)| (bucket(*id), *id, position as u32);
         let mut places: Vec<_> = ids.iter().enumerate().map(place).collect();
@@ -60,7 +60,7 @@ mod tests {
     proptest! {
         #[test]
         fn ranges_are_consecutive_and_have_each_row_once(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
-            let order = RowOrder::of(3, 64, &ids);
+            let order = RowOrder::new(3, 64, &ids);
             let (mut seen, mut last) = (Vec::new(), 0);
             for range in order.ranges(most) {
                 prop_assert!(range.rows.len() <= most && !range.rows.is_empty());

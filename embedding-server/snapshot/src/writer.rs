@@ -38,13 +38,13 @@ impl<W: Write> SnapshotWriter<W> {
     /// # Errors
     /// Errors of `to`.
     pub fn start(to: W, header: SnapshotHeader) -> io::Result<Self> {
-        let mut to = Summed { to, bytes: 0, sha256: Sha256::new() };
+        let mut summed = Summed { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
         let version = if header.follows.is_some() { DELTA_VERSION } else { VERSION };
         let preamble = [&MAGIC[..], &version.to_le_bytes(), &length.to_le_bytes()].concat();
-        to.write_with_crc(&[&preamble, &json])?;
-        Ok(Self { to, header, blocks: 0, rows: 0, payload: Vec::new() })
+        summed.write_with_crc(&[&preamble, &json])?;
+        Ok(Self { to: summed, header, blocks: 0, rows: 0, payload: Vec::new() })
     }
 
     /// Writes a run of rows of a table, in any order. In a larger run, a block has fewer buckets.
@@ -56,7 +56,7 @@ impl<W: Write> SnapshotWriter<W> {
         let (width, words, number) = (header.width, header.row_words(), header.number);
         check("slots", rows.slots.len(), rows.ids.len() * width)?;
         check("values of access metadata", rows.access.len(), rows.ids.len() * (words - width))?;
-        let order = RowOrder::of(number, self.header.buckets.max(1), &rows.ids);
+        let order = RowOrder::new(number, self.header.buckets.max(1), &rows.ids);
         for range in order.ranges(BLOCK_BYTES / (8 + 4 * words)) {
             self.keyed(BlockKind::Rows, table, words, &range, &order)?;
             for position in order.positions(&range) {
@@ -79,7 +79,7 @@ impl<W: Write> SnapshotWriter<W> {
     /// Errors of `to`. Also if the lengths of `ids` and `counts` differ.
     pub fn counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check("counts", counts.len(), ids.len())?;
-        let order = RowOrder::of(self.table(table)?.number, self.header.buckets.max(1), ids);
+        let order = RowOrder::new(self.table(table)?.number, self.header.buckets.max(1), ids);
         for range in order.ranges(BLOCK_BYTES / 12) {
             self.keyed(BlockKind::Counts, table, 1, &range, &order)?;
             order.positions(&range).for_each(|position| put_words(&mut self.payload, &counts[position..=position]));
@@ -93,7 +93,7 @@ impl<W: Write> SnapshotWriter<W> {
     /// # Errors
     /// Errors of `to`.
     pub fn removed(&mut self, table: u32, ids: &[u64]) -> io::Result<()> {
-        let order = RowOrder::of(self.table(table)?.number, self.header.buckets.max(1), ids);
+        let order = RowOrder::new(self.table(table)?.number, self.header.buckets.max(1), ids);
         for range in order.ranges(BLOCK_BYTES / 8) {
             self.keyed(BlockKind::Removed, table, 0, &range, &order)?;
             self.finish_block(block_of(BlockKind::Removed, table, 0, &range))?;

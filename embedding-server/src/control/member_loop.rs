@@ -102,7 +102,7 @@ pub(crate) async fn take_part_in_run(
             Ok(()) = view.changed() => {}
             _ = ticks.tick() => report_load(service, membership, &mut recent),
             () = shutdown.requested(), if asked.is_none() => {
-                asked = Some(Deadline::after(DRAIN));
+                asked = Some(Deadline::from_now(DRAIN));
                 membership.set_leaving();
                 info!(server = service.index().0, "asked to end; serving until the workers have saved and left");
             }
@@ -156,7 +156,7 @@ fn ended(view: &MemberView, idle: Duration, timeout: Duration) -> Option<StopRea
 
 /// Fetches the present placement.
 async fn fetch(control: &dyn ControlPlane, timeout: Duration) -> Result<PlacementResponse, String> {
-    let asked = Deadline::after(timeout).bound(control.placement(PlacementRequest {})).await;
+    let asked = Deadline::from_now(timeout).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     answer.map_err(|refusal| refusal.to_string())
 }
@@ -227,7 +227,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_was_asked_to_end_waits_for_the_run_unless_the_coordinator_is_silent() {
-        let deadline = Deadline::after(DRAIN);
+        let deadline = Deadline::from_now(DRAIN);
         let draining = MemberView { draining: Some("as the test wants".to_owned()), ..MemberView::default() };
         assert!(!is_drained(&draining, TIMEOUT * 2, deadline));
         let lost = MemberView { lost: Some("silent".to_owned()), ..draining.clone() };
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(ended(&lost, idle, TIMEOUT), Some(StopReason::Abandoned { silence, idle }));
         assert_eq!(ended(&lost, TIMEOUT, TIMEOUT), None);
         assert_eq!(ended(&MemberView::default(), idle, TIMEOUT), None);
-        let over = MemberView { stop: Some("run finished".to_owned()), ..lost };
-        assert_eq!(ended(&over, idle, TIMEOUT), Some(StopReason::RunOver("run finished".to_owned())));
+        let stopped = MemberView { stop: Some("run finished".to_owned()), ..lost };
+        assert_eq!(ended(&stopped, idle, TIMEOUT), Some(StopReason::RunOver("run finished".to_owned())));
     }
 }

@@ -74,7 +74,7 @@ pub(crate) fn spread<'a>(
 fn runs<'a>(bags: &'a RequestBags<'_>, segments: &Segments) -> impl Iterator<Item = SegmentRun<'a>> {
     let (mut row, mut wanted) = (0, 0);
     segments.iter().enumerate().map(move |(index, segment)| {
-        let (bags, dim, count) = (bags.of(index), segment.dim as usize, segment.rows as usize);
+        let (bags, dim, count) = (bags.segment_bags(index), segment.dim as usize, segment.rows as usize);
         let rows = row..row + count * dim;
         let wanted_values = wanted..wanted + bags.map_or(count, |bags| bags.wanted()) * dim;
         (row, wanted) = (rows.end, wanted_values.end);
@@ -171,13 +171,13 @@ mod tests {
     /// For each row of the answer, its dim and the rows that it sums.
     fn wanted(cases: &[Option<Case>]) -> Vec<(usize, Vec<u32>)> {
         let single = |segment: usize, rows: u32| (0..rows).map(move |row| (segment, vec![row]));
-        let of = |(segment, case): (usize, &Option<Case>)| match case {
+        let wanted_rows = |(segment, case): (usize, &Option<Case>)| match case {
             None => single(segment, PLAIN_ROWS).collect::<Vec<_>>(),
             Some((_, direct, bags)) => {
                 single(segment, *direct).chain(bags.iter().map(|bag| (segment, bag.clone()))).collect()
             }
         };
-        cases.iter().enumerate().flat_map(of).collect()
+        cases.iter().enumerate().flat_map(wanted_rows).collect()
     }
 
     proptest! {
@@ -196,11 +196,11 @@ mod tests {
             let (mut sums, mut spread_out, mut next) = (Vec::new(), vec![0.0; values], gradients.iter());
             for (segment, members) in wanted(&cases) {
                 let dim = segment + 1;
-                let at = |member: u32, column: usize| starts[segment] + member as usize * dim + column;
+                let index = |member: u32, column: usize| starts[segment] + member as usize * dim + column;
                 for column in 0..dim {
-                    sums.push(members.iter().map(|member| rows[at(*member, column)]).sum::<f32>());
+                    sums.push(members.iter().map(|member| rows[index(*member, column)]).sum::<f32>());
                     let gradient = next.next().unwrap();
-                    members.iter().for_each(|member| spread_out[at(*member, column)] += gradient);
+                    members.iter().for_each(|member| spread_out[index(*member, column)] += gradient);
                 }
             }
             prop_assert_eq!(&pool(&bags, &segments, lent(&rows), wanted_values, &buffers())[..], &sums[..]);
@@ -217,8 +217,8 @@ mod tests {
         let spread = spread(&bags, &segments, PayloadValues::Borrowed(&gradients), 3, &buffers());
         assert_eq!(spread.as_ptr(), gradients.as_ptr());
         let rows = lent(&[1.0, 2.0, 3.0]);
-        let before = rows.as_ptr();
-        let after = pool(&bags, &segments, rows, 3, &buffers());
-        assert_eq!(after.as_ptr(), before);
+        let pointer = rows.as_ptr();
+        let pooled = pool(&bags, &segments, rows, 3, &buffers());
+        assert_eq!(pooled.as_ptr(), pointer);
     }
 }

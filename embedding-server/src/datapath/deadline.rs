@@ -23,17 +23,17 @@ pub(crate) struct RequestTimes {
 
 impl RequestTimes {
     /// The times of a request that arrives now and whose sender waits until `deadline`.
-    pub(crate) fn of(deadline: Deadline) -> Self {
+    pub(crate) fn new(deadline: Deadline) -> Self {
         let (arrived, left) = (nanos(), deadline.left());
         let waits = left - MOST_SPARED.min(left / SPARED_SHARE);
         let end = arrived.saturating_add(u64::try_from(waits.as_nanos()).unwrap_or(u64::MAX));
-        Self { arrived, deadline: RequestDeadline::at(end) }
+        Self { arrived, deadline: RequestDeadline::new(end) }
     }
 
     /// How much longer the server waits for what the request needs.
     pub(crate) fn left(&self, deadline: Deadline) -> Deadline {
         let left = deadline.left();
-        Deadline::after(left - MOST_SPARED.min(left / SPARED_SHARE))
+        Deadline::from_now(left - MOST_SPARED.min(left / SPARED_SHARE))
     }
 
     /// The deadline, for the tables.

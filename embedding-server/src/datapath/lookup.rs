@@ -68,9 +68,9 @@ mod tests {
     use crate::testing::{BUCKETS, DIM, answered, bags, lookup, lookup_of, placed, read, rows, service};
 
     fn refused(service: &EmbeddingService, request: &LookupRequest) -> Refusal {
-        let before = service.held().rows;
+        let held = service.held().rows;
         let refusal = lookup(service, request).unwrap_err();
-        assert_eq!(service.held().rows, before, "a refused lookup created rows");
+        assert_eq!(service.held().rows, held, "a refused lookup created rows");
         refusal
     }
 
@@ -169,14 +169,14 @@ mod tests {
     fn malformed_bags_are_refused_with_names_and_sizes() {
         let service = placed(1, 0);
         let good = lookup_of(&[(0, &[1, 2])], WireAccess::Train);
-        let of = |bags: Bytes| refused(&service, &LookupRequest { bags, ..good.clone() }).message;
+        let message_of = |bags: Bytes| refused(&service, &LookupRequest { bags, ..good.clone() }).message;
         let short = bags(0, &[&[0, 1]]);
-        assert_eq!(of(short.slice(4..)), "bags: expected 4 bytes, found 28");
-        assert!(of(short.slice(..short.len() - 4)).contains("bags: expected 32 bytes, found 28"));
-        assert!(of(bags(0, &[&[0, 2]])).contains("member of a bag 2 is out of range, expected less than 2"));
-        assert!(of(bags(1, &[&[0]])).contains("segment of bags 1 is out of range"));
+        assert_eq!(message_of(short.slice(4..)), "bags: expected 4 bytes, found 28");
+        assert!(message_of(short.slice(..short.len() - 4)).contains("bags: expected 32 bytes, found 28"));
+        assert!(message_of(bags(0, &[&[0, 2]])).contains("member of a bag 2 is out of range, expected less than 2"));
+        assert!(message_of(bags(1, &[&[0]])).contains("segment of bags 1 is out of range"));
         let many = vec![&[][..]; (256 << 20) / (4 * DIM as usize) + 1];
-        let large = of(bags(0, &many));
+        let large = message_of(bags(0, &many));
         assert!(large.contains("the answer would be") && large.contains("256 MiB"), "{large}");
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn push(
     let is_commit = matches!(step.tiles, TileUpdate::Commit { .. });
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
     let wanted = if is_commit { 0 } else { wanted };
-    let gradients = PayloadValues::of("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
+    let gradients = PayloadValues::read("gradients", &request.gradients, request.encoding, wanted, &service.buffers)?;
 
     // Nothing is applied that the log has no room for.
     let _room = service.log.as_ref().map(|log| log.reserve(&parts)).transpose()?;
@@ -91,7 +91,7 @@ fn apply_to_groups(
         return apply(service, entry, push, rows);
     }
     let has_push = |table, id| !ticket.groups().contains(&groups.of_row(table, id));
-    let rest = RemainingRows::without(has_push, rows.parts, rows.gradients);
+    let rest = RemainingRows::new(has_push, rows.parts, rows.gradients);
     apply(service, entry, push, PushedRows { parts: &rest.parts(), gradients: &rest.gradients, ..rows })
 }
 
@@ -200,8 +200,8 @@ mod tests {
         let service = placed(1, 0);
         let first = read(&service, &[(ITEM, &[5])]);
         let request = push_of(&[(ITEM, &[5])], 1, 0.5);
-        let held = HeldGate::of(&service);
-        let times = RequestTimes::of(Deadline::after(Duration::from_millis(100)));
+        let held = HeldGate::new(&service);
+        let times = RequestTimes::new(Deadline::from_now(Duration::from_millis(100)));
         let refusal = super::push(&service, &request, times).unwrap_err();
         drop(held);
         assert_eq!(refusal.kind, RefusalKind::Deadline);
@@ -248,9 +248,9 @@ mod tests {
         service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
         let first = read(&service, &[(ITEM, &[5])]);
         for (seq, step, rate) in [(9, 0, 1.0), (0, 100, 0.0), (1, 50, 0.5)] {
-            let before = read(&service, &[(ITEM, &[5])]);
+            let old_rows = read(&service, &[(ITEM, &[5])]);
             assert!(pushed(&service, &PushRequest { step, ..push_of(&[(ITEM, &[5])], seq, 0.5) }));
-            assert_eq!(read(&service, &[(ITEM, &[5])]), less(&before, 0.5 * rate), "push {seq} at step {step}");
+            assert_eq!(read(&service, &[(ITEM, &[5])]), less(&old_rows, 0.5 * rate), "push {seq} at step {step}");
         }
         assert_ne!(read(&service, &[(ITEM, &[5])]), first);
     }
@@ -296,22 +296,22 @@ mod tests {
 
     #[test]
     fn a_row_decays_once_a_step_whatever_shares_its_pushes_have() {
-        let of = |share, seq| PushRequest { share, step: 1, ..push_of(&[(ITEM, &[5])], seq, 0.0) };
+        let request = |share, seq| PushRequest { share, step: 1, ..push_of(&[(ITEM, &[5])], seq, 0.0) };
         for (share, later) in [(None, None), (Some(1.0), None), (Some(0.25), Some(0.75)), (Some(0.0), Some(1.0 / 3.0))]
         {
             let service = decaying();
             let first = read(&service, &[(ITEM, &[5])]);
-            assert!(pushed(&service, &of(share, 1)));
+            assert!(pushed(&service, &request(share, 1)));
             let halved: Vec<f32> = first.iter().map(|value| value * 0.5).collect();
             assert_eq!(read(&service, &[(ITEM, &[5])]), halved, "{share:?}");
             // The rest of the step.
             if later.is_some() {
-                assert!(pushed(&service, &of(later, 2)));
+                assert!(pushed(&service, &request(later, 2)));
                 assert_eq!(read(&service, &[(ITEM, &[5])]), halved, "{later:?} after {share:?}");
             }
         }
         for share in [f32::NAN, -0.5, 1.5, f32::INFINITY] {
-            let refusal = push(&decaying(), &of(Some(share), 1)).unwrap_err();
+            let refusal = push(&decaying(), &request(Some(share), 1)).unwrap_err();
             assert_eq!(refusal.kind, RefusalKind::Invalid);
             assert!(refusal.message.contains("of its step's samples; expected 0 to 1"), "{refusal}");
         }

@@ -26,7 +26,7 @@ pub(crate) struct PushId {
 
 impl PushId {
     /// As the log named it.
-    pub(crate) fn of(origin: PushOrigin) -> Self {
+    pub(crate) fn from_origin(origin: PushOrigin) -> Self {
         Self { writer: origin.writer, incarnation: origin.incarnation, seq: origin.seq }
     }
 
@@ -137,7 +137,7 @@ impl SequenceWindows {
     /// Forgets the windows of groups without a bucket of this server.
     pub(crate) fn keep_groups_of(&self, is_owned: impl Fn(u32) -> bool, buckets: u32) {
         let kept: HashSet<u32> =
-            (0..buckets).filter(|bucket| is_owned(*bucket)).map(|bucket| self.groups.of(bucket)).collect();
+            (0..buckets).filter(|bucket| is_owned(*bucket)).map(|bucket| self.groups.of_bucket(bucket)).collect();
         self.windows.retain(|(group, _), _| kept.contains(group));
     }
 

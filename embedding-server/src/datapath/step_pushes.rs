@@ -69,19 +69,19 @@ impl StepPushes {
     /// `Unavailable` if they are not in time. It says whose pushes are applied.
     pub(crate) async fn await_pushes(&self, lookup: &LookupRequest, deadline: Deadline) -> Result<(), Refusal> {
         let LookupRequest { after_pushes, after_step, after_group, generation, .. } = *lookup;
-        let of = (after_step, after_group, generation);
+        let awaited = (after_step, after_group, generation);
         if after_pushes == 0 {
             return Ok(());
         }
         let mut changes = self.newest.subscribe();
-        let wait = Deadline::after(deadline.left().min(LONGEST));
-        let are_applied = |now: &AppliedStep| now.is_of(of) && now.writers.len() >= after_pushes as usize;
+        let wait = Deadline::from_now(deadline.left().min(LONGEST));
+        let are_applied = |now: &AppliedStep| now.is_of(awaited) && now.writers.len() >= after_pushes as usize;
         let applied = wait.bound(changes.wait_for(are_applied)).await;
         if matches!(applied, Ok(Ok(_))) {
             return Ok(());
         }
         let now = self.newest.borrow();
-        let applied = if now.is_of(of) { &now.writers[..] } else { &[] };
+        let applied = if now.is_of(awaited) { &now.writers[..] } else { &[] };
         let writers: Vec<u64> = applied.iter().map(|(writer, _)| *writer).collect();
         let message = format!(
             "the lookup waited {:.1?} for {after_pushes} whole pushes of step {after_step} under bucket map generation {generation}; \
@@ -113,7 +113,7 @@ mod tests {
     }
 
     fn later() -> Deadline {
-        Deadline::after(Duration::from_secs(60))
+        Deadline::from_now(Duration::from_secs(60))
     }
 
     fn is_ready(pushes: &StepPushes, lookup: &LookupRequest) -> bool {
@@ -166,7 +166,7 @@ mod tests {
             refused.message.contains("3 whole pushes of step 7") && refused.message.contains("[1, 2]"),
             "{refused}"
         );
-        let soon = Deadline::after(LONGEST / 4);
+        let soon = Deadline::from_now(LONGEST / 4);
         let started = tokio::time::Instant::now();
         assert!(pushes.await_pushes(&lookup(3, 7, 1), soon).await.is_err() && started.elapsed() < LONGEST / 2);
     }

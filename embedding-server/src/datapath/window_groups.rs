@@ -37,7 +37,7 @@ pub(crate) enum RequestGroups {
 
 impl WindowGroups {
     /// The group of a bucket.
-    pub(crate) fn of(&self, bucket: u32) -> u32 {
+    pub(crate) fn of_bucket(&self, bucket: u32) -> u32 {
         self.of_bucket.load().as_ref().map_or(0, |of_bucket| group_in(of_bucket, bucket))
     }
 
@@ -133,7 +133,7 @@ mod tests {
         let groups = WindowGroups::default();
         let part = RequestPart { table: 0, dim: 1, ids: &[1, 2, 3] };
         assert!(matches!(groups.of_request(&[part], BUCKETS), RequestGroups::First));
-        assert_eq!((groups.of(7), groups.next()), (0, 1));
+        assert_eq!((groups.of_bucket(7), groups.next()), (0, 1));
         assert_eq!(groups.buckets_by_group(), BTreeMap::from([(0, vec![])]));
     }
 
@@ -141,21 +141,21 @@ mod tests {
     fn a_request_names_each_group_of_its_rows_once() {
         let groups = WindowGroups::default();
         let ids: Vec<u64> = (0..100).collect();
-        let of = |id: &u64| bucket(3, *id, BUCKETS);
+        let bucket_of = |id: &u64| bucket(3, *id, BUCKETS);
         groups.assign(&[1, 4], 1);
         groups.assign(&[4, 6], 2);
-        assert_eq!([0, 1, 4, 6, 7].map(|bucket| groups.of(bucket)), [0, 1, 2, 2, 0]);
+        assert_eq!([0, 1, 4, 6, 7].map(|bucket| groups.of_bucket(bucket)), [0, 1, 2, 2, 0]);
         assert_eq!(groups.buckets_by_group(), BTreeMap::from([(0, vec![]), (1, vec![1]), (2, vec![4, 6])]));
         assert_eq!(groups.next(), 3);
         let all = [RequestPart { table: 3, dim: 1, ids: &ids }];
         let named = groups.of_request(&all, BUCKETS);
         assert_eq!(named.groups(), [0, 1, 2]);
-        assert!(ids.iter().all(|id| named.of_row(3, *id) == groups.of(of(id))));
+        assert!(ids.iter().all(|id| named.of_row(3, *id) == groups.of_bucket(bucket_of(id))));
         assert!(named.has_others(&[0, 2]) && !named.has_others(&[0, 1, 2]));
-        let one: Vec<u64> = ids.iter().copied().filter(|id| of(id) == 6).collect();
+        let one: Vec<u64> = ids.iter().copied().filter(|id| bucket_of(id) == 6).collect();
         assert_eq!(groups.of_request(&[RequestPart { table: 3, dim: 1, ids: &one }], BUCKETS).groups(), [2]);
         assert_eq!(groups.of_request(&[], BUCKETS).groups(), [0]);
         groups.clear();
-        assert_eq!(groups.of(4), 0);
+        assert_eq!(groups.of_bucket(4), 0);
     }
 }

@@ -50,7 +50,7 @@ impl ServerLog {
 
     /// The moment of a base, between two requests. `None` if those under way do not end in time.
     fn instant(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
-        let deadline = Deadline::after(WAIT);
+        let deadline = Deadline::from_now(WAIT);
         let manifest = |loading| {
             let start = self.writer.next_lsn();
             // What is kept of a step under way is in no row.

@@ -115,14 +115,14 @@ mod tests {
         let job = job(1);
         let configs = table_configs(&job);
         let expected = describe_tables(&job, &configs);
-        let with = |change: fn(&mut TableConfig)| {
+        let difference_with = |change: fn(&mut TableConfig)| {
             let mut configs = configs.clone();
             configs.iter_mut().for_each(change);
             difference(&expected, &describe_tables(&job, &configs))
         };
-        assert_eq!(with(|_| ()), None);
+        assert_eq!(difference_with(|_| ()), None);
         assert_eq!(
-            with(|config| config.schedule = LearningRateSchedule::Step { warmup: 5, every: 7, factor: 0.5 }),
+            difference_with(|config| config.schedule = LearningRateSchedule::Step { warmup: 5, every: 7, factor: 0.5 }),
             None
         );
         let faster = |config: &mut TableConfig| {
@@ -130,11 +130,15 @@ mod tests {
                 *lr *= 2.0;
             }
         };
-        assert_eq!(with(faster), None);
-        assert_eq!(with(|config| config.limits.clip_norm = 1.0), None);
-        let wider = with(|config| config.dim = 8).unwrap();
+        assert_eq!(difference_with(faster), None);
+        assert_eq!(difference_with(|config| config.limits.clip_norm = 1.0), None);
+        let wider = difference_with(|config| config.dim = 8).unwrap();
         assert_eq!(wider, "dim of table `user` is 4 there, and 8 in the job");
-        assert!(with(|config| config.init = Initializer::Zero).unwrap().starts_with("first weights of table `user`"));
+        assert!(
+            difference_with(|config| config.init = Initializer::Zero)
+                .unwrap()
+                .starts_with("first weights of table `user`")
+        );
         let ttl = |seconds| {
             let retention =
                 EvictionPolicy { order: EvictionOrder::Lru, ttl: Some(seconds), ..EvictionPolicy::default() };

@@ -55,13 +55,13 @@ impl LoadState {
         started: impl FnOnce(),
     ) -> Result<BeforeLoad, Refusal> {
         let mut phase = self.0.write();
-        let before = *phase;
-        if before == LoadPhase::Partial && !replaces {
+        let old_phase = *phase;
+        if old_phase == LoadPhase::Partial && !replaces {
             return Err(partial(server));
         }
         *phase = LoadPhase::Loading;
         started();
-        Ok(BeforeLoad(before))
+        Ok(BeforeLoad(old_phase))
     }
 
     /// The load ended before it changed anything. `completed` notes it in the log, unless a part of a model is there as before.
@@ -113,8 +113,8 @@ mod tests {
             refused.message.starts_with("embedding server 3 holds a part of a model") && !refused.kind.is_retryable()
         );
         assert_eq!(state.start(SERVER, false, || panic!("it adds rows")).unwrap_err(), refused);
-        let before = state.start(SERVER, true, || ()).unwrap();
-        state.undo(before, || panic!("a part is there as before"));
+        let before_load = state.start(SERVER, true, || ()).unwrap();
+        state.undo(before_load, || panic!("a part is there as before"));
         assert_eq!(state.check(SERVER), Err(refused));
         state.start(SERVER, true, || ()).unwrap();
         assert_eq!(state.check(SERVER), Ok(()));
@@ -124,8 +124,8 @@ mod tests {
         state.start(SERVER, true, || ()).unwrap();
         state.complete(|| ());
         assert!(!state.with_open_load(|open| open));
-        let before = state.start(SERVER, false, || ()).unwrap();
-        state.undo(before, || ());
+        let before_load = state.start(SERVER, false, || ()).unwrap();
+        state.undo(before_load, || ());
         assert!(state.check(SERVER).is_ok() && !state.with_open_load(|open| open));
     }
 }

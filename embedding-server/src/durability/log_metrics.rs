@@ -21,19 +21,19 @@ pub(crate) struct LogMetrics {
 
 impl LogMetrics {
     pub(crate) fn new(registry: &Registry, index: ServerIndex) -> Self {
-        let of = ServerLabel::new(registry, index);
+        let label = ServerLabel::new(registry, index);
         let flushes = "Seconds for which a push waits until it is durable.";
         Self {
-            appended: of.counter("log_bytes_total", "Bytes that were appended to the log and are durable."),
-            tail: of.gauge("log_tail_bytes", "Bytes of the log that recovery would read besides the base."),
-            segments: of.gauge("log_segments", "Files of the log's tail."),
-            flushes: of.seconds("log_flush_seconds", flushes, &[]).with_label_values::<&str>(&[]),
-            stopped: of
+            appended: label.counter("log_bytes_total", "Bytes that were appended to the log and are durable."),
+            tail: label.gauge("log_tail_bytes", "Bytes of the log that recovery would read besides the base."),
+            segments: label.gauge("log_segments", "Files of the log's tail."),
+            flushes: label.seconds("log_flush_seconds", flushes, &[]).with_label_values::<&str>(&[]),
+            stopped: label
                 .gauge("log_stopped", "1 while the log cannot be written, so that pushes are refused; 0 otherwise."),
-            bases: of.counter("log_bases_total", "Bases that were written."),
-            recovery: of
+            bases: label.counter("log_bases_total", "Bases that were written."),
+            recovery: label
                 .seconds_gauge("log_recovery_seconds", "Seconds that recovery took at the start of this process."),
-            recovered_rows: of
+            recovered_rows: label
                 .gauge("log_recovered_rows", "Rows in memory after recovery at the start of this process."),
         }
     }

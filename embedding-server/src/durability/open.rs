@@ -101,7 +101,7 @@ pub(crate) fn new_lineage() -> u64 {
 
 /// The process before may take a moment to end.
 fn wait_for(path: &Path, timeout: Duration) -> Result<LogFolder, LogError> {
-    let deadline = Deadline::after(timeout);
+    let deadline = Deadline::from_now(timeout);
     loop {
         match LogFolder::open(path) {
             Err(LogError::InUse { .. }) if !deadline.is_past() => thread::sleep(POLL),

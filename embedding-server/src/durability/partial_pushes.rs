@@ -43,7 +43,7 @@ impl PartialPushes {
     ) -> Option<RemainingRows> {
         let all = self.0.lock();
         let applied = all.get(origin)?;
-        Some(RemainingRows::without(|table, id| applied.contains(&(table, id)), parts, gradients))
+        Some(RemainingRows::new(|table, id| applied.contains(&(table, id)), parts, gradients))
     }
 
     /// A push is whole.
@@ -75,7 +75,7 @@ impl PartialPushes {
 
 impl RemainingRows {
     /// The rows of a push for which `is_applied` is false, with their gradients.
-    pub(crate) fn without(is_applied: impl Fn(u32, u64) -> bool, parts: &[RequestPart<'_>], gradients: &[f32]) -> Self {
+    pub(crate) fn new(is_applied: impl Fn(u32, u64) -> bool, parts: &[RequestPart<'_>], gradients: &[f32]) -> Self {
         let (mut rest, mut start) = (Self::default(), 0);
         for part in parts {
             let (dim, mut ids) = (part.dim as usize, Vec::new());

@@ -220,7 +220,7 @@ impl Replay<'_> {
         buffers: &mut RequestBuffers,
     ) -> Result<(), RecordError> {
         let table = self.tables.table(head.table)?;
-        if let Some(rows) = RowsView::of(head, payload) {
+        if let Some(rows) = RowsView::from_record(head, payload) {
             let rows = rows.map_err(disagree(path, head.lsn))?;
             return match cleared {
                 None => Ok(table.restore_rows(head.stripe as usize, &rows.slices(), buffers)?),

@@ -225,11 +225,11 @@ impl ServerLog {
     /// `Disk` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
     pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
         self.writer.check().map_err(|stopped| self.refusal(&stopped))?;
-        let before = self.load.start(self.index, replaces, || self.writer.start_load())?;
+        let before_load = self.load.start(self.index, replaces, || self.writer.start_load())?;
         match self.flush() {
-            Ok(()) => Ok(before),
+            Ok(()) => Ok(before_load),
             Err(refusal) => {
-                self.undo_load(before);
+                self.undo_load(before_load);
                 Err(refusal)
             }
         }

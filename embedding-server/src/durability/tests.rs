@@ -75,10 +75,10 @@ struct LogFixture {
 
 impl LogFixture {
     fn new(cluster: &str) -> Self {
-        Self::with(cluster, |_| ())
+        Self::with_change(cluster, |_| ())
     }
 
-    fn with(cluster: &str, change: impl FnOnce(&mut Job)) -> Self {
+    fn with_change(cluster: &str, change: impl FnOnce(&mut Job)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut job = job_with(1, &format!("durability = \"process\"\n{cluster}"));
         job.output.folder = folder.path().join("runs");
@@ -418,7 +418,7 @@ fn rows_of_another_run_are_forgotten_and_never_come_back() {
 
 #[test]
 fn counts_of_ids_without_a_row_go_on() {
-    let home = LogFixture::with("", |job| {
+    let home = LogFixture::with_change("", |job| {
         for table in &mut job.tables {
             table.admission =
                 zagros_job::AdmissionPolicy::Count { threshold: 3, counter: zagros_job::FrequencyCounter::Exact };

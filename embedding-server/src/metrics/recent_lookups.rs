@@ -31,13 +31,13 @@ struct LookupCounts {
 impl RecentLookups {
     /// Adds to `held` the activity since the oldest remembered look.
     pub(crate) fn look(&mut self, metrics: &ServerMetrics, tables: &TableSet, held: ServerLoad) -> ServerLoad {
-        let now = LookupCounts::of(&metrics.lookup.seconds, tables);
-        let before = self.0.front().cloned().unwrap_or_default();
+        let now = LookupCounts::new(&metrics.lookup.seconds, tables);
+        let earlier = self.0.front().cloned().unwrap_or_default();
         self.0.push_back(now.clone());
         if self.0.len() > LOOKS {
             self.0.pop_front();
         }
-        let lately = now.since(&before);
+        let lately = now.since(&earlier);
         let (requests, under_way) = metrics.requests();
         let lookups = lately.lookups as f64;
         let asked = lately.found + lately.missed;
@@ -53,7 +53,7 @@ impl RecentLookups {
 }
 
 impl LookupCounts {
-    fn of(times: &Histogram, tables: &TableSet) -> Self {
+    fn new(times: &Histogram, tables: &TableSet) -> Self {
         let mut counts = Self { seconds: times.get_sample_sum(), ..Self::default() };
         for table in tables.iter() {
             let of_table = table.counts();

@@ -69,7 +69,7 @@ struct TableChildren {
 impl TableCollector {
     pub(crate) fn register(of: &ServerLabel<'_>, tables: &Arc<TableSet>, names: &[String]) {
         let made = TableFamilies::new(of).map(|families| {
-            let children = names.iter().map(|name| families.of(name)).collect();
+            let children = names.iter().map(|name| families.children(name)).collect();
             Self { tables: Arc::downgrade(tables), families, children: Arc::new(Mutex::new(children)) }
         });
         register(of.registry, made);
@@ -99,7 +99,7 @@ impl TableFamilies {
         })
     }
 
-    fn of(&self, table: &str) -> TableChildren {
+    fn children(&self, table: &str) -> TableChildren {
         TableChildren {
             rows: self.rows.with_label_values(&[table]),
             bytes: self.bytes.with_label_values(&[table]),

@@ -32,21 +32,21 @@ pub(crate) fn adopt(service: &EmbeddingService, response: &PlacementResponse) ->
         return Ok(None);
     }
     let map = BucketMap::unpack(generation, &response.owners)?;
-    let announced = response.bucket_move.as_ref().map(|announced| PlannedMove::of(announced, map.buckets()));
+    let announced = response.bucket_move.as_ref().map(|announced| PlannedMove::new(announced, map.buckets()));
     let announced = announced.transpose()?.map(Arc::new);
     service.writers.set(&response.writers);
     *service.moves.announced.lock() = announced.clone();
     let is_announced = |id: u64| announced.as_ref().is_some_and(|plan| plan.id == id);
 
     let mut activity = service.moves.activity.lock();
-    let before = service.placement().ok();
-    let frozen = before.as_ref().and_then(|before| before.frozen());
+    let previous = service.placement().ok();
+    let frozen = previous.as_ref().and_then(|previous| previous.frozen());
     let (still_frozen, mut has_strays) = (frozen.filter(|id| is_announced(*id)), false);
-    if before.as_ref().is_none_or(|before| before.generation() != generation) || frozen != still_frozen {
+    if previous.as_ref().is_none_or(|previous| previous.generation() != generation) || frozen != still_frozen {
         let next = OwnedBuckets::new(Arc::new(map), service.index);
         let next = still_frozen.map_or_else(|| next.clone(), |id| next.freeze(id));
         info!(server = service.index.0, %generation, buckets = next.buckets(), "placement adopted");
-        has_strays = before.map_or_else(|| service.has_recovered(), |before| before.has_more_than(&next));
+        has_strays = previous.map_or_else(|| service.has_recovered(), |previous| previous.has_more_than(&next));
         if has_strays {
             let incoming = |bucket| matches!(&*activity, MoveActivity::Incoming(plan) if plan.has(bucket));
             service.windows.keep_groups_of(|bucket| next.has(bucket) || incoming(bucket), next.buckets());

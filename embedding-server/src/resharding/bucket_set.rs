@@ -22,7 +22,7 @@ impl PlannedMove {
     ///
     /// # Errors
     /// If the payload is not a whole number of buckets of the model.
-    pub(crate) fn of(announced: &BucketMove, total: u32) -> Result<Self, PackError> {
+    pub(crate) fn new(announced: &BucketMove, total: u32) -> Result<Self, PackError> {
         let (words, rest) = announced.buckets.as_chunks::<4>();
         let buckets: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         if !rest.is_empty() || buckets.iter().any(|bucket| *bucket >= total) {
@@ -66,13 +66,13 @@ mod tests {
             target: 2,
             buckets: buckets.iter().flat_map(|bucket| bucket.to_le_bytes()).collect::<Vec<u8>>().into(),
         };
-        let plan = PlannedMove::of(&announced(&[1, 6]), 8).unwrap();
+        let plan = PlannedMove::new(&announced(&[1, 6]), 8).unwrap();
         assert_eq!((0..9).filter(|bucket| plan.has(*bucket)).collect::<Vec<_>>(), [1, 6]);
         for id in 0..100 {
             assert_eq!(plan.has_row(2, id), plan.has(bucket_of(RowKey { table: TableId(2), id }, 8)));
         }
         assert_eq!(plan.to_string(), "move 3 of 2 buckets from embedding server 0 to 2");
-        assert!(PlannedMove::of(&announced(&[8]), 8).is_err());
-        assert!(PlannedMove::of(&BucketMove { buckets: vec![1, 0, 0].into(), ..announced(&[]) }, 8).is_err());
+        assert!(PlannedMove::new(&announced(&[8]), 8).is_err());
+        assert!(PlannedMove::new(&BucketMove { buckets: vec![1, 0, 0].into(), ..announced(&[]) }, 8).is_err());
     }
 }

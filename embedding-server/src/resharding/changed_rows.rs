@@ -59,9 +59,9 @@ impl ChangeWatcher for ChangedRows {
         }
         let mut notes = self.notes[stripe as usize % LOCKS].lock();
         let noted = notes.entry((table, stripe)).or_default();
-        let before = noted.len();
+        let old_len = noted.len();
         noted.extend(moving);
-        self.count.fetch_add((noted.len() - before) as u64, Ordering::AcqRel);
+        self.count.fetch_add((noted.len() - old_len) as u64, Ordering::AcqRel);
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_row_is_noted_once_until_it_is_taken_and_other_buckets_are_not() {
         let announced = BucketMove { id: 1, source: 0, target: 1, buckets: 2_u32.to_le_bytes().to_vec().into() };
-        let plan = Arc::new(PlannedMove::of(&announced, 4).unwrap());
+        let plan = Arc::new(PlannedMove::new(&announced, 4).unwrap());
         let ids: Vec<u64> = (0..400).collect();
         let moving: HashSet<u64> = ids.iter().copied().filter(|id| plan.has_row(5, *id)).collect();
         let notes = ChangedRows::new(plan);

@@ -150,7 +150,7 @@ impl Copy<'_> {
 
     /// Clears what there is of the buckets, and has the source note changes.
     async fn start(&mut self) -> Result<(), Stop> {
-        let deadline = Deadline::after(self.service.timeout);
+        let deadline = Deadline::from_now(self.service.timeout);
         let plan = Arc::clone(self.plan);
         loop {
             let plan = Arc::clone(&plan);
@@ -180,7 +180,7 @@ impl Copy<'_> {
     }
 
     async fn freeze(&mut self) -> Result<(Instant, FreezeMoveResponse), Stop> {
-        let deadline = Deadline::after(self.service.timeout);
+        let deadline = Deadline::from_now(self.service.timeout);
         loop {
             let since = Instant::now();
             match self.source.freeze().await {
@@ -196,7 +196,7 @@ impl Copy<'_> {
 
     /// Gets the next rows and puts them in.
     async fn chunk(&mut self) -> Result<MoveRowsResponse, Stop> {
-        let deadline = Deadline::after(self.service.timeout);
+        let deadline = Deadline::from_now(self.service.timeout);
         let chunk = loop {
             match self.source.rows(self.number).await {
                 Ok(chunk) => break chunk,
@@ -239,7 +239,7 @@ impl Copy<'_> {
 
     /// Reports once. A report that is lost is followed by others.
     async fn report(&mut self) -> Result<(), Stop> {
-        let deadline = Deadline::after(self.service.timeout);
+        let deadline = Deadline::from_now(self.service.timeout);
         self.reported = Instant::now();
         loop {
             match self.reports.report(self.stage, self.progress, String::new()).await {
@@ -313,7 +313,7 @@ async fn await_generation(service: &EmbeddingService, generation: u64) {
     let mut changes = service.moves.changes();
     let reached = || service.placement().is_ok_and(|placement| placement.generation().0 >= generation);
     let wait = async { while !reached() && changes.changed().await.is_ok() {} };
-    let _ = Deadline::after(service.timeout).bound(wait).await;
+    let _ = Deadline::from_now(service.timeout).bound(wait).await;
 }
 
 /// Does `work` on a thread that may block.

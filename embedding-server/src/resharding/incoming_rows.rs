@@ -31,7 +31,7 @@ struct CheckedChunk {
 }
 
 impl CheckedChunk {
-    fn of(plan: &PlannedMove, table: &Table, sent: &MoveRowsResponse) -> Result<Self, Refusal> {
+    fn new(plan: &PlannedMove, table: &Table, sent: &MoveRowsResponse) -> Result<Self, Refusal> {
         let refused =
             |why: String| Err(Refusal::invalid(format!("the source of {plan} sent {why}; nothing of it is put in")));
         let words = [(8, &sent.ids), (8, &sent.removed), (8, &sent.counted), (4, &sent.slots), (4, &sent.access)];
@@ -89,7 +89,7 @@ impl CheckedChunk {
 pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
     let refuse = |error| service.refuse(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
-    let CheckedChunk { mut rows, removed, counted, counts, sketch, step_rows } = CheckedChunk::of(plan, table, sent)?;
+    let CheckedChunk { mut rows, removed, counted, counts, sketch, step_rows } = CheckedChunk::new(plan, table, sent)?;
     let step = sent.steps.max(sent.step);
     if !service.writers.believes(step) {
         let why = format!("the source of {plan} is at step {step}, and no worker can be");

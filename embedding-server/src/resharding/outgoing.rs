@@ -106,7 +106,7 @@ fn note_step_rows(service: &EmbeddingService, changed: &ChangedRows) {
 fn windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> {
     let mut groups = std::collections::BTreeMap::<u32, Vec<u32>>::new();
     for bucket in &plan.buckets {
-        groups.entry(service.windows.groups.of(*bucket)).or_default().push(*bucket);
+        groups.entry(service.windows.groups.of_bucket(*bucket)).or_default().push(*bucket);
     }
     let window = |image: zagros_log::WindowImage| MovedWindow {
         writer: image.writer,

@@ -91,20 +91,20 @@ fn changed_rows(
     with_step: bool,
     chunk: &mut Chunk,
 ) -> Result<u32, ColdError> {
-    let mut of = None;
+    let mut table_number = None;
     loop {
-        let most = of.and_then(|number: u32| tables.get(number as usize)).map_or(1, |table| most_rows(table));
-        if of.is_some() && chunk.len() >= most {
-            return Ok(of.unwrap_or(0));
+        let most = table_number.and_then(|number: u32| tables.get(number as usize)).map_or(1, |table| most_rows(table));
+        if table_number.is_some() && chunk.len() >= most {
+            return Ok(table_number.unwrap_or(0));
         }
-        let Some((number, stripe, ids)) = outgoing.changed.take(of, most.saturating_sub(chunk.len())) else {
-            return Ok(of.unwrap_or(0));
+        let Some((number, stripe, ids)) = outgoing.changed.take(table_number, most.saturating_sub(chunk.len())) else {
+            return Ok(table_number.unwrap_or(0));
         };
-        of = Some(number);
+        table_number = Some(number);
         let (table, stripe) = (tables[number as usize], stripe as usize);
-        let before = chunk.rows.ids.len();
+        let old_len = chunk.rows.ids.len();
         table.read_rows_anywhere(stripe, &ids, &mut chunk.rows)?;
-        let found: HashSet<u64> = chunk.rows.ids[before..].iter().copied().collect();
+        let found: HashSet<u64> = chunk.rows.ids[old_len..].iter().copied().collect();
         chunk.removed.extend(ids.iter().filter(|id| !found.contains(id)));
         chunk.count(table, stripe, &ids);
         if with_step {

@@ -66,10 +66,10 @@ impl MoveRunner {
         });
         let (service, plan, id) = (Arc::clone(&self.service), Arc::clone(plan), plan.id);
         // A copy that is over may not know it yet: it puts no row in after the next has begun.
-        let before = self.copying.take();
+        let previous = self.copying.take();
         let copying = async move {
-            if let Some((_, before)) = before {
-                let _ = before.await;
+            if let Some((_, previous)) = previous {
+                let _ = previous.await;
             }
             copy(service, plan, source, reports).await
         };
@@ -112,7 +112,7 @@ impl MoveReports for CoordinatorReports {
             frozen_us: u64::try_from(frozen.as_micros()).unwrap_or(u64::MAX),
         };
         Box::pin(async move {
-            let answer = Deadline::after(self.timeout).bound(self.control.report_move(request)).await;
+            let answer = Deadline::from_now(self.timeout).bound(self.control.report_move(request)).await;
             answer.map_err(Refusal::no_answer)?
         })
     }

@@ -116,12 +116,12 @@ fn each_window_group_of_a_push_decides_for_itself() {
         assert!(!push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
         assert!(push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
     }
-    let after = read(&service, &[(ITEM, &ids)]);
+    let updated = read(&service, &[(ITEM, &ids)]);
     for (place, id) in ids.iter().enumerate() {
         let key = RowKey { table: TableId(ITEM), id: *id };
         let has = if zagros_protocol::bucket_of(key, BUCKETS).is_multiple_of(2) { 1.0 } else { 3.0 };
         let column = place * crate::testing::DIM as usize;
-        assert!((first[column] - after[column] - has).abs() < 0.01, "id {id}: {} {}", first[column], after[column]);
+        assert!((first[column] - updated[column] - has).abs() < 0.01, "id {id}: {} {}", first[column], updated[column]);
     }
 }
 
@@ -178,7 +178,7 @@ fn a_server_freezes_between_two_requests_and_thaws_when_the_move_is_over() {
 #[test]
 fn a_request_that_waited_while_buckets_moved_is_refused() {
     let source = announced(0);
-    let held = HeldGate::of(&source);
+    let held = HeldGate::new(&source);
     let pushing = {
         let source = Arc::clone(&source);
         std::thread::spawn(move || push(&source, &push_of(&[(ITEM, &[id_of(0)])], 5, 1.0)))

@@ -105,7 +105,7 @@ impl GrpcMoveSource {
     }
 
     async fn bounded<T>(&self, call: impl Future<Output = Result<Response<T>, Status>> + Send) -> Result<T, Refusal> {
-        let answer = Deadline::after(self.timeout).bound(call).await.map_err(Refusal::no_answer)?;
+        let answer = Deadline::from_now(self.timeout).bound(call).await.map_err(Refusal::no_answer)?;
         answer.map(Response::into_inner).map_err(refusal_of)
     }
 }

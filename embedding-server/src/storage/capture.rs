@@ -70,8 +70,8 @@ async fn capture(service: Arc<EmbeddingService>, request: SaveRequest) -> Result
     let written = tokio::task::spawn_blocking(write);
     let files = async move { written.await.unwrap_or_else(|error| Err(ended(&error))) }.boxed().shared();
     let Ok(pause_seconds) = captured.await else {
-        let without = Refusal::new(RefusalKind::Internal, "the save ended before it had captured a snapshot");
-        return Err(files.await.err().unwrap_or(without));
+        let refusal = Refusal::new(RefusalKind::Internal, "the save ended before it had captured a snapshot");
+        return Err(files.await.err().unwrap_or(refusal));
     };
     let capture = SnapshotCapture { folder, attempt, pause_seconds, files, collected: Arc::default() };
     // The next capture replaces this one. Files that no caller asked for get no manifest.
@@ -102,17 +102,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let shard = LocalShard::new(placed(1, 0));
         let lookup = || lookup_of(&[(0, &[1, 2, 3])], Access::Train);
-        let before = shard.lookup(lookup(), later()).await.unwrap().rows;
+        let old_rows = shard.lookup(lookup(), later()).await.unwrap().rows;
         let captured = shard.save(request(&folder, SaveStage::Capture)).await.unwrap();
         assert!(captured.files.is_empty() && captured.pause_seconds >= 0.0);
         shard.push(push_of(&[(0, &[1, 2, 3])], 1, 0.5), later()).await.unwrap();
-        assert_ne!(shard.lookup(lookup(), later()).await.unwrap().rows, before);
+        assert_ne!(shard.lookup(lookup(), later()).await.unwrap().rows, old_rows);
         let saved = shard.save(request(&folder, SaveStage::Files)).await.unwrap();
         assert_eq!((saved.files.len(), saved.rows), (1, 3));
         let again = LocalShard::new(placed(1, 0));
         let folder = folder.path().display().to_string();
         again.load(LoadRequest { folder, files: saved.files, replace: true, ..LoadRequest::default() }).await.unwrap();
-        assert_eq!(again.lookup(lookup(), later()).await.unwrap().rows, before);
+        assert_eq!(again.lookup(lookup(), later()).await.unwrap().rows, old_rows);
     }
 
     /// Invariant CK-2: a server that owns nothing any more ends once the checkpoint has its files.

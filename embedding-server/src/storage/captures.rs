@@ -33,9 +33,9 @@ impl SnapshotCaptures {
     /// written. A server that ends before takes them from a checkpoint of servers that stay.
     pub(crate) async fn delivered(&self, timeout: Duration) {
         let Some(capture) = self.0.lock().clone() else { return };
-        if Deadline::after(LONGEST).bound(capture.files.clone()).await.is_ok_and(|written| written.is_ok()) {
+        if Deadline::from_now(LONGEST).bound(capture.files.clone()).await.is_ok_and(|written| written.is_ok()) {
             // A caller that is gone does not ask.
-            let _ = Deadline::after(timeout).bound(capture.collected.notified()).await;
+            let _ = Deadline::from_now(timeout).bound(capture.collected.notified()).await;
         }
     }
 

@@ -84,7 +84,7 @@ fn change_tables(
     put: impl FnOnce() -> Result<u64, Refusal>,
 ) -> Result<u64, Refusal> {
     let (state, log) = (service.load_state(), service.log.as_ref());
-    let before = match log {
+    let before_load = match log {
         Some(log) => log.start_load(replaces)?,
         None => state.start(service.index, replaces, || ())?,
     };
@@ -95,8 +95,8 @@ fn change_tables(
         // Nothing is removed.
         Err(error @ ClearError::Busy { .. }) => {
             match log {
-                Some(log) => log.undo_load(before),
-                None => state.undo(before, || ()),
+                Some(log) => log.undo_load(before_load),
+                None => state.undo(before_load, || ()),
             }
             return Err(StorageError::Clear(error).into());
         }
@@ -157,7 +157,7 @@ fn put_all(
 /// The worker that asks for the load has the placement already. This server may get it a little later. Waiting here is
 /// safe, because nothing has been loaded yet. A retry of the request would not be safe.
 fn wait_for_placement(service: &EmbeddingService) -> Result<Arc<OwnedBuckets>, Refusal> {
-    let deadline = Deadline::after(service.timeout);
+    let deadline = Deadline::from_now(service.timeout);
     loop {
         match service.placement() {
             Err(_) if !deadline.is_past() => std::thread::sleep(POLL),
@@ -233,7 +233,7 @@ impl<'a> SavedTables<'a> {
         let rule = if request.other_run { FormatRule::Convert } else { FormatRule::Same };
         let target = |saved: &TableHeader| match is_dropped(saved) {
             true => Ok(None),
-            false => TableTarget::of(service, placement, (header, saved), rule).map(Some),
+            false => TableTarget::find(service, placement, (header, saved), rule).map(Some),
         };
         let dropped = header.tables.iter().filter(|saved| is_dropped(saved)).map(|saved| saved.name.clone()).collect();
         let tables = header.tables.iter().map(target).collect::<Result<_, _>>();

@@ -37,7 +37,7 @@ impl<'a> TableTarget<'a> {
     ///
     /// # Errors
     /// If there is none, or it has rows of another form.
-    pub(super) fn of(
+    pub(super) fn find(
         service: &'a EmbeddingService,
         placement: &OwnedBuckets,
         (header, saved): (&SnapshotHeader, &TableHeader),

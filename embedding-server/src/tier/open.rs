@@ -41,7 +41,7 @@ pub(crate) struct MemoryBudget {
 
 impl MemoryBudget {
     /// The memory budget of a job. The store's buffers are beside it, like the memory of the program itself.
-    pub(crate) fn of(job: &Job) -> Option<Self> {
+    pub(crate) fn from_job(job: &Job) -> Option<Self> {
         let all = usize::try_from(job.cluster.memory?).unwrap_or(usize::MAX);
         let kept = all / 32;
         let rows = all - kept;
@@ -66,7 +66,7 @@ pub(crate) fn open(
     content: StoreContent,
     registry: &Registry,
 ) -> Result<Option<ColdTier>, ServerError> {
-    let Some(memory) = MemoryBudget::of(job).filter(|_| is_needed(job, configs)) else { return Ok(None) };
+    let Some(memory) = MemoryBudget::from_job(job).filter(|_| is_needed(job, configs)) else { return Ok(None) };
     if let Some(files) = file_limit().filter(|files| *files < FILES) {
         warn!(server = %index, files, "this process may open few files: rows cannot leave memory once the limit is reached; raise it (ulimit -n, LimitNOFILE) to {FILES} or more");
     }
@@ -105,12 +105,12 @@ mod tests {
 
     #[test]
     fn all_parts_are_within_the_budget() {
-        let of = |memory: &str| MemoryBudget::of(&job_with(1, &format!("memory = \"{memory}\""))).unwrap();
+        let budget = |memory: &str| MemoryBudget::from_job(&job_with(1, &format!("memory = \"{memory}\""))).unwrap();
         for (memory, bytes) in [("64KiB", 64 << 10), ("8MiB", 8 << 20), ("1GiB", 1 << 30), ("64GiB", 64 << 30)] {
-            let MemoryBudget { rows, index, kept } = of(memory);
+            let MemoryBudget { rows, index, kept } = budget(memory);
             assert_eq!(rows + kept, bytes, "{memory}");
             assert!(rows >= bytes / 32 * 31 && index < rows + INDEX_BESIDE, "{memory}: {rows} for rows");
         }
-        assert_eq!(MemoryBudget::of(&job_with(1, "")), None);
+        assert_eq!(MemoryBudget::from_job(&job_with(1, "")), None);
     }
 }

@@ -23,19 +23,19 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Any 64-bit number is an id. A lookup for training creates the rows that are missing.
     let ids = [7, 1 << 40];
-    let mut before = vec![0.0; ids.len() * DIM];
-    let report = table.lookup(&ids, LookupMode::Train, &mut before, &mut buffers)?;
-    println!("{} rows created, the first is {:?}", report.created, &before[..DIM]);
+    let mut first = vec![0.0; ids.len() * DIM];
+    let report = table.lookup(&ids, LookupMode::Train, &mut first, &mut buffers)?;
+    println!("{} rows created, the first is {:?}", report.created, &first[..DIM]);
 
     // One gradient for each id, in the order of the ids. Step 0 of training decides the learning rate.
     let gradients = vec![0.2; ids.len() * DIM];
     table.push(&ids, &gradients, 0, &mut buffers)?;
 
     // A lookup for reading changes nothing: an id that has no row answers with its first values.
-    let mut after = vec![0.0; ids.len() * DIM];
-    table.lookup(&ids, LookupMode::Read, &mut after, &mut buffers)?;
-    println!("after a step with lr 0.5 the first is {:?}", &after[..DIM]);
-    assert!(after.iter().zip_eq(&before).all(|(after, before)| (before - after - 0.1).abs() < 1e-6));
+    let mut updated = vec![0.0; ids.len() * DIM];
+    table.lookup(&ids, LookupMode::Read, &mut updated, &mut buffers)?;
+    println!("after a step with lr 0.5 the first is {:?}", &updated[..DIM]);
+    assert!(updated.iter().zip_eq(&first).all(|(updated, first)| (first - updated - 0.1).abs() < 1e-6));
     assert_eq!(table.rows(), ids.len());
     Ok(())
 }

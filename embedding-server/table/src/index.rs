@@ -107,7 +107,7 @@ impl SlotIndex {
             if count(bucket) < WAYS {
                 return IndexEntry::Nothing(place);
             }
-            place = self.after(place, 1);
+            place = self.place_after(place, 1);
         }
         self.find_in_crowd(key)
     }
@@ -222,7 +222,7 @@ impl SlotIndex {
     /// Bucket and way of a key, unless it is absent or in the crowd.
     fn place_of(&self, key: u64) -> Option<(usize, usize)> {
         (0..REACH.min(self.buckets)).find_map(|steps| {
-            let place = self.after(self.home(key), steps);
+            let place = self.place_after(self.home(key), steps);
             let way = bucket::way_of(self.bucket(place)?, key, self.slot_bits)?;
             Some((place, way))
         })
@@ -260,7 +260,7 @@ impl SlotIndex {
     /// Bucket and way of the nearest key after `hole` that was put past `hole` because `hole` was full.
     fn overflowed_past(&self, hole: usize) -> Option<(usize, usize)> {
         for steps in 1..REACH.min(self.buckets) {
-            let place = self.after(hole, steps);
+            let place = self.place_after(hole, steps);
             let passed = |key: u64| self.distance(self.home(key), place) >= steps;
             if let Some((way, ..)) = self.entries(place).find(|(_, key, _)| passed(*key)) {
                 return Some((place, way));
@@ -303,8 +303,8 @@ impl SlotIndex {
 
     /// The smallest upper half of any key that can lie in a bucket.
     fn lowest(&self, place: usize) -> u32 {
-        let before = self.after(place, self.buckets - (REACH - 1).min(self.buckets - 1));
-        (((before as u64) << 32).div_ceil(self.buckets as u64)) as u32
+        let lowest_place = self.place_after(place, self.buckets - (REACH - 1).min(self.buckets - 1));
+        (((lowest_place as u64) << 32).div_ceil(self.buckets as u64)) as u32
     }
 
     #[inline(always)]
@@ -322,7 +322,7 @@ impl SlotIndex {
     /// The bucket `steps` after `place`. The first bucket follows the last one. `steps` is at most the number of
     /// buckets.
     #[inline(always)]
-    fn after(&self, place: usize, steps: usize) -> usize {
+    fn place_after(&self, place: usize, steps: usize) -> usize {
         let sum = place + steps;
         if sum < self.buckets { sum } else { sum - self.buckets }
     }

@@ -200,7 +200,7 @@ impl Optimizer {
     }
 
     /// The optimiser with the learning rate times the factor.
-    pub(crate) fn at(mut self, rate: RateFactor) -> Self {
+    pub(crate) fn at_rate(mut self, rate: RateFactor) -> Self {
         let RateFactor::Times(factor) = rate else { return self };
         match &mut self {
             Self::Sgd { lr, .. }
@@ -250,7 +250,7 @@ impl Optimizer {
         self
     }
 
-    /// As [`Self::update`], for an optimiser that [`Self::at`] made for this factor.
+    /// As [`Self::update`], for an optimiser that [`Self::at_rate`] made for this factor.
     #[inline(always)]
     pub(crate) fn apply(
         &self,

@@ -145,7 +145,7 @@ impl Stripe {
     #[inline(always)]
     pub(crate) fn place(&self, slot: u32, words: usize) -> SlotAddress {
         let place = self.slab.place(slot);
-        prefetch(&self.slab.at(place)[..words]);
+        prefetch(&self.slab.words_at(place)[..words]);
         place
     }
 
@@ -178,7 +178,7 @@ impl Stripe {
     /// Applies one gradient of a push to a row.
     #[inline(always)]
     pub(crate) fn update(&mut self, place: SlotAddress, key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) {
-        let slot = self.slab.at_mut(place);
+        let slot = self.slab.words_at_mut(place);
         if update.is_part() {
             self.counts.late_gradients += u64::from(self.step_rows.apply(slot, key, update, gradient));
         } else {
@@ -408,8 +408,8 @@ impl Stripe {
     }
 
     #[inline(always)]
-    pub(crate) fn at(&self, place: SlotAddress) -> &[u32] {
-        self.slab.at(place)
+    pub(crate) fn words_at(&self, place: SlotAddress) -> &[u32] {
+        self.slab.words_at(place)
     }
 
     /// The address of a slot, for [`Self::update`].
@@ -419,8 +419,8 @@ impl Stripe {
     }
 
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, place: SlotAddress) -> &mut [u32] {
-        self.slab.at_mut(place)
+    pub(crate) fn words_at_mut(&mut self, place: SlotAddress) -> &mut [u32] {
+        self.slab.words_at_mut(place)
     }
 
     #[inline(always)]
@@ -469,10 +469,10 @@ mod tests {
             let always = StripeFilter::new(AdmissionPolicy::Always, 1, 0, 0);
             let mut stripe = Stripe::new(0, &layout, false, always, &Arena::new(PageSize::Huge));
             for id in &ids {
-                let before = stripe.find(key_of(*id));
+                let found = stripe.find(key_of(*id));
                 let (slot, created) = stripe.find_or_create(key_of(*id), &layout);
-                prop_assert_eq!(created, before.is_none());
-                prop_assert_eq!(before.unwrap_or(slot), slot);
+                prop_assert_eq!(created, found.is_none());
+                prop_assert_eq!(found.unwrap_or(slot), slot);
             }
             let rows = stripe.sorted();
             prop_assert_eq!(rows.len(), stripe.rows());

@@ -49,11 +49,11 @@ impl Table {
     /// # Errors
     /// If a setting is out of range.
     pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
-        Self::within(seed, table, config, &Arc::new(SharedMemory::new(TableResources::default())))
+        Self::with_shared_memory(seed, table, config, &Arc::new(SharedMemory::new(TableResources::default())))
     }
 
     /// Makes an empty table that shares memory with other tables.
-    pub(crate) fn within(
+    pub(crate) fn with_shared_memory(
         seed: u64,
         table: u32,
         config: &TableConfig,

@@ -44,7 +44,7 @@ impl TableSet {
     /// If a setting is out of range, or if evicted rows go to a cold tier and there is none.
     pub fn new(seed: u64, configs: &[TableConfig], capacity: TableResources) -> Result<Self, TableError> {
         let shared = Arc::new(SharedMemory::new(capacity));
-        let make = |(number, config)| Table::within(seed, number as u32, config, &shared);
+        let make = |(number, config)| Table::with_shared_memory(seed, number as u32, config, &shared);
         let tables = configs.iter().enumerate().map(make).collect::<Result<_, _>>()?;
         Ok(Self {
             tables,
@@ -291,10 +291,10 @@ mod tests {
         assert_eq!((report.created, held(&tables)), (3, vec![2, 1]));
         let pushed = tables.push(&parts, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 0, &mut scratch).unwrap();
         assert_eq!(pushed, PushReport { updated: 3, ..PushReport::default() });
-        let mut after = [0.0; 7];
-        tables.lookup(&parts, LookupMode::Read, &mut after, &mut scratch).unwrap();
+        let mut updated = [0.0; 7];
+        tables.lookup(&parts, LookupMode::Read, &mut updated, &mut scratch).unwrap();
         for index in 0..7 {
-            assert_eq!(after[index], first[index] - (index + 1) as f32);
+            assert_eq!(updated[index], first[index] - (index + 1) as f32);
         }
     }
 

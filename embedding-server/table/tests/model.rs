@@ -101,18 +101,18 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut RequestBuf
     match call {
         Call::Lookup(access, ids) => {
             let mut out = vec![f32::NAN; ids.len() * table.dim()];
-            let before = model.rows.len();
+            let old_len = model.rows.len();
             let report = table.lookup(ids, *access, &mut out, scratch).unwrap();
             assert_eq!(out, model.lookup(*access, ids));
-            assert_eq!(report.created as usize, model.rows.len() - before);
+            assert_eq!(report.created as usize, model.rows.len() - old_len);
         }
         Call::Push(rows) => {
             let (ids, gradients) = (ids_of(rows), values(rows, table.dim()));
-            let before = model.rows.len();
+            let old_len = model.rows.len();
             let report = table.push(&ids, &gradients, 0, scratch).unwrap();
             model.push(&ids, &gradients);
             assert_eq!((report.updated + report.repeated) as usize, ids.len());
-            assert_eq!(report.created as usize, model.rows.len() - before);
+            assert_eq!(report.created as usize, model.rows.len() - old_len);
         }
         Call::Insert(rows) => {
             // Sums of squares are at least 0, and powers of a share are below 1. Any optimiser state may hold such

@@ -169,7 +169,7 @@ async fn an_incarnation_that_was_never_assigned_fences_nobody() {
     assert_eq!(refused(&mut client, push(3)).await.kind, RefusalKind::Fenced);
     // The run has reached a large number.
     process.coordinator.change(|state| state.batch = 1 << 40);
-    let ahead = || PushRequest { seq: 1 << 40, step: 1 << 40, ..next() };
-    wait("the coordinator has reported how far the run is", async || process.client().push(ahead()).await.is_ok())
+    let far_push = || PushRequest { seq: 1 << 40, step: 1 << 40, ..next() };
+    wait("the coordinator has reported how far the run is", async || process.client().push(far_push()).await.is_ok())
         .await;
 }

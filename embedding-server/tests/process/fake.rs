@@ -149,7 +149,7 @@ impl ScriptedRun {
 
 /// Checks again until `is_so` returns true. Fails with the name `what` when the timeout ends.
 pub(crate) async fn wait(what: &str, is_so: impl AsyncFn() -> bool) {
-    let deadline = Deadline::after(TIMEOUT);
+    let deadline = Deadline::from_now(TIMEOUT);
     while !is_so().await {
         assert!(!deadline.is_past(), "waited {TIMEOUT:?} until {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -163,7 +163,7 @@ pub(crate) type MemberChannel = InterceptedService<Channel, NamesRun>;
 pub(crate) struct NamesRun(Option<RunId>);
 
 impl NamesRun {
-    pub(crate) fn of(run: RunId) -> Self {
+    pub(crate) fn new(run: RunId) -> Self {
         Self(Some(run))
     }
 }

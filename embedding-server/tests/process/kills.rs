@@ -149,7 +149,7 @@ impl ServerFolder {
         let address = self.address.lock().unwrap().clone();
         EmbeddingClient::new(InterceptedService::new(
             channel(&address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
-            NamesRun::of(RUN),
+            NamesRun::new(RUN),
         ))
     }
 

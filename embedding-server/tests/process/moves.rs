@@ -155,7 +155,7 @@ impl CoreRun {
                     encoding: Encoding::F32.into(),
                     ..PushRequest::default()
                 };
-                match shard.push(request, Deadline::after(TIMEOUT)).await {
+                match shard.push(request, Deadline::from_now(TIMEOUT)).await {
                     Ok(answer) => {
                         duplicates &= answer.duplicate;
                         pending.retain(|id| !ids.contains(id));
@@ -182,7 +182,7 @@ impl CoreRun {
                 encoding: Encoding::F32.into(),
                 ..LookupRequest::default()
             };
-            let answer = shard.lookup(request, Deadline::after(TIMEOUT)).await.unwrap();
+            let answer = shard.lookup(request, Deadline::from_now(TIMEOUT)).await.unwrap();
             let mut values = vec![0.0; 2 * ids.len()];
             decode_values(&answer.rows, answer.encoding, &mut values).unwrap();
             weights.extend(ids.iter().enumerate().map(|(place, id)| (*id, values[2 * place])));
@@ -201,7 +201,7 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     let cluster = CoreRun::new();
     let _first = cluster.start(0).await;
     wait("the first server has joined", async || cluster.placement().generation > 0).await;
-    let before = cluster.first_weights().await;
+    let first_weights = cluster.first_weights().await;
     for seq in 1..=5 {
         assert!(!cluster.push(seq).await);
     }
@@ -217,17 +217,20 @@ async fn a_server_joins_a_run_gets_buckets_hands_them_back_and_ends() {
     assert!(!cluster.push(11).await);
     let (log, kept) = (cluster.runs.path().join("log-server-1"), cluster.runs.path().join("kept"));
     wait("the log is at rest while it is copied", async || {
-        let before = changes(&log);
+        let old_changes = changes(&log);
         // What an earlier attempt has copied.
         let _ = std::fs::remove_dir_all(&kept);
-        copy_files(&log, &kept) && changes(&log) == before
+        copy_files(&log, &kept) && changes(&log) == old_changes
     })
     .await;
     cluster.scale(1).await;
     cluster.until_spread_over(1).await;
     assert!(cluster.push(11).await && !cluster.push(12).await);
-    let after = cluster.first_weights().await;
-    assert!(before.iter().all(|(id, first)| (first - after[id] - 12.0).abs() < 0.01), "{before:?} {after:?}");
+    let last_weights = cluster.first_weights().await;
+    assert!(
+        first_weights.iter().all(|(id, first)| (first - last_weights[id] - 12.0).abs() < 0.01),
+        "{first_weights:?} {last_weights:?}"
+    );
     let ended = tokio::time::timeout(TIMEOUT, second).await.expect("it owns nothing any more");
     assert_eq!(ended.unwrap().unwrap(), ServerEnd::Released);
     assert!(!log.exists(), "its log is deleted");
@@ -256,10 +259,10 @@ fn copy_files(from: &Path, to: &Path) -> bool {
 /// The files of a folder and of those in it, each with the time of its last change.
 fn changes(folder: &Path) -> BTreeMap<PathBuf, Option<SystemTime>> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let of = |path: PathBuf| {
+    let entry_changes = |path: PathBuf| {
         let changed = path.metadata().and_then(|file| file.modified()).ok();
-        let within = if path.is_dir() { changes(&path) } else { BTreeMap::new() };
-        within.into_iter().chain([(path, changed)])
+        let inner = if path.is_dir() { changes(&path) } else { BTreeMap::new() };
+        inner.into_iter().chain([(path, changed)])
     };
-    entries.flat_map(of).collect()
+    entries.flat_map(entry_changes).collect()
 }

@@ -132,7 +132,7 @@ impl Paths {
         }
     }
 
-    fn of(paths: &[PathBuf]) -> Self {
+    fn new(paths: &[PathBuf]) -> Self {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         Self::Many(paths.iter().map(|path| text(path)).collect())
     }
@@ -145,16 +145,16 @@ impl DataFile {
     }
 
     /// The keys that stand for `data`.
-    pub(crate) fn of(data: &Data) -> Self {
+    pub(crate) fn from_data(data: &Data) -> Self {
         let from = |newest: &NewestRows| Some(newest.from.clone());
         let (test, test_fraction, test_from) = match &data.test {
-            TestPart::Files(files) => (Some(Paths::of(files)), None, None),
+            TestPart::Files(files) => (Some(Paths::new(files)), None, None),
             TestPart::Fraction(fraction) => (None, Some(*fraction), None),
             TestPart::Newest(newest) => (None, None, from(newest)),
             TestPart::None => (None, None, None),
         };
         let (validation, validation_share, validation_from) = match &data.validation {
-            ValidationPart::Files(files) => (Some(Paths::of(files)), None, None),
+            ValidationPart::Files(files) => (Some(Paths::new(files)), None, None),
             ValidationPart::Share(share) => (None, Some(*share), None),
             ValidationPart::Newest(newest) => (None, None, from(newest)),
             ValidationPart::None => (None, None, None),
@@ -168,7 +168,7 @@ impl DataFile {
         };
         Self {
             format,
-            train: Paths::of(&data.train),
+            train: Paths::new(&data.train),
             test,
             test_fraction,
             test_from,

@@ -103,10 +103,10 @@ impl From<String> for CategoricalFile {
 
 impl FeaturesFile {
     /// The keys that stand for `features`.
-    pub(crate) fn of(features: &Features, tables: &[Table]) -> Self {
+    pub(crate) fn from_features(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {
-            label: Some(Labels::of(&features.targets)),
+            label: Some(Labels::from_targets(&features.targets)),
             weight: features.weight.clone(),
             numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
             numeric_embedding: features.numeric_embedding,

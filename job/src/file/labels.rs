@@ -86,7 +86,7 @@ impl From<String> for LabelFile {
 
 impl Labels {
     /// The keys that stand for `targets`.
-    pub(crate) fn of(targets: &[Target]) -> Self {
+    pub(crate) fn from_targets(targets: &[Target]) -> Self {
         let mut labels: Vec<LabelFile> = targets.iter().map(|target| label(target, targets)).collect();
         match labels.len() {
             1 => Self::One(Box::new(labels.remove(0))),

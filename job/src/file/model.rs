@@ -35,7 +35,7 @@ fn is_false(value: &bool) -> bool {
 
 impl ModelFile {
     /// With widths in place of a size.
-    pub(crate) fn of(job: &Job) -> Self {
+    pub(crate) fn from_job(job: &Job) -> Self {
         let mup_base_width = match job.parametrization {
             Parametrization::Standard => None,
             Parametrization::Mup { base_width } => Some(base_width),

@@ -38,36 +38,36 @@ mod tests {
 
     #[test]
     fn outputs_are_kept_and_one_layer_is_made_again() {
-        let of = |text: &str| {
+        let values = |text: &str| {
             let job = job(CRITEO, &format!("[model]\nkind = 'ffnn'\nhidden = [64, 32]\ndropout = {text}\n"));
             job.values_by_layer(&job.dense_layout().unwrap())
         };
-        assert_eq!(of("0.0"), (64 + 32 + 1) + 10 * 64 + 2 * 429);
-        assert_eq!(of("0.5"), 3 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
-        assert_eq!(of("0.0\n[mlp]\nnorm = 'layer'"), 2 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
+        assert_eq!(values("0.0"), (64 + 32 + 1) + 10 * 64 + 2 * 429);
+        assert_eq!(values("0.5"), 3 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
+        assert_eq!(values("0.0\n[mlp]\nnorm = 'layer'"), 2 * (64 + 32 + 1) + 10 * 64 + 2 * 429);
     }
     #[test]
     fn a_wukong_keeps_its_vectors_and_their_products() {
-        let of = |layers: u64| {
+        let values = |layers: u64| {
             let sizes = "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n";
             let job = job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"));
             job.values_by_layer(&job.dense_layout().unwrap())
         };
         // 27 vectors of 16 values; of the weights the projection, the layer of the FMB and the LCB.
-        assert_eq!(of(3) - of(2), 27 * 16 + 27 * 16 + (16 * 16 + 20 * 16 + 7 * 16));
+        assert_eq!(values(3) - values(2), 27 * 16 + 27 * 16 + (16 * 16 + 20 * 16 + 7 * 16));
     }
 
     /// Each output of one stream is multiplied with each of the other, and the products are not kept.
     #[test]
     fn products_of_two_streams_are_not_there() {
-        let of = |gate: &str| {
+        let values = |gate: &str| {
             let text =
                 format!("[model]\nkind = 'finalmlp'\nfirst = [512]\nsecond = [512]\n{gate}[train]\nthreads = 1\n");
             let job = job(CRITEO, &format!("{text}weights = 'streamed'\nbatch_size = 256\n"));
             job.streamed_footprint().unwrap().activations
         };
         for gate in ["", "gate = {}\n"] {
-            assert!(of(gate) < 4 * 256 * 20_000, "{}", of(gate));
+            assert!(values(gate) < 4 * 256 * 20_000, "{}", values(gate));
         }
     }
 }

@@ -158,39 +158,39 @@ mod tests {
 
     #[test]
     fn the_footprint_is_that_of_weights_threads_and_optimiser() {
-        let of = |text: &str| job(CRITEO, &format!("{FFNN}{text}")).dense_footprint().unwrap();
+        let footprint = |text: &str| job(CRITEO, &format!("{FFNN}{text}")).dense_footprint().unwrap();
         let bytes = 4 * (429 * 64 + 64 + 64 * 32 + 32 + 33);
-        let one = of("[train]\nthreads = 1\n");
+        let one = footprint("[train]\nthreads = 1\n");
         assert_eq!((one.weights, one.gradients, one.optimizer, one.copies), (bytes, bytes, 2 * bytes, 0));
         // Outputs and slopes of 64 + 32 + 1 units and 429 inputs, and the first layer's gradient with rows of 432.
         assert_eq!(one.activations, 4 * (1024 * (2 * 97 + 2 * 432) + 64 * 432));
         assert_eq!(one.saving, 3 * bytes);
-        let two = of("[train]\nthreads = 2\n");
+        let two = footprint("[train]\nthreads = 2\n");
         assert_eq!((two.gradients, two.activations), (2 * bytes, 2 * one.activations));
-        let plain = of("[optimizer]\nkind = 'sgd'\n[output]\nsave_model = false\n[checkpoint]\nkeep = 0\n");
+        let plain = footprint("[optimizer]\nkind = 'sgd'\n[output]\nsave_model = false\n[checkpoint]\nkeep = 0\n");
         assert_eq!((plain.optimizer, plain.saving), (0, 0));
-        let average = of("[train]\nthreads = 1\nema = 0.5\n");
+        let average = footprint("[train]\nthreads = 1\nema = 0.5\n");
         assert_eq!((average.copies, average.saving), (bytes, 4 * bytes));
         assert!(one.training() == one.peak() && one.peak() > 4 * bytes);
     }
 
     #[test]
     fn autograd_keeps_the_values_of_a_whole_batch() {
-        let of =
+        let footprint =
             |text: &str| job(CRITEO, &format!("{FFNN}[mlp]\nactivation = 'gelu'\n{text}")).dense_footprint().unwrap();
-        assert_eq!(of("[train]\nbatch_size = 100\n").activations, 2 * 4 * 100 * 97);
-        assert_eq!(of("[train]\nthreads = 8\n").gradients, of("[train]\nthreads = 1\n").gradients);
+        assert_eq!(footprint("[train]\nbatch_size = 100\n").activations, 2 * 4 * 100 * 97);
+        assert_eq!(footprint("[train]\nthreads = 8\n").gradients, footprint("[train]\nthreads = 1\n").gradients);
     }
 
     #[test]
     fn a_wukong_keeps_its_vectors_and_their_products() {
-        let of = |layers: u64| {
+        let values = |layers: u64| {
             let sizes =
                 "fmb = 20\nlcb = 7\nrank = 16\nfmb_hidden = []\nbottom = []\ntop = []\n[train]\nbatch_size = 100\n";
             let job = job(CRITEO, &format!("[model]\nkind = 'wukong'\nlayers = {layers}\n{sizes}"));
             job.dense_footprint().unwrap().activations
         };
         // 27 vectors of 16 values and their products with 16 more; of the weights the projection, the layer of the FMB and the LCB.
-        assert_eq!(of(3) - of(2), 4 * 100 * (3 * 2 * 27 * 16 + 2 * (16 * 16 + 20 * 16 + 7 * 16)));
+        assert_eq!(values(3) - values(2), 4 * 100 * (3 * 2 * 27 * 16 + 2 * (16 * 16 + 20 * 16 + 7 * 16)));
     }
 }

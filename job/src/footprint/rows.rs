@@ -40,10 +40,10 @@ mod tests {
 
     #[test]
     fn a_row_is_its_values_state_and_index() {
-        let of = |text: &str| job(CRITEO, text).tables[0].row_bytes();
+        let row_bytes = |text: &str| job(CRITEO, text).tables[0].row_bytes();
         // Adagrad keeps as many values as there are weights.
-        assert_eq!(of("[embedding]\ndim = 16\n"), 4 * 32 + 24);
-        assert_eq!(of("[embedding]\ndim = 16\noptimizer = { kind = 'sgd' }\n"), 4 * 16 + 24);
+        assert_eq!(row_bytes("[embedding]\ndim = 16\n"), 4 * 32 + 24);
+        assert_eq!(row_bytes("[embedding]\ndim = 16\noptimizer = { kind = 'sgd' }\n"), 4 * 16 + 24);
     }
 
     #[test]

@@ -196,21 +196,21 @@ mod tests {
 
     const FFNN: &str = "[model]\nkind = 'ffnn'\nhidden = [64, 32]\n";
 
-    fn of(text: &str) -> StreamedFootprint {
+    fn footprint(text: &str) -> StreamedFootprint {
         job(CRITEO, &format!("{FFNN}{text}")).streamed_footprint().unwrap()
     }
 
     #[test]
     fn a_worker_holds_two_layers_and_the_servers_all() {
-        let adam = of("[train]\nthreads = 1\n");
+        let adam = footprint("[train]\nthreads = 1\n");
         // The first two layers, and a copy of the first one's gradient with rows of 432.
         assert_eq!(adam.layers, 4 * (2 * (429 * 64 + 64 * 32) + 64 * 432));
         assert_eq!((adam.messages, adam.server_messages), (6 * 4 * 429 * 64, 18 * 4 * 429 * 64));
         let weights = 429 * 64 + 64 + 64 * 32 + 32 + 33;
         assert_eq!(adam.store, 12 * weights);
-        assert_eq!(of("[train]\nclip_norm = 1\n").store, 16 * weights);
-        assert_eq!(of("[optimizer]\nkind = 'sgd'\n").store, 4 * weights);
-        let two = of("[train]\nthreads = 2\n");
+        assert_eq!(footprint("[train]\nclip_norm = 1\n").store, 16 * weights);
+        assert_eq!(footprint("[optimizer]\nkind = 'sgd'\n").store, 4 * weights);
+        let two = footprint("[train]\nthreads = 2\n");
         assert_eq!(two.layers, 4 * (3 * (429 * 64 + 64 * 32) + 2 * 64 * 432));
         assert_eq!(adam.worker(), adam.layers + adam.activations + adam.messages);
         assert_eq!(two.worker(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
@@ -218,12 +218,12 @@ mod tests {
 
     #[test]
     fn cross_layers_keep_two_values_for_each_output() {
-        let of = |layers: u64| {
+        let activations = |layers: u64| {
             let text =
                 format!("[model]\nkind = 'dcnv2'\ncross_layers = {layers}\nhidden = [8]\n[train]\nthreads = 1\n");
             job(CRITEO, &format!("{text}batch_size = 256\n")).streamed_footprint().unwrap().activations
         };
-        assert_eq!(of(4) - of(3), 4 * 256 * 2 * 429);
+        assert_eq!(activations(4) - activations(3), 4 * 256 * 2 * 429);
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_step_by_autograd_holds_two_layers_and_a_gradient() {
         let text = "[mlp]\nactivation = 'gelu'\n[train]\nweights = 'streamed'\nbatch_size = 100\n";
-        let [one, two] = [1, 2].map(|threads| of(&format!("{text}threads = {threads}\n")));
+        let [one, two] = [1, 2].map(|threads| footprint(&format!("{text}threads = {threads}\n")));
         let sizes = [429 * 64 + 64, 64 * 32 + 32];
         assert_eq!(one.layers, 4 * (2 * (sizes[0] + sizes[1]) + sizes[0]));
         assert_eq!((one.store, one), (12 * (sizes[0] + sizes[1] + 33), two));
@@ -279,7 +279,7 @@ mod tests {
     fn values_of_a_batch_are_made_up_to_blocks() {
         let values = 4 * (97 + (1 + 2 * 64) + 2 * 432);
         let activations = |batch: u64, threads: u64| {
-            of(&format!("[train]\nbatch_size = {batch}\nthreads = {threads}\n")).activations / values
+            footprint(&format!("[train]\nbatch_size = {batch}\nthreads = {threads}\n")).activations / values
         };
         assert_eq!([1, 256, 257].map(|batch| activations(batch, 1)), [256, 256, 512]);
         // Each thread has blocks of its own.

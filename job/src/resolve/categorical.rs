@@ -277,12 +277,19 @@ mod tests {
         let named: Vec<(&str, &str)> =
             job.features.categorical.iter().map(|of| (of.name.as_str(), job.tables[of.table].name.as_str())).collect();
         assert_eq!(named, [("a", "a"), ("r", "r"), ("d", "d"), ("r_x_b", "r_x_b"), ("b", "b")]);
-        let of = &job.features.categorical;
-        let parts: Vec<_> = job.features.parts(&of[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
+        let categorical = &job.features.categorical;
+        let parts: Vec<_> =
+            job.features.parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
         assert_eq!(parts, [("a", Reading::Buckets(Buckets::Edges(vec![1.0, 2.5]))), ("b", Reading::Text)]);
-        assert_eq!(of[2].source, Source::Column { column: "a".into(), reading: Reading::Date(DatePart::Weekday) });
+        assert_eq!(
+            categorical[2].source,
+            Source::Column { column: "a".into(), reading: Reading::Date(DatePart::Weekday) }
+        );
         let vocabulary = Vocabulary { min_count: 10, max_size: 65_536, ids: None };
-        assert_eq!((&of[4].ids, of[4].default.as_deref()), (&IdRange::Vocabulary(vocabulary), Some("x")));
+        assert_eq!(
+            (&categorical[4].ids, categorical[4].default.as_deref()),
+            (&IdRange::Vocabulary(vocabulary), Some("x"))
+        );
         let again = Job::parse(&job.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
         assert_eq!(again.unwrap(), job);
     }

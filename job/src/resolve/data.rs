@@ -283,13 +283,16 @@ mod tests {
 
     #[test]
     fn the_delimiter_is_one_byte_that_can_separate() {
-        let with = |delimiter: &str| DELIMITED.replace("columns", &format!("delimiter = {delimiter}\ncolumns"));
+        let with_delimiter =
+            |delimiter: &str| DELIMITED.replace("columns", &format!("delimiter = {delimiter}\ncolumns"));
         for (text, byte) in [(r#""\t""#, b'\t'), ("';'", b';'), ("' '", b' ')] {
-            let Format::Delimited(layout) = job(&with(text), FEATURES).data.format else { panic!("not delimited") };
+            let Format::Delimited(layout) = job(&with_delimiter(text), FEATURES).data.format else {
+                panic!("not delimited")
+            };
             assert_eq!(layout.delimiter, byte);
         }
         for text in ["''", "'ab'", "'é'", r#""\n""#, "'\"'"] {
-            assert_eq!(problems(&with(text), FEATURES).len(), 1, "{text}");
+            assert_eq!(problems(&with_delimiter(text), FEATURES).len(), 1, "{text}");
         }
     }
 

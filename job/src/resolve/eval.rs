@@ -134,34 +134,34 @@ mod tests {
 
     #[test]
     fn calibration_needs_a_validation_part() {
-        let with = |kind: &str| format!("validation_share = 0.1\n[eval]\ncalibration = '{kind}'\n");
+        let with_kind = |kind: &str| format!("validation_share = 0.1\n[eval]\ncalibration = '{kind}'\n");
         assert_eq!(job(CRITEO, "").eval.calibration, None);
-        assert_eq!(job(CRITEO, &with("isotonic")).eval.calibration, Some(CalibrationKind::Isotonic));
-        assert_eq!(job(CRITEO, &with("temperature")).eval.calibration, Some(CalibrationKind::Temperature));
+        assert_eq!(job(CRITEO, &with_kind("isotonic")).eval.calibration, Some(CalibrationKind::Isotonic));
+        assert_eq!(job(CRITEO, &with_kind("temperature")).eval.calibration, Some(CalibrationKind::Temperature));
         let test_only = "test_fraction = 0.1\n[eval]\ncalibration = 'isotonic'\n";
         assert_eq!(problems(CRITEO, test_only), ["calibration needs a validation part"]);
-        let unknown = problems(CRITEO, &with("isotonc"));
+        let unknown = problems(CRITEO, &with_kind("isotonc"));
         assert!(unknown.len() == 1 && unknown[0].contains("isotonc"), "{unknown:?}");
     }
 
     #[test]
     fn groups_are_a_column_that_exists_and_is_not_the_label() {
-        let with = |column: &str| format!("{FEATURES}[eval]\ngroup_by = '{column}'\n");
+        let with_column = |column: &str| format!("{FEATURES}[eval]\ngroup_by = '{column}'\n");
         let expected = Eval { group_by: Some("b".to_owned()), ..Eval::default() };
-        assert_eq!(job(DELIMITED, &with("b")).eval, expected);
-        assert_eq!(problems(DELIMITED, &with("usr")), ["no column is named \"usr\""]);
-        let label = problems(DELIMITED, &with("y"));
+        assert_eq!(job(DELIMITED, &with_column("b")).eval, expected);
+        assert_eq!(problems(DELIMITED, &with_column("usr")), ["no column is named \"usr\""]);
+        let label = problems(DELIMITED, &with_column("y"));
         assert_eq!(label, ["the label \"y\" cannot group samples: each group would have one class"]);
     }
 
     #[test]
     fn slices_are_by_columns_that_exist_and_are_not_the_label() {
-        let with = |columns: &str| format!("{FEATURES}[eval]\nslices = [{columns}]\n");
+        let with_columns = |columns: &str| format!("{FEATURES}[eval]\nslices = [{columns}]\n");
         let expected = Eval { slices: vec!["b".to_owned(), "a".to_owned()], slice_values: 10, ..Eval::default() };
-        assert_eq!(job(DELIMITED, &with("'b', 'a'")).eval, expected);
-        assert_eq!(problems(DELIMITED, &with("'b', 'usr'")), ["no column is named \"usr\""]);
-        assert_eq!(problems(DELIMITED, &with("'b', 'b'")), ["the column \"b\" is named twice"]);
-        let label = problems(DELIMITED, &with("'y'"));
+        assert_eq!(job(DELIMITED, &with_columns("'b', 'a'")).eval, expected);
+        assert_eq!(problems(DELIMITED, &with_columns("'b', 'usr'")), ["no column is named \"usr\""]);
+        assert_eq!(problems(DELIMITED, &with_columns("'b', 'b'")), ["the column \"b\" is named twice"]);
+        let label = problems(DELIMITED, &with_columns("'y'"));
         assert_eq!(label, ["slices by the label \"y\" have one class each: no AUC and no calibration"]);
     }
 

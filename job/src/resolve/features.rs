@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn single_numbers_are_embedded_and_nothing_else() {
-        let of = |numeric: &str, embedding: &str| {
+        let embedded = |numeric: &str, embedding: &str| {
             format!(
                 "[features]\nlabel = 'y'\ncategorical = ['a']\nnumeric = [{numeric}]\nnumeric_embedding = {{ {embedding} }}\n"
             )
         };
         let vector = "{ column = 'b', width = 2, separator = ' ' }";
         let numeric = format!("{vector}, {{ column = 'n', missing_indicator = true }}, 'c'");
-        let made = job(DELIMITED, &of(&numeric, "dim = 3"));
+        let made = job(DELIMITED, &embedded(&numeric, "dim = 3"));
         let features = &made.features;
         assert_eq!(features.numeric_embedding, Some(NumericEmbedding { frequencies: 16, sigma: 0.1, dim: 3 }));
         assert_eq!(
@@ -179,14 +179,14 @@ mod tests {
         let again =
             crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
         assert_eq!(again.unwrap(), made);
-        let other = job(DELIMITED, &of(&numeric, "dim = 4"));
+        let other = job(DELIMITED, &embedded(&numeric, "dim = 4"));
         assert!(!other.changes_since(&made).iter().all(crate::KeyChange::may_go_on));
-        assert_eq!(problems(DELIMITED, &of(vector, "")), ["`features.numeric_embedding` has no number to embed"]);
+        assert_eq!(problems(DELIMITED, &embedded(vector, "")), ["`features.numeric_embedding` has no number to embed"]);
         let module = DELIMITED.replace(
             "kind = 'ffnn'",
             &format!("kind = 'torchscript'\nfile = 'net.pt'\ntrust = true\nsha256 = '{}'", "0".repeat(64)),
         );
-        let found = problems(&module, &of("'n'", ""));
+        let found = problems(&module, &embedded("'n'", ""));
         assert!(
             found.contains(&"a TorchScript module reads numbers, and not `features.numeric_embedding`".into()),
             "{found:?}"

@@ -206,10 +206,10 @@ mod tests {
     fn a_dlrm_multiplies_features_with_and_without_numbers() {
         let features = |numeric: &str| format!("[features]\nlabel = 'y'\n{numeric}categorical = ['a', 'b']\n");
         let dlrm = &DELIMITED.replace("ffnn", "dlrm");
-        let without = job(dlrm, &features("")).dense_parameters();
+        let plain = job(dlrm, &features("")).dense_parameters();
         // One product, and the layers 256, 128 and 1.
-        assert_eq!(without, Some((1 + 1) * 256 + (256 + 1) * 128 + 129));
-        assert!(job(dlrm, &features("numeric = ['n']\n")).dense_parameters() > without);
+        assert_eq!(plain, Some((1 + 1) * 256 + (256 + 1) * 128 + 129));
+        assert!(job(dlrm, &features("numeric = ['n']\n")).dense_parameters() > plain);
     }
 
     #[test]

@@ -107,26 +107,26 @@ mod tests {
 
     #[test]
     fn checkpoints_go_to_a_path_or_a_bucket() {
-        let with = |folder: &str| format!("[checkpoint]\nfolder = '{folder}'\n");
+        let with_folder = |folder: &str| format!("[checkpoint]\nfolder = '{folder}'\n");
         for good in ["checkpoints", "/mnt/disk", "file:///mnt/disk", "s3://models", "s3://models/ads/ctr"] {
-            let job = job(CRITEO, &with(good));
+            let job = job(CRITEO, &with_folder(good));
             assert_eq!(job.checkpoint.folder.as_deref(), Some(good));
             assert!(job.to_toml().contains(&format!("folder = \"{good}\"")));
         }
         assert_eq!(job(CRITEO, "").checkpoint.folder, None);
         for bad in ["s3://", "s3:///prefix", "s3://key:secret@models", "gs://models", "file://disk"] {
-            assert_eq!(problems(CRITEO, &with(bad)), ["`checkpoint.folder` names no folder"], "{bad}");
+            assert_eq!(problems(CRITEO, &with_folder(bad)), ["`checkpoint.folder` names no folder"], "{bad}");
         }
     }
 
     #[test]
     fn models_go_to_a_path_or_a_bucket() {
-        let with = |folder: &str| format!("[output]\nmodel_folder = '{folder}'\n");
-        let found = job(CRITEO, &with("s3://models/ads"));
+        let with_folder = |folder: &str| format!("[output]\nmodel_folder = '{folder}'\n");
+        let found = job(CRITEO, &with_folder("s3://models/ads"));
         assert_eq!(found.output.model_folder.as_deref(), Some("s3://models/ads"));
         assert!(found.to_toml().contains("model_folder = \"s3://models/ads\""));
         assert_eq!(job(CRITEO, "").output.model_folder, None);
-        assert_eq!(problems(CRITEO, &with("gs://models")), ["`output.model_folder` names no folder"]);
+        assert_eq!(problems(CRITEO, &with_folder("gs://models")), ["`output.model_folder` names no folder"]);
     }
 
     #[test]
@@ -143,11 +143,11 @@ mod tests {
 
     #[test]
     fn mode_async_refuses_decoupled_decay() {
-        let with = |optimizer: &str| format!("[train]\nmode = 'async'\n[optimizer]\n{optimizer}\n");
-        let found = problems(CRITEO, &with("kind = 'adamw'"));
+        let with_optimizer = |optimizer: &str| format!("[train]\nmode = 'async'\n[optimizer]\n{optimizer}\n");
+        let found = problems(CRITEO, &with_optimizer("kind = 'adamw'"));
         assert_eq!(found, ["mode \"async\" cannot decay weights beside their gradients, as AdamW does"]);
-        job(CRITEO, &with("kind = 'adamw'\nweight_decay = 0"));
-        job(CRITEO, &with("kind = 'adam'\nweight_decay = 0.01"));
+        job(CRITEO, &with_optimizer("kind = 'adamw'\nweight_decay = 0"));
+        job(CRITEO, &with_optimizer("kind = 'adam'\nweight_decay = 0.01"));
     }
 
     #[test]

@@ -104,14 +104,14 @@ impl Resolver<'_> {
     fn same_ids(&mut self, pair: &Attention, features: &Features) {
         let place = |name: &str| features.categorical.iter().position(|feature| feature.name == name);
         let (Some(sequence), Some(target)) = (place(&pair.sequence), place(&pair.target)) else { return };
-        let of = |index: usize| ids_in_words(&features.categorical[index]);
-        if of(sequence) != of(target) {
+        let ids = |index: usize| ids_in_words(&features.categorical[index]);
+        if ids(sequence) != ids(target) {
             let message = format!(
                 "the sequence \"{}\" has {}, and its target \"{}\" has {}",
                 pair.sequence,
-                of(sequence),
+                ids(sequence),
                 pair.target,
-                of(target)
+                ids(target)
             );
             let help =
                 "give both features the same keys: a value of the sequence is compared with the target by its row";
@@ -147,7 +147,7 @@ fn reads_sequences(model: &Model) -> bool {
 
 /// What the ids of a feature's categories are. Measured ids of a vocabulary are no setting.
 fn ids_in_words(feature: &Categorical) -> String {
-    let of = match &feature.source {
+    let origin = match &feature.source {
         Source::Column { reading: Reading::Text, .. } => "",
         Source::Column { reading: Reading::Buckets(_), .. } => " of its buckets",
         Source::Column { reading: Reading::Date(_), .. } => " of parts of a date",
@@ -160,7 +160,7 @@ fn ids_in_words(feature: &Categorical) -> String {
             format!("a vocabulary of min_count = {} and max_size = {}", of.min_count, of.max_size)
         }
     };
-    ids + of
+    ids + origin
 }
 
 fn is_sequence(feature: &Categorical) -> bool {
@@ -221,34 +221,34 @@ mod tests {
 
     #[test]
     fn a_pair_names_a_sequence_and_a_feature_of_the_same_table() {
-        let with = |features: &str, pairs: &str| {
+        let find_problems = |features: &str, pairs: &str| {
             problems(COLUMNS, &text(features, &format!("kind = 'din'\nattention = [{pairs}]")))
         };
         let pair = "{ sequence = 'history', target = 'movie' }";
-        let found = with(HISTORY, "{ sequence = 'movie', target = 'history' }");
+        let found = find_problems(HISTORY, "{ sequence = 'movie', target = 'history' }");
         assert_eq!(
             found[1..],
             ["no feature with `sequence` is named \"movie\"", "no feature without `sequence` is named \"history\""]
         );
-        assert_eq!(with(HISTORY, &format!("{pair}, {pair}")), ["the same sequence and target twice"]);
+        assert_eq!(find_problems(HISTORY, &format!("{pair}, {pair}")), ["the same sequence and target twice"]);
         let other = format!("{HISTORY}, 'user'");
-        let found = with(&other, "{ sequence = 'history', target = 'user' }");
+        let found = find_problems(&other, "{ sequence = 'history', target = 'user' }");
         assert_eq!(found, ["\"history\" and its target \"user\" read two tables"]);
         let second =
             format!("{HISTORY}, {{ column = 'seen', table = 'movie', separator = '|', sequence = {{ length = 3 }} }}");
-        assert_eq!(with(&second, pair), ["the sequence \"seen\" has no target"]);
+        assert_eq!(find_problems(&second, pair), ["the sequence \"seen\" has no target"]);
     }
 
     #[test]
     fn a_sequence_and_its_target_have_the_same_ids() {
-        let with = |target: &str, sequence: &str, model: &str| {
+        let job_text = |target: &str, sequence: &str, model: &str| {
             let movie = format!("{{ column = 'movie'{target} }}");
             let rest = "column = 'history', table = 'movie', separator = '|', sequence = { length = 5 }";
             text(&format!("{movie}, {{ {rest}{sequence} }}"), model)
         };
         let named = "kind = 'bst'\nattention = [{ sequence = 'history', target = 'movie' }]";
         for model in ["kind = 'din'", named] {
-            let found = |target: &str, sequence: &str| problems(COLUMNS, &with(target, sequence, model));
+            let found = |target: &str, sequence: &str| problems(COLUMNS, &job_text(target, sequence, model));
             assert_eq!(
                 found(", hash_size = 100", ""),
                 ["the sequence \"history\" has an id a category, and its target \"movie\" has hash_size = 100"]
@@ -267,7 +267,7 @@ mod tests {
                 ]
             );
             for same in [", hash_size = 100", ", vocabulary = { min_count = 2 }"] {
-                assert!(matches!(job(COLUMNS, &with(same, same, model)).model.attention(), [Attention { .. }]));
+                assert!(matches!(job(COLUMNS, &job_text(same, same, model)).model.attention(), [Attention { .. }]));
             }
         }
     }

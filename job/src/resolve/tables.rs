@@ -34,7 +34,7 @@ impl Resolver<'_> {
     /// A table. The nearest setting wins: the table's own key, the feature's `dim`, the key of `[embedding]`.
     fn table(&mut self, name: &str, common: &TableSettings, own: Option<&TableOverrides>, dim: Option<usize>) -> Table {
         let common = TableSettings { dim: dim.unwrap_or(common.dim), ..*common };
-        let settings = own.map_or(Ok(common), |own| own.over(&common)).unwrap_or_else(|error| {
+        let settings = own.map_or(Ok(common), |own| own.apply_to(&common)).unwrap_or_else(|error| {
             self.problem(Path::from("tables").key(name), error.to_string(), "here", "see docs/job-file.md");
             common
         });
@@ -101,7 +101,7 @@ mod tests {
     use crate::fixture::{DELIMITED, job, problems};
     use crate::settings::{Initializer, Job, Table, TableOptimizer};
 
-    fn with(categorical: &str, rest: &str) -> String {
+    fn job_text(categorical: &str, rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = [{categorical}]\n{rest}")
     }
 
@@ -113,7 +113,7 @@ mod tests {
     fn tables_are_numbered_as_features_name_them() {
         let features =
             "'b', { column = 'a', table = 'z' }, { column = 'n', table = 'b' }, { column = 'c', table = 'z' }";
-        let job = job(DELIMITED, &with(features, "[tables.z]\n"));
+        let job = job(DELIMITED, &job_text(features, "[tables.z]\n"));
         assert_eq!(dims(&job), [("b", 16), ("z", 16)]);
         let tables: Vec<usize> = job.features.categorical.iter().map(|feature| feature.table).collect();
         assert_eq!(tables, [0, 1, 0, 1]);
@@ -123,7 +123,7 @@ mod tests {
     fn the_nearest_setting_wins() {
         let rest = "[embedding]\ndim = 4\ninit = { kind = 'zero' }\n[tables.a]\ndim = 8\n\
             [tables.b]\ninit = { kind = 'normal', deviation = 2 }\n";
-        let job = job(DELIMITED, &with("'a', 'b', { column = 'c', dim = 2 }", rest));
+        let job = job(DELIMITED, &job_text("'a', 'b', { column = 'c', dim = 2 }", rest));
         assert_eq!(dims(&job), [("a", 8), ("b", 4), ("c", 2)]);
         let inits: Vec<Initializer> = job.tables.iter().map(|table| table.init).collect();
         assert_eq!(inits, [Initializer::Zero, Initializer::Normal { deviation: 2.0 }, Initializer::Zero]);
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_limit_of_zero_means_none_and_a_table_may_remove_its_own() {
         let rest = "[embedding]\nclip_norm = 2\nweight_bound = 3\n[tables.a]\nclip_norm = 0\nclip_value = 0.5\n";
-        let job = job(DELIMITED, &with("'a', 'b'", rest));
+        let job = job(DELIMITED, &job_text("'a', 'b'", rest));
         let limits = |table: &Table| [table.clip_value, table.clip_norm, table.weight_bound];
         assert_eq!([limits(&job.tables[0]), limits(&job.tables[1])], [[0.5, 0.0, 3.0], [0.0, 2.0, 3.0]]);
     }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn every_optimiser_and_initialiser_has_a_name() {
         let optimizer = |kind: &str| {
-            job(DELIMITED, &with("'a'", &format!("[embedding]\noptimizer = {{ kind = '{kind}' }}\n"))).tables[0]
+            job(DELIMITED, &job_text("'a'", &format!("[embedding]\noptimizer = {{ kind = '{kind}' }}\n"))).tables[0]
                 .optimizer
         };
         assert_eq!(optimizer("sgd"), TableOptimizer::Sgd { lr: 0.1, momentum: 0.0, l2: 0.0 });
@@ -148,7 +148,8 @@ mod tests {
         assert!(matches!(optimizer("adam"), TableOptimizer::Adam { lr: 0.001, beta2: 0.999, .. }));
         assert!(matches!(optimizer("adamw"), TableOptimizer::AdamW { weight_decay: 0.01, .. }));
         assert_eq!(optimizer("ftrl"), TableOptimizer::Ftrl { lr: 0.05, beta: 1e-4, l1: 0.0, l2: 0.0 });
-        let init = |text: &str| job(DELIMITED, &with("'a'", &format!("[embedding]\ninit = {text}\n"))).tables[0].init;
+        let init =
+            |text: &str| job(DELIMITED, &job_text("'a'", &format!("[embedding]\ninit = {text}\n"))).tables[0].init;
         assert_eq!(init("{ kind = 'truncated_normal' }"), Initializer::TruncatedNormal { deviation: 0.01 });
         assert_eq!(init("{ kind = 'xavier', rows = 500 }"), Initializer::Xavier { rows: 500.0 });
         assert_eq!(init("{ kind = 'constant', value = -0.5 }"), Initializer::Constant { value: -0.5 });
@@ -157,20 +158,21 @@ mod tests {
     #[test]
     fn a_shared_table_has_one_dim() {
         let agreed = "{ column = 'a', table = 's', dim = 4 }, { column = 'b', table = 's', dim = 4 }";
-        assert_eq!(dims(&job(DELIMITED, &with(agreed, "[tables.s]\n"))), [("s", 4)]);
-        let found = problems(DELIMITED, &with(&agreed.replace("'s', dim = 4 }, ", "'s', dim = 2 }, "), "[tables.s]\n"));
+        assert_eq!(dims(&job(DELIMITED, &job_text(agreed, "[tables.s]\n"))), [("s", 4)]);
+        let found =
+            problems(DELIMITED, &job_text(&agreed.replace("'s', dim = 4 }, ", "'s', dim = 2 }, "), "[tables.s]\n"));
         assert_eq!(found, ["feature \"b\" asks for dim 4, its table \"s\" has 2"]);
     }
 
     /// Otherwise a typing mistake would make a new table.
     #[test]
     fn a_shared_table_has_to_exist() {
-        let text = with("'a', { column = 'b', table = 'aa' }", "");
+        let text = job_text("'a', { column = 'b', table = 'aa' }", "");
         assert_eq!(problems(DELIMITED, &text), ["no table is named \"aa\""]);
     }
 
     #[test]
     fn settings_that_no_feature_uses_are_refused() {
-        assert_eq!(problems(DELIMITED, &with("'a'", "[tables.b]\n")), ["no feature uses the table \"b\""]);
+        assert_eq!(problems(DELIMITED, &job_text("'a'", "[tables.b]\n")), ["no feature uses the table \"b\""]);
     }
 }

@@ -249,16 +249,16 @@ mod tests {
 
     #[test]
     fn a_label_or_a_weight_is_no_feature() {
-        let with = |rest: &str| format!("[features]\nlabel = ['y', 'n']\n{rest}\n");
-        let feature = problems(DELIMITED, &with("categorical = ['a', 'n']"));
+        let with_rest = |rest: &str| format!("[features]\nlabel = ['y', 'n']\n{rest}\n");
+        let feature = problems(DELIMITED, &with_rest("categorical = ['a', 'n']"));
         assert_eq!(feature, ["the label \"n\" is also a categorical feature"]);
-        let weighted = job(DELIMITED, &with("weight = 'b'\ncategorical = ['a']"));
+        let weighted = job(DELIMITED, &with_rest("weight = 'b'\ncategorical = ['a']"));
         assert_eq!(weighted.features.weight.as_deref(), Some("b"));
-        let label = problems(DELIMITED, &with("weight = 'n'\ncategorical = ['a']"));
+        let label = problems(DELIMITED, &with_rest("weight = 'n'\ncategorical = ['a']"));
         assert_eq!(label, ["the label \"n\" cannot also weigh the samples"]);
-        let feature = problems(DELIMITED, &with("weight = 'b'\ncategorical = ['a', 'b']"));
+        let feature = problems(DELIMITED, &with_rest("weight = 'b'\ncategorical = ['a', 'b']"));
         assert_eq!(feature, ["the weight \"b\" is also a categorical feature"]);
-        assert_eq!(problems(DELIMITED, &with("weight = 'u'\ncategorical = ['a']")), ["no column is named \"u\""]);
+        assert_eq!(problems(DELIMITED, &with_rest("weight = 'u'\ncategorical = ['a']")), ["no column is named \"u\""]);
     }
 
     #[test]

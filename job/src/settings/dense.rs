@@ -54,8 +54,8 @@ impl Job {
     /// All tables of a server in the order of their ids: the features' tables, then those of the dense network, if there are any.
     #[must_use]
     pub fn server_tables(&self) -> Vec<ServerTable> {
-        let of = |table: Table| ServerTable { config: table.config(), name: table.name };
-        let rows = self.tables.iter().cloned().chain(self.dense_table()).map(of);
+        let server_table = |table: Table| ServerTable { config: table.config(), name: table.name };
+        let rows = self.tables.iter().cloned().chain(self.dense_table()).map(server_table);
         let layers = self.streamed_layers();
         rows.chain(layers.iter().flat_map(|layer| &layer.tensors).map(|tensor| self.tile_table(tensor))).collect()
     }

@@ -52,7 +52,7 @@ impl DenseTiles {
     /// The tiles of a tensor of this shape, at least one. Those of a matrix of more than 2²² weights are whole rows of it, where a tile
     /// has room for one: [`Job::worker_layers`] cuts it between them.
     #[must_use]
-    pub fn of(shape: &[u64]) -> Self {
+    pub fn new(shape: &[u64]) -> Self {
         let lengths: Vec<usize> = shape.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
         let weights = lengths.iter().copied().fold(1, usize::saturating_mul);
         match lengths[..] {
@@ -104,7 +104,7 @@ impl Job {
         let mut layers: Vec<StreamedLayer> = Vec::new();
         for (index, segment) in self.dense_segments()?.into_iter().enumerate() {
             let name = segment.tensor.layer.clone();
-            let (table, tiles) = ((self.tables.len() + index) as u32, DenseTiles::of(&segment.tensor.shape));
+            let (table, tiles) = ((self.tables.len() + index) as u32, DenseTiles::new(&segment.tensor.shape));
             let tensor = StreamedTensor { segment, table, tiles };
             match layers.last_mut().filter(|last| last.name == name) {
                 Some(last) => last.tensors.push(tensor),
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn tiles_hold_all_weights_and_little_more() {
         for weights in [1, 15, 65_536, 65_537, 1 << 20, (1 << 20) + 1, 4_194_304 + 2048] {
-            let DenseTiles { dim, first, count } = DenseTiles::of(&[weights as u64]);
+            let DenseTiles { dim, first, count } = DenseTiles::new(&[weights as u64]);
             let held = dim * count;
             assert!(dim <= TILE && held >= weights && held < weights + 16 * count, "{weights}: {count} of {dim}");
             assert_eq!(first, 0);
@@ -179,7 +179,7 @@ mod tests {
             (9_999, 640),
         ];
         for (outputs, inputs) in shapes {
-            let DenseTiles { dim, count, .. } = DenseTiles::of(&[outputs, inputs]);
+            let DenseTiles { dim, count, .. } = DenseTiles::new(&[outputs, inputs]);
             let rows = dim / inputs as usize;
             assert!(rows > 0 && dim == rows * inputs as usize && dim <= TILE, "{outputs} x {inputs}: {dim}");
             // All rows, and the last tile is not empty.
@@ -190,9 +190,9 @@ mod tests {
             assert!(dim % TILE_STEP == 0 || TILE / (inputs as usize) < TILE_STEP, "{outputs} x {inputs}: {dim}");
         }
         // As they would be without rows.
-        assert_eq!(DenseTiles::of(&[8192, 8192]), DenseTiles { dim: TILE, first: 0, count: 1024 });
-        assert_eq!(DenseTiles::of(&[401, 416]).count, 3);
+        assert_eq!(DenseTiles::new(&[8192, 8192]), DenseTiles { dim: TILE, first: 0, count: 1024 });
+        assert_eq!(DenseTiles::new(&[401, 416]).count, 3);
         // A row is longer than a tile.
-        assert_eq!(DenseTiles::of(&[100, 65_537]), DenseTiles { dim: 64_896, first: 0, count: 101 });
+        assert_eq!(DenseTiles::new(&[100, 65_537]), DenseTiles { dim: 64_896, first: 0, count: 101 });
     }
 }

@@ -135,8 +135,9 @@ mod tests {
     #[test]
     fn a_slice_has_a_tile_at_least_and_slices_are_nearly_equal() {
         let text = |memory: u64| format!("{FFNN}memory = '{memory}'\n");
-        let of = |most: u64| layers(&text(2 * 5 * 4 * most)).iter().filter(|layer| layer.name == "layers.1").count();
-        assert_eq!([of(1 << 14), of(1 << 16), of(3 << 16), of(1 << 19)], [8, 8, 3, 1]);
+        let slices =
+            |most: u64| layers(&text(2 * 5 * 4 * most)).iter().filter(|layer| layer.name == "layers.1").count();
+        assert_eq!([slices(1 << 14), slices(1 << 16), slices(3 << 16), slices(1 << 19)], [8, 8, 3, 1]);
         let dcnv2 = "[model]\nkind = 'dcnv2'\ncross_layers = 1\nhidden = [512]\n[train]\nmemory = '64KiB'\n";
         let cross = layers(dcnv2).iter().filter(|layer| layer.name == "cross.0").count();
         assert_eq!(cross, 1, "a cross layer is used as a whole");

@@ -146,9 +146,9 @@ impl LayoutBuilder {
 
     /// Layers that so many vectors of a sample go through.
     pub(super) fn each_of<T>(&mut self, uses: u64, make: impl FnOnce(&mut Self) -> T) -> T {
-        let before = std::mem::replace(&mut self.uses, uses);
+        let outer_uses = std::mem::replace(&mut self.uses, uses);
         let made = make(self);
-        self.uses = before;
+        self.uses = outer_uses;
         made
     }
 

@@ -35,14 +35,14 @@ mod tests {
 
     #[test]
     fn only_rows_that_can_be_on_disk_are_hinted() {
-        let of = |text: &str| {
+        let look_ahead = |text: &str| {
             let job = job(CRITEO, text);
             (job.lookahead(), job.lookahead_horizon())
         };
-        assert_eq!(of("[train]\nlookahead = 3\n"), (0, 0));
-        assert_eq!(of("[train]\nlookahead = 3\n[cluster]\nmemory = '1GiB'\n"), (3, 7));
-        assert_eq!(of("[train]\nlookahead = 0\n[cluster]\nmemory = '1GiB'\n"), (0, 0));
-        assert_eq!(of("[cluster]\nmemory = '1GiB'\n[embedding]\nvictims = 'drop'\n"), (0, 0));
-        assert!(of("[cluster]\nmemory = '1GiB'\n").0 > 0);
+        assert_eq!(look_ahead("[train]\nlookahead = 3\n"), (0, 0));
+        assert_eq!(look_ahead("[train]\nlookahead = 3\n[cluster]\nmemory = '1GiB'\n"), (3, 7));
+        assert_eq!(look_ahead("[train]\nlookahead = 0\n[cluster]\nmemory = '1GiB'\n"), (0, 0));
+        assert_eq!(look_ahead("[cluster]\nmemory = '1GiB'\n[embedding]\nvictims = 'drop'\n"), (0, 0));
+        assert!(look_ahead("[cluster]\nmemory = '1GiB'\n").0 > 0);
     }
 }

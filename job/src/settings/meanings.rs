@@ -121,19 +121,19 @@ mod tests {
     /// Only the edges of a part of the cross differ.
     #[test]
     fn a_cross_follows_its_parts() {
-        let of = |edges: &str| {
+        let bucketed = |edges: &str| {
             let range = format!("{{ column = 'n', name = 'r', buckets = [{edges}] }}");
             features("'n'", &format!("{{ cross = ['r', 'a'], name = 'x' }}, {range}, 'a'"))
         };
-        let (one, other) = (of("1, 2"), of("1, 3"));
+        let (one, other) = (bucketed("1, 2"), bucketed("1, 3"));
         let same = |position: usize| one.makes_ids_of(&one.categorical[position], &other, &other.categorical[position]);
         assert_eq!([0, 1, 2].map(same), [false, false, true]);
-        assert!(one.makes_ids_of(&one.categorical[0], &of("1, 2"), &one.categorical[0]));
+        assert!(one.makes_ids_of(&one.categorical[0], &bucketed("1, 2"), &one.categorical[0]));
     }
 
     #[test]
     fn a_vocabulary_is_its_ids() {
-        let with = |ids: &[u64], max_size: u32| {
+        let with_ids = |ids: &[u64], max_size: u32| {
             let mut features =
                 features("'n'", &format!("{{ column = 'a', vocabulary = {{ max_size = {max_size} }} }}"));
             assert!(features.set(Statistic::Vocabulary(0), Measured::Ids(ids.to_vec())));
@@ -141,7 +141,7 @@ mod tests {
         };
         let same =
             |one: &Features, other: &Features| one.makes_ids_of(&one.categorical[0], other, &other.categorical[0]);
-        assert!(same(&with(&[1, 2], 9), &with(&[2, 1], 8)));
-        assert!(!same(&with(&[1, 2], 9), &with(&[1], 9)));
+        assert!(same(&with_ids(&[1, 2], 9), &with_ids(&[2, 1], 8)));
+        assert!(!same(&with_ids(&[1, 2], 9), &with_ids(&[1], 9)));
     }
 }

@@ -26,7 +26,7 @@ struct PairSize {
 }
 
 impl Shape {
-    fn of(job: &Job, model: &Model) -> Self {
+    fn new(job: &Job, model: &Model) -> Self {
         let dim = |feature: &Categorical| job.tables[feature.table].dim as u64;
         let vectors = job.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
         let pair = |pair: &Attention| {
@@ -70,7 +70,7 @@ impl Job {
 
     /// As [`Self::dense_layout`], of another network over the same features.
     pub(crate) fn layout_of(&self, model: &Model) -> Option<DenseLayout> {
-        let (shape, mut layout) = (Shape::of(self, model), LayoutBuilder::new(self.mlp));
+        let (shape, mut layout) = (Shape::new(self, model), LayoutBuilder::new(self.mlp));
         self.numeric_embedding(&mut layout);
         match model {
             Model::Dlrm { bottom, top, .. } => dlrm(&mut layout, &shape, bottom, top),
@@ -103,8 +103,8 @@ impl Job {
                 logit(&mut layout, "layers", Extent::fixed(read), hidden, &shape);
             }
             Model::Bst { hidden, .. } => {
-                let of = |pair: &PairSize| (pair.length + 1) * pair.dim;
-                let read = shape.width() + shape.sequences.iter().map(of).sum::<u64>();
+                let pair_values = |pair: &PairSize| (pair.length + 1) * pair.dim;
+                let read = shape.width() + shape.sequences.iter().map(pair_values).sum::<u64>();
                 transformers(&mut layout, &shape, model);
                 logit(&mut layout, "layers", Extent::fixed(read), hidden, &shape);
             }

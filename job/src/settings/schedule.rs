@@ -208,9 +208,9 @@ mod tests {
         assert_eq!(counted.train.evaluate_every.map(StepCount::in_steps), Some(215));
         let cosine = LearningRateSchedule::Cosine { warmup: 1, decay: 860, floor: 0.0 };
         assert_eq!(counted.train.updates.schedule.in_steps(), cosine);
-        let of = |name: &str| counted.tables.iter().find(|table| table.name == name).unwrap().config().schedule;
-        assert_eq!(of("C2"), LearningRateSchedule::Step { warmup: 0, every: 108, factor: 0.5 });
-        assert_eq!(of("C1"), LearningRateSchedule::Linear { warmup: 3, decay: 9, floor: 0.0 });
+        let schedule = |name: &str| counted.tables.iter().find(|table| table.name == name).unwrap().config().schedule;
+        assert_eq!(schedule("C2"), LearningRateSchedule::Step { warmup: 0, every: 108, factor: 0.5 });
+        assert_eq!(schedule("C1"), LearningRateSchedule::Linear { warmup: 3, decay: 9, floor: 0.0 });
     }
 
     /// The job of a run says how many steps an epoch had, and loads as what it was.

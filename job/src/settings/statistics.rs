@@ -320,13 +320,13 @@ mod tests {
     /// A resolved job that is resumed, or that another process compares, is the same job.
     #[test]
     fn measured_values_change_neither_the_job_nor_its_fingerprint() {
-        let before = job(DELIMITED, FEATURES);
-        let mut after = before.clone();
-        after.features = measured();
-        assert_eq!(after.changes_since(&before), []);
-        assert_eq!(after.fingerprint(), before.fingerprint());
+        let earlier = job(DELIMITED, FEATURES);
+        let mut later = earlier.clone();
+        later.features = measured();
+        assert_eq!(later.changes_since(&earlier), []);
+        assert_eq!(later.fingerprint(), earlier.fingerprint());
         let other = job(DELIMITED, &FEATURES.replace("buckets = 3", "buckets = 4"));
-        assert_ne!(other.fingerprint(), before.fingerprint());
+        assert_ne!(other.fingerprint(), earlier.fingerprint());
     }
 
     #[test]

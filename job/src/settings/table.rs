@@ -167,7 +167,7 @@ const TTL: [&str; 2] = ["ttl_steps", "ttl_seconds"];
 
 impl TableOverrides {
     /// The keys whose values differ between `own` and `common`.
-    pub(crate) fn between(common: &TableSettings, own: &TableSettings) -> Self {
+    pub(crate) fn difference(common: &TableSettings, own: &TableSettings) -> Self {
         let mut keys = object(own);
         let common = object(common);
         keys.retain(|key, value| common.get(key) != Some(value));
@@ -188,7 +188,7 @@ impl TableOverrides {
     ///
     /// # Errors
     /// When a value does not have the type of its key, which the check against the schema rules out.
-    pub(crate) fn over(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
+    pub(crate) fn apply_to(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
         let mut keys = object(common);
         if TTL.iter().any(|key| self.0.contains_key(*key)) {
             keys.extend(TTL.map(|key| (key.to_owned(), Json::from(0))));
@@ -241,10 +241,10 @@ mod tests {
     fn a_table_overrides_single_keys() {
         let common = TableSettings { dim: 8, clip_norm: 0.1, ..TableSettings::default() };
         let own = TableSettings { victims: EvictionTarget::Drop, small_norm: 0.3, ..common };
-        let overrides = TableOverrides::between(&common, &own);
+        let overrides = TableOverrides::difference(&common, &own);
         assert_eq!(overrides.0.keys().collect::<Vec<_>>(), ["small_norm", "victims"]);
-        assert_eq!(overrides.over(&common).unwrap(), own);
-        assert!(TableOverrides::between(&own, &own).is_empty());
+        assert_eq!(overrides.apply_to(&common).unwrap(), own);
+        assert!(TableOverrides::difference(&own, &own).is_empty());
     }
 
     #[test]

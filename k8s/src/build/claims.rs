@@ -63,6 +63,6 @@ fn size(plan: &BuildPlan<'_>, role: Role) -> Quantity {
 fn of_server(plan: &BuildPlan<'_>) -> u64 {
     let rows = plan.job.server_rows();
     let tail = 2 * SHORTEST_TAIL.max(rows / 2);
-    let beyond = plan.job.job.cluster.memory.unwrap_or(0);
-    2 * rows + tail + beyond
+    let disk = plan.job.job.cluster.memory.unwrap_or(0);
+    2 * rows + tail + disk
 }

@@ -52,7 +52,7 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
             runtime_class_name: settings.runtime_class_name.clone(),
             topology_spread_constraints: Some(spread(plan, role)).filter(|constraints| !constraints.is_empty()),
             node_selector: Some(settings.node_selector.clone()).filter(|labels| !labels.is_empty()),
-            affinity: settings.affinity.clone().or_else(|| Some(apart(plan, role))),
+            affinity: settings.affinity.clone().or_else(|| Some(anti_affinity(plan, role))),
             tolerations: Some(settings.tolerations.clone()).filter(|tolerations| !tolerations.is_empty()),
             priority_class_name: settings.priority_class_name.clone(),
             scheduler_name: scheduler(plan),
@@ -98,7 +98,7 @@ fn gang_marks(
 }
 
 /// Pods of a role prefer different nodes, because memory and network limit the run.
-fn apart(plan: &BuildPlan<'_>, role: Role) -> Affinity {
+fn anti_affinity(plan: &BuildPlan<'_>, role: Role) -> Affinity {
     let labels = plan.attempt.role_labels(role);
     let term = PodAffinityTerm {
         label_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),

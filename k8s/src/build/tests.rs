@@ -72,7 +72,7 @@ fn the_hash_of_a_spec_is_the_same_in_every_version() {
     let value = |change: Value| {
         let mut job = hybrid_job();
         spec_of(change)(&mut job);
-        crate::spec_hash::SpecHash::of(&job.spec).template
+        crate::spec_hash::SpecHash::new(&job.spec).template
     };
     assert_eq!(value(json!({})), "16496cc71f1befe9");
     // During an attempt the number of servers is that with which the attempt started.

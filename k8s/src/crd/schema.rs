@@ -102,9 +102,9 @@ fn containers(place: &mut Value) {
             rule(resources, list, known, message);
         }
     }
-    let within = "!has(self.requests) || !has(self.limits) || self.requests.all(key, !(key in self.limits) || \
+    let requests_fit = "!has(self.requests) || !has(self.limits) || self.requests.all(key, !(key in self.limits) || \
                   quantity(string(self.requests[key])).compareTo(quantity(string(self.limits[key]))) <= 0)";
-    rule(place, "resources", within, "a request is above its limit");
+    rule(place, "resources", requests_fit, "a request is above its limit");
 }
 
 fn labels() -> Value {

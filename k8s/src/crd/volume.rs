@@ -89,10 +89,10 @@ impl VolumeSource {
     /// The object that the source names, for a person: `claim criteo`. A volume that is made for the pod names none.
     #[must_use]
     pub fn named(&self) -> Option<String> {
-        let of = |kind: &str, name: &Option<String>| name.as_ref().map(|name| format!("{kind} {name}"));
-        of("claim", &self.claim_name)
-            .or_else(|| of("ConfigMap", &self.config_map_name))
-            .or_else(|| of("Secret", &self.secret_name))
+        let describe = |kind: &str, name: &Option<String>| name.as_ref().map(|name| format!("{kind} {name}"));
+        describe("claim", &self.claim_name)
+            .or_else(|| describe("ConfigMap", &self.config_map_name))
+            .or_else(|| describe("Secret", &self.secret_name))
             .or_else(|| self.host_path.as_ref().map(|host| format!("{} of the node", host.path)))
             .or_else(|| self.nfs.as_ref().map(|nfs| format!("{} of NFS server {}", nfs.path, nfs.server)))
             .or_else(|| self.csi.as_ref().map(|csi| format!("a volume of driver {}", csi.driver)))

@@ -29,7 +29,7 @@ pub(super) enum Fleet<'a> {
 
 impl<'a> Fleet<'a> {
     /// `staying` is what is observed of the members that stay in the run.
-    pub(super) fn of(facts: &DecisionFacts<'_>, staying: &'a ObservedObjects, is_ready: bool) -> Self {
+    pub(super) fn new(facts: &DecisionFacts<'_>, staying: &'a ObservedObjects, is_ready: bool) -> Self {
         let reported = facts.status.workers_lost.as_ref().map(|time| time.0);
         if !facts.rejoins {
             return Self::Whole;

@@ -17,7 +17,7 @@ pub(crate) const REFUSED: &str = "ScaleRefused";
 /// What the change of both numbers waits for.
 pub(super) fn step(facts: &DecisionFacts<'_>) -> ScaleStep {
     let heard = facts.progress.as_ref();
-    facts.servers.step(heard).with(facts.workers.step(heard))
+    facts.servers.step(heard).combine(facts.workers.step(heard))
 }
 
 /// What the coordinator is asked for: only numbers that it does not want already.
@@ -44,11 +44,11 @@ pub(super) fn forget(status: &mut HybridJobStatus) {
 
 /// Records how far a change is. A run whose number does not change has no such condition.
 pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, step: &ScaleStep) {
-    let before = condition(status);
+    let previous = condition(status);
     // The refusal of this spec stays until the coordinator admits the number.
-    let is_refused = before.is_some_and(|one| one.reason == REFUSED && one.observed_generation == facts.generation);
+    let is_refused = previous.is_some_and(|one| one.reason == REFUSED && one.observed_generation == facts.generation);
     let (holds, reason, message) = match step {
-        ScaleStep::Settled if before.is_none() => return,
+        ScaleStep::Settled if previous.is_none() => return,
         ScaleStep::Ask | ScaleStep::Wait if is_refused => return,
         ScaleStep::Settled => (true, DONE, format!("the run has {}", numbers(facts))),
         ScaleStep::Ask | ScaleStep::Wait => {

@@ -95,9 +95,10 @@ impl DecisionCase {
     }
 
     fn ends(&mut self, code: i32) {
-        let at = Timestamp::from_second(self.now).unwrap();
-        let failed = || Some(JobEnd::Failed { at, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
-        let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(at) };
+        let end_time = Timestamp::from_second(self.now).unwrap();
+        let failed =
+            || Some(JobEnd::Failed { at: end_time, reason: String::new(), message: "BackoffLimitExceeded".to_owned() });
+        let exit = PodExit { code, reason: "Error".to_owned(), message: "why".to_owned(), at: Some(end_time) };
         let pod = PodState { exit: Some(exit), ..pod("ctr-1-worker-0", Role::Worker) };
         self.observed = ObservedObjects {
             coordinator: job(0, failed()),
@@ -316,20 +317,21 @@ fn the_deadline_counts_all_attempts() {
 fn a_job_that_is_over_stays_over() {
     let mut case = DecisionCase::running();
     case.fails(3);
-    let before = case.status.clone();
+    let earlier = case.status.clone();
     case.template = "t2".to_owned();
     case.spec.run_policy.suspend = true;
     case.observed = ObservedObjects::default();
     case.now += 1_000_000;
     assert_eq!(case.step().status.phase, Some(Phase::Failed));
-    assert_eq!(case.status.completion_time, before.completion_time);
+    assert_eq!(case.status.completion_time, earlier.completion_time);
 }
 
 #[test]
 fn a_first_failure_waits_for_the_others_codes() {
     let mut case = DecisionCase::running();
-    let at = Timestamp::from_second(case.now).unwrap();
-    case.observed.coordinator = job(0, Some(JobEnd::Failed { at, reason: String::new(), message: String::new() }));
+    let end_time = Timestamp::from_second(case.now).unwrap();
+    case.observed.coordinator =
+        job(0, Some(JobEnd::Failed { at: end_time, reason: String::new(), message: String::new() }));
     let settling = case.step();
     assert_eq!((settling.status.phase, settling.again), (Some(Phase::Running), Some(Duration::from_secs(15))));
 }
@@ -339,8 +341,8 @@ fn a_first_failure_waits_for_the_others_codes() {
 fn a_lost_worker_that_comes_back_is_reported_and_begins_no_attempt() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
-    let at = Timestamp::from_second(case.now).unwrap();
-    let exit = PodExit { code: 137, reason: "Error".to_owned(), message: String::new(), at: Some(at) };
+    let end_time = Timestamp::from_second(case.now).unwrap();
+    let exit = PodExit { code: 137, reason: "Error".to_owned(), message: String::new(), at: Some(end_time) };
     let lost = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x", Role::Worker) };
     let running = PodState { is_ready: true, ..pod("ctr-1-worker-0-x", Role::Worker) };
     let replaced = pod("ctr-1-worker-1-y", Role::Worker);
@@ -450,8 +452,9 @@ fn a_worker_without_restarts_left_ends_the_job() {
     let mut case = DecisionCase::running();
     case.rejoins = true;
     case.ends(139);
-    let at = Timestamp::from_second(case.now).unwrap();
-    let given_up = JobEnd::Failed { at, reason: "MaxFailedIndexesExceeded".to_owned(), message: String::new() };
+    let end_time = Timestamp::from_second(case.now).unwrap();
+    let given_up =
+        JobEnd::Failed { at: end_time, reason: "MaxFailedIndexesExceeded".to_owned(), message: String::new() };
     case.observed.coordinator = job(1, None);
     case.observed.workers = job(0, Some(given_up));
     case.step();

@@ -66,35 +66,35 @@ fn a_hybrid_run_takes_workers_up_to_the_upper_bound_of_elasticity() {
 
 #[test]
 fn keys_in_epochs_need_the_steps_of_one() {
-    let with = |more: &str| {
+    let find_problems = |more: &str| {
         let text = format!("{JOB_TEXT}evaluate_every = {{ epochs = 0.5 }}\n{more}");
         problems(|object| object.spec.job.inline = Some(text))
     };
-    let found = with("");
+    let found = find_problems("");
     assert!(
         found.len() == 1 && found[0].contains("train.evaluate_every is in epochs: set train.epoch_steps"),
         "{found:?}"
     );
-    assert_eq!(with("epoch_steps = 100\n"), [""; 0]);
+    assert_eq!(find_problems("epoch_steps = 100\n"), [""; 0]);
 }
 
 /// Roles do not compare addresses and folders, so the pods of one attempt agree.
 #[test]
 fn every_attempt_trains_the_same_job() {
-    let of = |number| validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(number)).unwrap().job;
-    assert_eq!(of(1).fingerprint(), of(2).fingerprint());
+    let validated = |number| validate(&hybrid_job(), &of_spec(JOB_TEXT), &attempt(number)).unwrap().job;
+    assert_eq!(validated(1).fingerprint(), validated(2).fingerprint());
 }
 
 /// A run is found by its name and its parent folder. Other settings may change since a checkpoint.
 #[test]
 fn an_attempt_finds_the_checkpoints_of_earlier_ones_and_may_continue_from_them() {
     let text = format!("{JOB_TEXT}[checkpoint]\nfolder = \"s3://models/ads\"\n");
-    let of = |number, workers| {
+    let validated = |number, workers| {
         let mut object = hybrid_job();
         object.spec.dense_workers.replicas = workers;
         validate(&object, &of_spec(&text), &attempt(number)).unwrap().job
     };
-    let (first, second) = (of(1, 2), of(2, 4));
+    let (first, second) = (validated(1, 2), validated(2, 4));
     assert_eq!((&first.name, &first.output.folder), (&second.name, &second.output.folder));
     assert_eq!(first.checkpoint.folder, second.checkpoint.folder);
     let changed = second.changes_since(&first);
@@ -129,12 +129,13 @@ fn data_that_no_volume_holds_is_named() {
 /// Paths in a job file start at its folder, so `../data` is mounted at `/data`.
 #[test]
 fn a_path_with_dots_is_found_where_it_leads() {
-    let of = |path: &str| problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("/data/train.txt", path)));
+    let problems_of_path =
+        |path: &str| problems(|object| object.spec.job.inline = Some(JOB_TEXT.replace("/data/train.txt", path)));
     for path in ["../data/train.txt", "/data/../data/./train.txt", "../data/a/../train.txt", "../output/x"] {
-        assert_eq!(of(path), Vec::<String>::new(), "{path}");
+        assert_eq!(problems_of_path(path), Vec::<String>::new(), "{path}");
     }
     for (path, plain) in [("train.txt", "/zagros/train.txt"), ("/data/../etc/passwd", "/etc/passwd"), ("../x", "/x")] {
-        let found = of(path);
+        let found = problems_of_path(path);
         assert!(found.len() == 1 && found[0].contains(&format!("the job file reads {plain}")), "{path}: {found:?}");
     }
 }
@@ -142,7 +143,7 @@ fn a_path_with_dots_is_found_where_it_leads() {
 /// Refused now, and not by a pod that has trained up to its first checkpoint.
 #[test]
 fn a_folder_that_pods_cannot_write_is_named() {
-    let of = |keys: &str| problems(|object| object.spec.job.inline = Some(format!("{JOB_TEXT}{keys}")));
+    let problems_of_keys = |keys: &str| problems(|object| object.spec.job.inline = Some(format!("{JOB_TEXT}{keys}")));
     for (keys, key) in [
         ("[checkpoint]\nfolder = \"checkpoints\"\n", "checkpoint.folder is \"checkpoints\""),
         ("[checkpoint]\nfolder = \"/data/checkpoints\"\n", "checkpoint.folder"),
@@ -154,7 +155,7 @@ fn a_folder_that_pods_cannot_write_is_named() {
         ("[cluster]\nlog_folder = \"/tmp/rows\"\n", "cluster.log_folder"),
         ("[cluster]\nlog_folder = \"/output/rows\"\n", "cluster.log_folder"),
     ] {
-        let found = of(keys);
+        let found = problems_of_keys(keys);
         assert!(found.len() == 1 && found[0].starts_with(&format!("spec.job.inline: {key}")), "{keys}: {found:?}");
     }
     for keys in [
@@ -162,7 +163,7 @@ fn a_folder_that_pods_cannot_write_is_named() {
         "[checkpoint]\nfolder = \"/output/checkpoints\"\n",
         "[cluster]\ndurability = \"checkpoint\"\ncold_folder = \"/tmp/rows\"\n",
     ] {
-        assert_eq!(of(keys), Vec::<String>::new(), "{keys}");
+        assert_eq!(problems_of_keys(keys), Vec::<String>::new(), "{keys}");
     }
     let shared = problems(|object| {
         object.spec.volumes[0].read_only = false;

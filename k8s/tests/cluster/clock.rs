@@ -21,7 +21,7 @@ impl ClusterClock {
         start + SignedDuration::try_from(self.started.elapsed()).unwrap()
     }
 
-    pub(crate) fn after(self, seconds: i64) -> String {
+    pub(crate) fn time_after(self, seconds: i64) -> String {
         (self.now() + SignedDuration::from_secs(seconds)).to_string()
     }
 }

@@ -11,12 +11,12 @@ async fn a_lost_coordinator_is_made_again_and_nothing_else_restarts() {
     let operator = world.operator(None).await;
     world.create(|_| ());
     world.until_running().await;
-    let before = world.pods();
-    assert_eq!(before.len(), 6);
+    let pods = world.pods();
+    assert_eq!(pods.len(), 6);
     world.vanishes("ctr-1-coord-0");
     world.until("back", |world| world.pods().len() == 6 && world.condition("Ready")["status"] == "True").await;
     world.advance(600).await;
-    assert_eq!((world.pods(), world.status("/attempt"), world.status("/restarts")), (before, json!(1), json!(0)));
+    assert_eq!((world.pods(), world.status("/attempt"), world.status("/restarts")), (pods, json!(1), json!(0)));
     operator.stop().await;
 }
 

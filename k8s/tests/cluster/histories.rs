@@ -152,13 +152,13 @@ async fn history(seed: u64) {
     servers_are_alive(&world, 100);
     world.run.start(3);
     world.until_running().await;
-    let before = claims(&world);
-    assert_eq!(before.len(), 4, "a disk of the coordinator and one of each server");
+    let first_claims = claims(&world);
+    assert_eq!(first_claims.len(), 4, "a disk of the coordinator and one of each server");
     let mut happened = Vec::new();
     for _ in 0..12 {
         happened.push(happens(&world, &mut operator, &mut dice).await);
         time_passes(&world, dice.roll(40)).await;
-        assert!(keeps(&world, &before), "seed {seed}: {happened:#?}");
+        assert!(keeps(&world, &first_claims), "seed {seed}: {happened:#?}");
         assert_eq!(
             (world.status("/attempt"), world.status("/restarts")),
             (json!(1), json!(0)),
@@ -190,7 +190,7 @@ async fn history(seed: u64) {
             && pods == 1 + servers + workers
     };
     world.until("as it should be", wanted).await;
-    assert!(keeps(&world, &before));
+    assert!(keeps(&world, &first_claims));
     world.trains_to_the_end();
     world.until("succeeded", |world| world.phase() == "Succeeded").await;
     world.until("no claim", |world| world.names("", "persistentvolumeclaims").is_empty()).await;

@@ -45,8 +45,8 @@ impl Replaced {
         let more = |value: &Value| json!(value.as_u64().unwrap_or(0) + 1);
         if code == Some(0) {
             job["status"]["succeeded"] = more(&job["status"]["succeeded"]);
-            let before = job["status"]["completedIndexes"].as_str().unwrap_or_default();
-            let mut done: Vec<&str> = before.split(',').filter(|one| !one.is_empty()).chain([index]).collect();
+            let completed = job["status"]["completedIndexes"].as_str().unwrap_or_default();
+            let mut done: Vec<&str> = completed.split(',').filter(|one| !one.is_empty()).chain([index]).collect();
             done.sort_unstable();
             job["status"]["completedIndexes"] = json!(done.join(","));
         } else {
@@ -113,8 +113,9 @@ impl Replaced {
             return Some("PodFailurePolicy");
         }
         let key = (job.to_owned(), index);
-        let before = self.failures.lock().unwrap().get(&key).map_or((0, 0), |failures| (failures.pods, failures.count));
-        let (pods, count) = (before.0 + 1, before.1 + 1);
+        let earlier =
+            self.failures.lock().unwrap().get(&key).map_or((0, 0), |failures| (failures.pods, failures.count));
+        let (pods, count) = (earlier.0 + 1, earlier.1 + 1);
         let failures = Failures { pods, count, last: Instant::now(), is_given_up: count > limit };
         self.failures.lock().unwrap().insert(key, failures);
         (self.given_up(job) > spec["maxFailedIndexes"].as_u64().unwrap()).then_some("MaxFailedIndexesExceeded")

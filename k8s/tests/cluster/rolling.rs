@@ -69,15 +69,15 @@ async fn an_update_stops_at_a_server_that_does_not_come_back() {
     world.create(|_| ());
     servers_are_alive(&world, 3);
     world.until_running().await;
-    let before = revisions(&world);
+    let earlier = revisions(&world);
     world.stuck.insert("ctr-1-server-2".to_owned(), ("ImagePullBackOff", "no such image"));
     set_image(&world, "zagros-server:wrong");
     world.until("reported", |world| world.condition("Ready")["reason"] == "ImagePullBackOff").await;
     world.advance(300).await;
-    assert_eq!(revisions(&world)[..2], before[..2]);
+    assert_eq!(revisions(&world)[..2], earlier[..2]);
     world.stuck.clear();
     set_image(&world, "zagros-server:right");
-    world.until("updated", |world| (0..3).all(|index| revisions(world)[index] != before[index])).await;
+    world.until("updated", |world| (0..3).all(|index| revisions(world)[index] != earlier[index])).await;
     world.until("ready", |world| world.condition("Ready")["status"] == "True").await;
     assert_eq!(world.status("/attempt"), 1);
     operator.stop().await;

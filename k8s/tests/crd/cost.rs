@@ -53,9 +53,9 @@ impl Pricer {
             Expr::Literal(_) => Ok(plain(0)),
             Expr::Ident(name) => self.variables.get(name).cloned().ok_or_else(|| format!("undeclared {name}")),
             Expr::Select(select) => {
-                let of = self.price(&select.operand)?;
-                let found = field(&of, &select.field)?;
-                Ok(if select.test { plain(of.cost + 1) } else { found })
+                let operand = self.price(&select.operand)?;
+                let found = field(&operand, &select.field)?;
+                Ok(if select.test { plain(operand.cost + 1) } else { found })
             }
             Expr::List(list) => {
                 let costs = list.elements.iter().map(|one| self.price(one)).collect::<Result<Vec<_>, _>>()?;
@@ -71,7 +71,7 @@ impl Pricer {
     fn price_call(&mut self, call: &CallExpr) -> Result<Priced, String> {
         let args = call.args.iter().map(|one| self.price(one)).collect::<Result<Vec<_>, _>>()?;
         let target = call.target.as_ref().map(|one| self.price(one)).transpose()?;
-        let before: u64 = args.iter().chain(&target).map(|one| one.cost).sum();
+        let parts_cost: u64 = args.iter().chain(&target).map(|one| one.cost).sum();
         let share = |size: u64| size.div_ceil(10);
         let (first, second) = (args.first(), args.get(1));
         let size_of = |one: Option<&Priced>| one.map_or(u64::MAX, |one| one.size);
@@ -87,23 +87,24 @@ impl Pricer {
             op::IN if second.and_then(|of| of.schema.as_ref()).is_some_and(|of| of["type"] == "object") => 1,
             op::IN => size_of(second),
             op::INDEX => {
-                let of = first.and_then(|of| of.schema.clone()).unwrap_or_default();
-                let below = [&of["additionalProperties"], &of["items"]].into_iter().find(|one| one.is_object());
+                let container = first.and_then(|one| one.schema.clone()).unwrap_or_default();
+                let below =
+                    [&container["additionalProperties"], &container["items"]].into_iter().find(|one| one.is_object());
                 let schema = below.cloned().ok_or("an index of what is neither a list nor a map")?;
-                return Ok(Priced { cost: before + 1, size: size(&schema), schema: Some(schema) });
+                return Ok(Priced { cost: parts_cost + 1, size: size(&schema), schema: Some(schema) });
             }
             op::ADD => {
                 let sum = size_of(first).saturating_add(size_of(second));
-                return Ok(Priced { cost: before.saturating_add(share(sum)), size: sum, schema: None });
+                return Ok(Priced { cost: parts_cost.saturating_add(share(sum)), size: sum, schema: None });
             }
             "matches" => share(size_of(target.as_ref()).saturating_add(1)).saturating_mul(size_of(first).div_ceil(4)),
             "contains" => share(size_of(target.as_ref())).saturating_mul(share(size_of(first))),
             "startsWith" | "endsWith" | "quantity" => share(size_of(first)),
-            "string" => return Ok(Priced { cost: before + 1, size: size_of(first), schema: None }),
+            "string" => return Ok(Priced { cost: parts_cost + 1, size: size_of(first), schema: None }),
             op::LOGICAL_NOT | op::NOT_STRICTLY_FALSE | "size" | "compareTo" => 1,
             other => return Err(format!("{other} has no price here")),
         };
-        Ok(plain(before.saturating_add(own)))
+        Ok(plain(parts_cost.saturating_add(own)))
     }
 
     fn price_loop(&mut self, of: &ComprehensionExpr) -> Result<Priced, String> {
@@ -181,7 +182,7 @@ fn every_rule_compiles_within_its_cost() {
 /// Each check finds a rule that is broken on purpose.
 #[test]
 fn a_rule_that_is_broken_is_found() {
-    let with = |path: &str, rule: Value| {
+    let break_rule = |path: &str, rule: Value| {
         let mut schema = crate::schema();
         schema.pointer_mut(path).unwrap()["x-kubernetes-validations"] = json!([rule]);
         rules(&schema).0
@@ -203,7 +204,7 @@ fn a_rule_that_is_broken_is_found() {
             "the limit is",
         ),
     ] {
-        let found = with(path, rule);
+        let found = break_rule(path, rule);
         assert!(found.len() == 1 && found[0].contains(said), "{found:?}");
     }
 }

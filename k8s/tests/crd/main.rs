@@ -233,14 +233,14 @@ fn edits_that_would_need_new_pods() -> Vec<(&'static str, Value, &'static str)> 
 #[test]
 fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
     for (pointer, value, field) in edits_that_would_need_new_pods() {
-        let after = changed(pointer, value);
-        let found = refusals(&after, Some(&running()));
+        let updated = changed(pointer, value);
+        let found = refusals(&updated, Some(&running()));
         let message = format!("{field}: {field} is fixed while the run is not suspended: ");
         assert!(found.len() == 1 && found[0].starts_with(&message), "{pointer}: {found:?}");
         // Removing a given value is an edit too.
-        let mut before = after.clone();
-        before["status"] = running()["status"].clone();
-        assert_eq!(refusals(&job(), Some(&before)).len(), 1, "{pointer}");
+        let mut earlier = updated.clone();
+        earlier["status"] = running()["status"].clone();
+        assert_eq!(refusals(&job(), Some(&earlier)).len(), 1, "{pointer}");
 
         let mut suspended = running();
         suspended["spec"]["runPolicy"] = json!({"suspend": true});
@@ -248,8 +248,8 @@ fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
         invalid["status"]["phase"] = json!("Invalid");
         let mut reported = job();
         reported["status"] = json!({"attempt": 0, "message": "cannot list pods"});
-        for before in [suspended, invalid, reported, job()] {
-            assert_eq!(refusals(&after, Some(&before)), Vec::<String>::new(), "{pointer} after {before}");
+        for earlier in [suspended, invalid, reported, job()] {
+            assert_eq!(refusals(&updated, Some(&earlier)), Vec::<String>::new(), "{pointer} after {earlier}");
         }
     }
 }
@@ -257,32 +257,36 @@ fn fields_that_pods_depend_on_change_only_while_nothing_runs() {
 /// Servers with a log come back with their rows, so their pods are restarted one by one.
 #[test]
 fn pods_of_servers_with_a_log_may_change_while_the_run_trains() {
-    let after = changed("/spec/embeddingServers/pod", json!({"image": "zagros-server:2"}));
+    let updated = changed("/spec/embeddingServers/pod", json!({"image": "zagros-server:2"}));
     for (recovery, is_admitted) in [("Log", true), ("Checkpoint", false)] {
-        let mut before = running();
-        before["status"]["recovery"] = json!(recovery);
-        assert_eq!(refusals(&after, Some(&before)).is_empty(), is_admitted, "{recovery}");
+        let mut earlier = running();
+        earlier["status"]["recovery"] = json!(recovery);
+        assert_eq!(refusals(&updated, Some(&earlier)).is_empty(), is_admitted, "{recovery}");
     }
 }
 
 /// Rows move between servers.
 #[test]
 fn the_number_of_servers_changes_while_the_run_trains() {
-    let after = changed("/spec/embeddingServers/replicas", json!(4));
-    assert_eq!(refusals(&after, Some(&running())), Vec::<String>::new());
+    let updated = changed("/spec/embeddingServers/replicas", json!(4));
+    assert_eq!(refusals(&updated, Some(&running())), Vec::<String>::new());
 }
 
 #[test]
 fn an_elastic_run_is_scaled_within_its_bounds() {
-    let of = |replicas: i32, most: i32| {
+    let scaled = |replicas: i32, most: i32| {
         let mut object = running();
         object["spec"]["elasticity"] = json!({"minWorkers": 1, "maxWorkers": most});
         set(&mut object, "/spec/denseWorkers/replicas", json!(replicas));
         object
     };
-    assert_eq!(refusals(&of(4, 4), Some(&of(2, 4))), Vec::<String>::new());
-    assert_eq!(refusals(&of(5, 8), Some(&of(2, 4))), Vec::<String>::new(), "the upper bound is that of the rule alone");
-    assert_eq!(refusals(&of(5, 4), Some(&of(2, 4))).len(), 1);
+    assert_eq!(refusals(&scaled(4, 4), Some(&scaled(2, 4))), Vec::<String>::new());
+    assert_eq!(
+        refusals(&scaled(5, 8), Some(&scaled(2, 4))),
+        Vec::<String>::new(),
+        "the upper bound is that of the rule alone"
+    );
+    assert_eq!(refusals(&scaled(5, 4), Some(&scaled(2, 4))).len(), 1);
 }
 
 #[test]

@@ -21,19 +21,19 @@ pub(crate) fn places(schema: &Value) -> Vec<SchemaPlace> {
     let mut next = 0;
     while let Some(SchemaPlace { path, schema, cardinality }) = found.get(next) {
         let mut below = Vec::new();
-        let within = |name: &str, schema: &Value, times: u64| SchemaPlace {
+        let child = |name: &str, schema: &Value, times: u64| SchemaPlace {
             path: format!("{path}{name}"),
             schema: schema.clone(),
             cardinality: cardinality.saturating_mul(times),
         };
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            below.push(within(&format!(".{name}"), property, 1));
+            below.push(child(&format!(".{name}"), property, 1));
         }
         if schema["items"].is_object() {
-            below.push(within("[]", &schema["items"], size(schema)));
+            below.push(child("[]", &schema["items"], size(schema)));
         }
         if schema["additionalProperties"].is_object() {
-            below.push(within("{}", &schema["additionalProperties"], size(schema)));
+            below.push(child("{}", &schema["additionalProperties"], size(schema)));
         }
         found.extend(below);
         next += 1;

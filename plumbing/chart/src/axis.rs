@@ -9,7 +9,7 @@ pub struct AxisRange {
 
 impl AxisRange {
     /// The range of all finite values; `None` if there is none. A single value gets room on both sides.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+    pub fn from_values(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let widen = |range: Option<Self>, value: f64| {
             let Self { low, high } = range.unwrap_or(Self { low: value, high: value });
             Some(Self { low: low.min(value), high: high.max(value) })
@@ -59,7 +59,7 @@ pub fn most_of(mut values: Vec<f64>) -> Option<AxisRange> {
     values.retain(|value| value.is_finite());
     values.sort_unstable_by(f64::total_cmp);
     let outliers = values.len() / 50;
-    AxisRange::of(values.get(outliers..values.len() - outliers)?.iter().copied())
+    AxisRange::from_values(values.get(outliers..values.len() - outliers)?.iter().copied())
 }
 
 /// About `most` points: the lowest and the highest of each stretch, so that no spike is lost.
@@ -121,9 +121,9 @@ mod tests {
 
     #[test]
     fn ranges_need_numbers() {
-        assert_eq!(AxisRange::of([f64::NAN, f64::INFINITY]), None);
+        assert_eq!(AxisRange::from_values([f64::NAN, f64::INFINITY]), None);
         assert_eq!(most_of(vec![]), None);
-        let one = AxisRange::of([3.0]).unwrap();
+        let one = AxisRange::from_values([3.0]).unwrap();
         assert!(one.low < 3.0 && one.high > 3.0);
     }
 

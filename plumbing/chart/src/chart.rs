@@ -61,12 +61,12 @@ impl Chart {
 
     fn axes(&self) -> Option<ChartAxes> {
         let all = || self.series.iter().flat_map(|series| series.points.iter().copied());
-        let steps = AxisRange::of(all().map(|point| point.0))?;
-        let of = |dots: bool| self.series.iter().filter(move |series| series.dots == dots);
-        let of_curves: Vec<f64> = of(false).flat_map(|series| series.points.iter().map(|point| point.1)).collect();
+        let steps = AxisRange::from_values(all().map(|point| point.0))?;
+        let drawn = |dots: bool| self.series.iter().filter(move |series| series.dots == dots);
+        let of_curves: Vec<f64> = drawn(false).flat_map(|series| series.points.iter().map(|point| point.1)).collect();
         // A scale from zero shows the largest value: it is often a bound.
-        let curves = if self.from_zero { AxisRange::of(of_curves) } else { most_of(of_curves) };
-        let dots = AxisRange::of(of(true).flat_map(|series| series.points.iter().map(|point| point.1)));
+        let curves = if self.from_zero { AxisRange::from_values(of_curves) } else { most_of(of_curves) };
+        let dots = AxisRange::from_values(drawn(true).flat_map(|series| series.points.iter().map(|point| point.1)));
         let values = match (curves, dots) {
             (Some(curves), Some(dots)) => curves.and(dots),
             (one, other) => one.or(other)?,

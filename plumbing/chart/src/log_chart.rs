@@ -57,8 +57,8 @@ impl LogChart {
     pub fn figure(&self) -> Option<String> {
         let all = || self.series.iter().flat_map(LogSeries::logs);
         let axes = LogAxes {
-            across: AxisRange::of(all().map(|point| point.0))?.padded(0.04),
-            up: AxisRange::of(all().map(|point| point.1))?.padded(0.06),
+            across: AxisRange::from_values(all().map(|point| point.0))?.padded(0.04),
+            up: AxisRange::from_values(all().map(|point| point.1))?.padded(0.06),
         };
         let mut svg =
             format!(r#"<svg viewBox="0 0 {} {}" role="img" aria-label="{}">"#, SIZE.0, SIZE.1, escaped(&self.title));
@@ -150,19 +150,19 @@ pub fn log_ticks(range: AxisRange) -> Vec<f64> {
     let slack = 1e-9;
     let inside = |log: &f64| (range.low - slack..=range.high + slack).contains(log);
     let decades = (range.low.floor() as i32..=range.high.ceil() as i32).map(f64::from);
-    let of = |factors: &[f64]| -> Vec<f64> {
+    let ticks = |factors: &[f64]| -> Vec<f64> {
         decades
             .clone()
             .flat_map(|decade| factors.iter().map(move |factor| decade + factor.log10()))
             .filter(inside)
             .collect()
     };
-    let tens = of(&[1.0]);
+    let tens = ticks(&[1.0]);
     if tens.len() >= 3 {
         // At most eight, so that their labels do not touch.
         return tens.iter().copied().step_by(tens.len().div_ceil(8)).collect();
     }
-    let fives = of(&[1.0, 2.0, 5.0]);
+    let fives = ticks(&[1.0, 2.0, 5.0]);
     if fives.len() >= 3 {
         return fives;
     }

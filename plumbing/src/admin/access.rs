@@ -128,7 +128,7 @@ const NO_TOKEN: AccessRefusal = AccessRefusal {
 impl PageAccess {
     /// The rule of a page at `address`. It needs a token if one is given, or if other machines reach the address.
     #[must_use]
-    pub fn of(address: SocketAddr, token: Option<PageToken>) -> Self {
+    pub fn new(address: SocketAddr, token: Option<PageToken>) -> Self {
         let cookie = format!("zagros_page_{}", address.port());
         match token {
             None if address.ip().is_loopback() => Self::ThisMachine,
@@ -196,12 +196,12 @@ mod tests {
     }
 
     fn on_another_address() -> PageAccess {
-        PageAccess::of("0.0.0.0:7780".parse().unwrap(), Some(PageToken::parse(TOKEN).unwrap()))
+        PageAccess::new("0.0.0.0:7780".parse().unwrap(), Some(PageToken::parse(TOKEN).unwrap()))
     }
 
     #[test]
     fn this_machine_needs_no_token() {
-        let access = PageAccess::of("127.0.0.1:7780".parse().unwrap(), None);
+        let access = PageAccess::new("127.0.0.1:7780".parse().unwrap(), None);
         assert_eq!(access.entry(&HeaderMap::new(), &Uri::from_static("/")), Ok(PageEntry::Allowed));
     }
 
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_page_that_needs_a_token_gets_a_new_random_one() {
-        let made = |address: &str| match PageAccess::of(address.parse().unwrap(), None) {
+        let made = |address: &str| match PageAccess::new(address.parse().unwrap(), None) {
             PageAccess::Token { token, .. } => Some(token),
             PageAccess::ThisMachine | PageAccess::Anyone => None,
         };

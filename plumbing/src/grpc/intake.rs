@@ -127,8 +127,8 @@ impl<B: Body<Data = Bytes, Error = Status> + Unpin> Body for CountedBody<B> {
                 Poll::Ready(Some(self.take(bytes).map(|()| frame)))
             }
             Poll::Pending => self.late.as_mut().poll(context).map(|()| {
-                let within = self.intake.whole_within;
-                Some(Err(Status::deadline_exceeded(format!("the request was not complete within {within:.0?}"))))
+                let limit = self.intake.whole_within;
+                Some(Err(Status::deadline_exceeded(format!("the request was not complete within {limit:.0?}"))))
             }),
             ended => ended,
         }

@@ -23,7 +23,7 @@ impl DiskSpace {
     ///
     /// # Errors
     /// If the system does not report it.
-    pub fn at(path: &Path) -> io::Result<Self> {
+    pub fn measure(path: &Path) -> io::Result<Self> {
         let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
         let reported = rustix::fs::statvfs(existing)?;
         Ok(Self { free: reported.f_bavail * reported.f_frsize, size: reported.f_blocks * reported.f_frsize })
@@ -66,7 +66,7 @@ impl Collector for Disk {
 
     fn collect(&self) -> Vec<MetricFamily> {
         // No figure is better than an old one: an alert can detect a missing figure, but not a wrong one.
-        let Ok(space) = DiskSpace::at(&self.path) else { return Vec::new() };
+        let Ok(space) = DiskSpace::measure(&self.path) else { return Vec::new() };
         self.free.set(space.free as f64);
         self.size.set(space.size as f64);
         [self.free.collect(), self.size.collect()].concat()
@@ -82,7 +82,7 @@ mod tests {
     fn a_folder_that_does_not_exist_has_the_space_of_the_folder_above() {
         let folder = tempfile::tempdir().unwrap();
         let (above, below) =
-            (DiskSpace::at(folder.path()).unwrap(), DiskSpace::at(&folder.path().join("a/b")).unwrap());
+            (DiskSpace::measure(folder.path()).unwrap(), DiskSpace::measure(&folder.path().join("a/b")).unwrap());
         assert_eq!(above.size, below.size);
         assert!(above.size > 0 && above.free <= above.size, "{above:?}");
     }
@@ -92,7 +92,7 @@ mod tests {
         let (registry, folder) = (Registry::new(), tempfile::tempdir().unwrap());
         watch_disk(&registry, &Opts::new("zagros_test_disk", "a test").const_label("server", "3"), folder.path());
         let reported = render(&registry);
-        let size = DiskSpace::at(folder.path()).unwrap().size as f64;
+        let size = DiskSpace::measure(folder.path()).unwrap().size as f64;
         assert!(reported.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{reported}");
         assert!(
             reported.contains("# HELP zagros_test_disk_free_bytes Free bytes of the file system that holds a test."),

@@ -145,10 +145,10 @@ mod tests {
     fn figures_of_this_process_are_plausible_and_processor_time_grows() {
         let metrics = ProcessMetrics::new().unwrap();
         metrics.read();
-        let before = metrics.cpu_seconds.get();
+        let start = metrics.cpu_seconds.get();
         let kept = vec![1_u8; 64 << 20];
         let mut sum = 0_u64;
-        while metrics.cpu_seconds.get() - before < 0.02 {
+        while metrics.cpu_seconds.get() - start < 0.02 {
             sum = kept.iter().fold(sum, |sum, byte| std::hint::black_box(sum + u64::from(*byte)));
             metrics.read();
         }

@@ -20,7 +20,7 @@ pub struct ContentDigest {
 impl ContentDigest {
     /// The digest of `content`.
     #[must_use]
-    pub fn of(content: &[u8]) -> Self {
+    pub fn compute(content: &[u8]) -> Self {
         Self { bytes: content.len() as u64, sha256: Sha256::digest(content).into() }
     }
 
@@ -62,10 +62,10 @@ mod tests {
     fn a_digest_equals_the_one_of_sha256sum_however_it_is_read() {
         // `printf abc | sha256sum`
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hexadecimal(&ContentDigest::of(b"abc").sha256), expected);
+        assert_eq!(hexadecimal(&ContentDigest::compute(b"abc").sha256), expected);
         let long = vec![7; 3 * PIECE + 5];
         let passed = std::cell::Cell::new(0);
         let read = ContentDigest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();
-        assert_eq!((read, passed.get()), (ContentDigest::of(&long), long.len() as u64));
+        assert_eq!((read, passed.get()), (ContentDigest::compute(&long), long.len() as u64));
     }
 }

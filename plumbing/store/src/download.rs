@@ -53,11 +53,11 @@ impl ObjectDownload {
     pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
         let head = bucket.call("read", &key, async move { store.head(&object).await })?;
-        Ok(Self::of(bucket, key, head.size, Pieces::LARGE))
+        Ok(Self::new(bucket, key, head.size, Pieces::LARGE))
     }
 
     /// An object of a known size.
-    pub(crate) fn of(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
+    pub(crate) fn new(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
         let (piece, ahead) = ((0, Bytes::new()), VecDeque::new());
         Self { bucket, key, bytes, position: 0, piece, ahead, pieces, end: bytes }
     }
@@ -143,8 +143,8 @@ impl Seek for ObjectDownload {
             SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
             SeekFrom::End(distance) => self.bytes.checked_add_signed(distance),
         };
-        let before = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the start of an object");
-        self.position = position.ok_or_else(before)?;
+        let bad_position = || io::Error::new(io::ErrorKind::InvalidInput, "a position before the start of an object");
+        self.position = position.ok_or_else(bad_position)?;
         Ok(self.position)
     }
 }

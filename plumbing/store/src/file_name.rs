@@ -60,10 +60,10 @@ mod tests {
     fn a_name_is_of_the_folder_or_of_one_beside_it() {
         let own = FileName::parse("rows.zrows").unwrap();
         assert_eq!((own.beside, own.name), (None, "rows.zrows"));
-        let beside = FileName::parse("../resume-9/rows.zrows").unwrap();
-        assert_eq!((beside.beside, beside.name), (Some("resume-9"), "rows.zrows"));
-        assert_eq!(own.from_beside("resume-9"), beside.to_string());
-        assert_eq!(beside.from_beside("resume-10"), "../resume-9/rows.zrows");
+        let neighbour = FileName::parse("../resume-9/rows.zrows").unwrap();
+        assert_eq!((neighbour.beside, neighbour.name), (Some("resume-9"), "rows.zrows"));
+        assert_eq!(own.from_beside("resume-9"), neighbour.to_string());
+        assert_eq!(neighbour.from_beside("resume-10"), "../resume-9/rows.zrows");
         for other in [
             "",
             ".",

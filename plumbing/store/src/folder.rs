@@ -282,7 +282,7 @@ impl Folder {
                 durable::write(&path, content).map_err(failed("write", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let sizes = PartSizes::of(content.len() as u64);
+                let sizes = PartSizes::for_bytes(content.len() as u64);
                 let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file), sizes);
                 upload.write_all(content).map_err(|error| self.cause("write", file, error))?;
                 upload.finish()
@@ -307,7 +307,7 @@ impl Folder {
                 durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
             }
             FolderKind::Bucket { bucket, prefix } => {
-                let sizes = PartSizes::of(expected);
+                let sizes = PartSizes::for_bytes(expected);
                 let mut upload = ObjectUpload::new(Arc::clone(bucket), prefix.clone().join(file), sizes);
                 let filled = fill(&mut upload)?;
                 if filled.is_ok() {

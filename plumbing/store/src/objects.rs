@@ -57,7 +57,7 @@ impl Objects {
     /// Whether objects can be listed. A web server has no list.
     #[must_use]
     pub fn has_list(&self) -> bool {
-        StoreKind::of(self.bucket.name()).is_none_or(|(kind, _)| kind != StoreKind::Http)
+        StoreKind::split_url(self.bucket.name()).is_none_or(|(kind, _)| kind != StoreKind::Http)
     }
 
     /// The object of this key, if there is one.
@@ -69,7 +69,7 @@ impl Objects {
         let (store, object, has_head) = (self.bucket.store.clone(), key.clone(), self.has_list());
         let found = async move { if has_head { store.head(&object).await } else { by_range(&*store, &object).await } };
         match self.bucket.call("read", &key, found) {
-            Ok(found) => Ok(Some(StoredObject::of(found))),
+            Ok(found) => Ok(Some(StoredObject::from_meta(found))),
             Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
         }
@@ -83,7 +83,8 @@ impl Objects {
         let prefix = self.key(prefix)?;
         let (store, wanted) = (self.bucket.store.clone(), prefix.clone());
         let list = async move { store.list(Some(&wanted)).try_collect::<Vec<_>>().await };
-        let mut found: Vec<_> = self.bucket.call("list", &prefix, list)?.into_iter().map(StoredObject::of).collect();
+        let mut found: Vec<_> =
+            self.bucket.call("list", &prefix, list)?.into_iter().map(StoredObject::from_meta).collect();
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }
@@ -94,7 +95,7 @@ impl Objects {
     /// If the key is not one.
     pub fn input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
         let key = self.key(&object.key)?;
-        Ok(ObjectInput(ObjectDownload::of(Arc::clone(&self.bucket), key, object.bytes, Pieces::MANY)))
+        Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, Pieces::MANY)))
     }
 
     /// A part of an object, for several threads. Makes no request.
@@ -150,7 +151,7 @@ async fn by_range(store: &dyn ObjectStore, key: &Key) -> object_store::Result<Ob
 }
 
 impl StoredObject {
-    fn of(found: ObjectMeta) -> Self {
+    fn from_meta(found: ObjectMeta) -> Self {
         let version = found.e_tag.unwrap_or_else(|| found.last_modified.to_rfc3339());
         Self { key: found.location.to_string(), bytes: found.size, version }
     }
@@ -224,14 +225,14 @@ mod tests {
         let content: Vec<u8> = (0..5_000_000_u32).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         let (store, objects) = store(&[("a", &content)]);
         let found = objects.find("a").unwrap().unwrap();
-        let before = store.requests().len();
+        let earlier = store.requests().len();
         let mut input = objects.input(&found).unwrap();
         input.seek(SeekFrom::Start(1_000_000)).unwrap();
         input.expect_end(1_500_000);
         let mut part = vec![0; 500_010];
         input.read_exact(&mut part).unwrap();
         assert_eq!(part, content[1_000_000..1_500_010]);
-        assert_eq!(store.requests().len() - before, 2, "the part, and a little for the last line");
+        assert_eq!(store.requests().len() - earlier, 2, "the part, and a little for the last line");
         let mut all = Vec::new();
         objects.input(&found).unwrap().read_to_end(&mut all).unwrap();
         assert_eq!(all, content);

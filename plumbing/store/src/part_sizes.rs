@@ -32,11 +32,11 @@ pub(crate) struct PartSizes {
 
 impl PartSizes {
     /// For an object of about so many bytes; 0 if the writer does not know how many.
-    pub(crate) fn of(expected: u64) -> Self {
+    pub(crate) fn for_bytes(expected: u64) -> Self {
         Self::scaled(PART, expected)
     }
 
-    /// As [`Self::of`], with another smallest part. Tests use smaller ones with the same numbers of parts.
+    /// As [`Self::for_bytes`], with another smallest part. Tests use smaller ones with the same numbers of parts.
     pub(crate) fn scaled(smallest: usize, expected: u64) -> Self {
         let most = smallest.saturating_mul(MOST_PER_PART);
         // A sixteenth of the smallest part: 1 MiB.
@@ -92,7 +92,7 @@ mod tests {
             (1 << 40, 124 << 20),
             (OBJECT, 619 << 20),
         ] {
-            let sizes = PartSizes::of(expected);
+            let sizes = PartSizes::for_bytes(expected);
             let found = parts(sizes, expected).unwrap();
             assert_eq!(sizes.part(0) as u64, part, "{expected}");
             assert!(found.0 <= EQUAL_PARTS && (0..EQUAL_PARTS).all(|number| sizes.part(number) as u64 == part));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_object_of_unknown_size_may_have_a_tebibyte() {
-        let sizes = PartSizes::of(0);
+        let sizes = PartSizes::for_bytes(0);
         let bytes = |parts: usize| (0..parts).map(|number| sizes.part(number) as u64).sum::<u64>();
         assert_eq!((sizes.part(EQUAL_PARTS - 1), sizes.part(EQUAL_PARTS)), (PART, 2 * PART));
         assert_eq!((bytes(EQUAL_PARTS) / GIB, bytes(MOST_PARTS) / GIB), (140, 1136));
@@ -113,7 +113,7 @@ mod tests {
         /// Also where the object is half as large again as expected.
         #[test]
         fn no_object_that_a_store_takes_breaks_its_limits(expected in 0..OBJECT, factor in 0.0_f64..1.5) {
-            let sizes = PartSizes::of(expected);
+            let sizes = PartSizes::for_bytes(expected);
             let bytes = (expected as f64 * factor) as u64;
             let (count, largest) = parts(sizes, bytes.min(OBJECT)).expect("it fits");
             prop_assert!(count <= MOST_PARTS && largest <= LARGEST);

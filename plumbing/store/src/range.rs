@@ -175,13 +175,13 @@ mod tests {
         let (store, objects, content) = store(3_500_000);
         let object = objects.find("a").unwrap().unwrap();
         let range = objects.range(&object, 100..3_200_000).unwrap();
-        let before = store.requests().len();
+        let earlier = store.requests().len();
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| assert!(read(&range) == content[100..3_200_000]));
             }
         });
-        let requests = store.requests().len() - before;
+        let requests = store.requests().len() - earlier;
         assert!((4..=8).contains(&requests), "{requests} requests for four pieces");
         assert!(range.bytes_at(3_200_000).unwrap().is_empty() && range.bytes_at(0).unwrap().is_empty());
     }

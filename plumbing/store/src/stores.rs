@@ -54,7 +54,7 @@ const GOOGLE_CREDENTIALS: [&str; 6] = [
 
 impl StoreKind {
     /// The kind of a URL, and the rest of it.
-    pub(crate) fn of(url: &str) -> Option<(Self, &str)> {
+    pub(crate) fn split_url(url: &str) -> Option<(Self, &str)> {
         let (scheme, rest) = url.split_once("://")?;
         let kind = match scheme {
             "s3" => Self::S3,
@@ -103,7 +103,7 @@ impl OpenStore {
         options: ClientOptions,
         retry: RetryConfig,
     ) -> Result<Self, (String, String)> {
-        let Some((kind, name)) = StoreKind::of(root) else {
+        let Some((kind, name)) = StoreKind::split_url(root) else {
             return Err((root.to_owned(), "only s3://, gs://, az://, http:// and https:// are stores".to_owned()));
         };
         let endpoint = kind.endpoint(root, environment);

@@ -151,13 +151,13 @@ fn a_call_whose_answer_is_lost_is_repeated_and_does_nothing_twice() {
         ("POST /models/ads/rows?uploadId", &content, 1),
         ("DELETE /models/ads/rows", &content, 1),
     ] {
-        let before = (count("PUT"), count("POST"), count("DELETE"));
+        let earlier = (count("PUT"), count("POST"), count("DELETE"));
         store.inject(S3Fault::LosesAnswer, lost, 1);
         folder.write("rows", content).unwrap();
         assert!(store.object("ads/rows").unwrap() == *content, "{lost}");
         folder.delete_file("rows").unwrap();
         assert_eq!((store.keys(), store.open_uploads()), (Vec::new(), open), "{lost}");
-        let calls = count("PUT") + count("POST") + count("DELETE") - before.0 - before.1 - before.2;
+        let calls = count("PUT") + count("POST") + count("DELETE") - earlier.0 - earlier.1 - earlier.2;
         // Once more than without a loss: a start, three parts, a completion; a deletion.
         let expected = if content.len() > PART { 6 } else { 2 };
         assert_eq!(calls, expected + 1, "{lost}");
@@ -237,22 +237,22 @@ fn an_upload_that_fails_is_taken_back() {
 #[test]
 fn wrong_names_and_credentials_are_found_before_the_work() {
     let store = FakeS3::start("models");
-    let with = |text: &str, name: &str, value: &str| {
+    let open_error = |text: &str, name: &str, value: &str| {
         let mut environment = store.environment();
         environment.retain(|(key, _)| key != name);
         environment.push((name.to_owned(), value.to_owned()));
         Folder::open_in(&environment, text, TIMEOUT).and_then(|folder| folder.check()).unwrap_err()
     };
-    let wrong_key = with("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
+    let wrong_key = open_error("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
     assert_eq!(problem(&wrong_key), Some(StoreProblem::Refused));
     let reported = wrong_key.to_string();
     assert!(reported.contains("InvalidAccessKeyId") && reported.contains("check AWS_ACCESS_KEY_ID"), "{reported}");
     assert!(!reported.contains("someone-else") && !reported.contains("test-secret"), "{reported}");
-    let no_bucket = with("s3://other/ads", "AWS_REGION", "us-east-1");
+    let no_bucket = open_error("s3://other/ads", "AWS_REGION", "us-east-1");
     assert_eq!(problem(&no_bucket), Some(StoreProblem::NoBucket), "{no_bucket}");
-    let open = with("s3://models/ads", "AWS_ALLOW_HTTP", "false");
+    let open = open_error("s3://models/ads", "AWS_ALLOW_HTTP", "false");
     assert!(open.to_string().contains("AWS_ALLOW_HTTP=true"), "{open}");
-    let away = with("s3://models/ads", "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
+    let away = open_error("s3://models/ads", "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     assert_eq!(problem(&away), Some(StoreProblem::Away), "{away}");
     assert!(!format!("{:?}", folder_of(&store, TIMEOUT)).contains("test-"));
 }

@@ -31,7 +31,7 @@ impl ObjectUrl {
     /// Divides the URL of an object or a prefix; `None` for any other text, such as a path.
     #[must_use]
     pub fn parse(url: &str) -> Option<Self> {
-        let (kind, rest) = StoreKind::of(url)?;
+        let (kind, rest) = StoreKind::split_url(url)?;
         let scheme = &url[..url.len() - rest.len()];
         if kind != StoreKind::Http {
             let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));

@@ -88,8 +88,8 @@ impl<'a> RequestBags<'a> {
         }
         expect_length("bags", Some(bytes.len().next_multiple_of(4)), bytes.len())?;
         let words = words_of(bytes);
-        let of = places(&words)?;
-        let bags = Self { words, of };
+        let ranges = places(&words)?;
+        let bags = Self { words, of: ranges };
         bags.check(segments)?;
         Ok(bags)
     }
@@ -102,9 +102,9 @@ impl<'a> RequestBags<'a> {
 
     /// The bags of a segment. `None` if all its rows are returned as rows.
     #[must_use]
-    pub fn of(&self, segment: usize) -> Option<SegmentBags<'_>> {
+    pub fn segment_bags(&self, segment: usize) -> Option<SegmentBags<'_>> {
         let found = self.of.binary_search_by_key(&segment, |place| place.segment as usize).ok()?;
-        Some(self.at(&self.of[found]))
+        Some(self.bags_at(&self.of[found]))
     }
 
     /// The number of bags of all segments.
@@ -118,14 +118,14 @@ impl<'a> RequestBags<'a> {
     /// # Errors
     /// If the sum overflows.
     pub fn wanted_values(&self, segments: &Segments) -> Result<usize, PackError> {
-        let wanted = |index: usize, rows: u32| self.of(index).map_or(rows as usize, |bags| bags.wanted());
+        let wanted = |index: usize, rows: u32| self.segment_bags(index).map_or(rows as usize, |bags| bags.wanted());
         let values = segments.iter().enumerate().try_fold(0_usize, |sum, (index, segment)| {
             sum.checked_add(wanted(index, segment.rows).checked_mul(segment.dim as usize)?)
         });
         values.ok_or(PackError::TooLarge("value count"))
     }
 
-    fn at(&self, place: &BagRange) -> SegmentBags<'_> {
+    fn bags_at(&self, place: &BagRange) -> SegmentBags<'_> {
         SegmentBags {
             segment: place.segment,
             direct: place.direct,
@@ -136,10 +136,10 @@ impl<'a> RequestBags<'a> {
 
     fn check(&self, segments: &Segments) -> Result<(), PackError> {
         let rows: Vec<u32> = segments.iter().map(|segment| segment.rows).collect();
-        let mut before = None;
-        for of in self.of.iter().map(|place| self.at(place)) {
+        let mut previous = None;
+        for of in self.of.iter().map(|place| self.bags_at(place)) {
             let (what, found) = ("segment of bags", of.segment);
-            if let Some(after) = before.replace(found).filter(|before| *before >= found) {
+            if let Some(after) = previous.replace(found).filter(|previous| *previous >= found) {
                 return Err(PackError::Order { what, found, after });
             }
             let rows = rows.get(found as usize).ok_or(PackError::Range { what, found, below: rows.len() })?;
@@ -218,13 +218,13 @@ mod tests {
     /// Every second segment has bags.
     fn pack(cases: &[Case]) -> Bytes {
         let flat: Vec<_> = cases.iter().map(|case| (lengths(case), case.2.concat())).collect();
-        let of = |index: usize| SegmentBags {
+        let segment = |index: usize| SegmentBags {
             segment: index as u32,
             direct: cases[index].1,
             lengths: &flat[index].0,
             members: &flat[index].1,
         };
-        pack_bags(&(0..cases.len()).step_by(2).map(of).collect::<Vec<_>>())
+        pack_bags(&(0..cases.len()).step_by(2).map(segment).collect::<Vec<_>>())
     }
 
     proptest! {
@@ -236,13 +236,13 @@ mod tests {
                 let bags = RequestBags::unpack(bytes, &segments).unwrap();
                 let mut wanted = 0;
                 for (index, (rows, direct, list)) in cases.iter().enumerate() {
-                    let of = bags.of(index);
-                    prop_assert_eq!(of.is_some(), index % 2 == 0);
-                    if let Some(of) = of {
-                        prop_assert_eq!(of.direct, *direct);
-                        prop_assert_eq!(of.iter().map(<[u32]>::to_vec).collect::<Vec<_>>(), list.clone());
+                    let segment = bags.segment_bags(index);
+                    prop_assert_eq!(segment.is_some(), index % 2 == 0);
+                    if let Some(segment) = segment {
+                        prop_assert_eq!(segment.direct, *direct);
+                        prop_assert_eq!(segment.iter().map(<[u32]>::to_vec).collect::<Vec<_>>(), list.clone());
                     }
-                    wanted += of.map_or(*rows as usize, |_| *direct as usize + list.len()) * (index + 1);
+                    wanted += segment.map_or(*rows as usize, |_| *direct as usize + list.len()) * (index + 1);
                 }
                 prop_assert_eq!(bags.wanted_values(&segments), Ok(wanted));
             }
@@ -254,7 +254,7 @@ mod tests {
             let bytes = words_as_bytes(words);
             if let Ok(bags) = RequestBags::unpack(&bytes[..bytes.len().saturating_sub(cut)], &segments) {
                 for (index, segment) in segments.iter().enumerate() {
-                    let Some(of) = bags.of(index) else { continue };
+                    let Some(of) = bags.segment_bags(index) else { continue };
                     prop_assert!(of.direct <= segment.rows);
                     prop_assert!(of.iter().flatten().all(|member| *member < segment.rows));
                 }
@@ -288,7 +288,7 @@ mod tests {
     fn no_bags_are_no_bytes() {
         assert!(pack_bags(&[]).is_empty());
         let bags = RequestBags::unpack(&[], &segments(&[(3, 0, vec![])])).unwrap();
-        assert!(bags.is_empty() && bags.of(0).is_none());
+        assert!(bags.is_empty() && bags.segment_bags(0).is_none());
         assert_eq!(bags.wanted_values(&segments(&[(3, 0, vec![])])), Ok(3));
     }
 }

@@ -118,7 +118,7 @@ impl<'a> PayloadValues<'a> {
     ///
     /// # Errors
     /// If the payload has another length or an unknown encoding.
-    pub fn of(
+    pub fn read(
         what: &'static str,
         bytes: &'a [u8],
         encoding: i32,
@@ -177,7 +177,7 @@ mod tests {
                 decode_values(&bytes, encoding, &mut long).unwrap();
                 let shifted = [&[0], &bytes[..]].concat();
                 for bytes in [&bytes[..], &shifted[1..]] {
-                    let read = PayloadValues::of("values", bytes, encoding, values.len(), &buffers).unwrap();
+                    let read = PayloadValues::read("values", bytes, encoding, values.len(), &buffers).unwrap();
                     prop_assert_eq!(bits(&read), bits(&long));
                 }
             }
@@ -208,13 +208,13 @@ mod tests {
     fn a_payload_of_another_length_or_encoding_is_refused() {
         let buffers = Arc::new(ValueBuffers::default());
         for (bytes, encoding) in [(7, Encoding::F32 as i32), (8, Encoding::F16 as i32), (8, 0), (8, 9)] {
-            assert!(PayloadValues::of("values", &vec![0; bytes], encoding, 2, &buffers).is_err());
+            assert!(PayloadValues::read("values", &vec![0; bytes], encoding, 2, &buffers).is_err());
         }
-        let of = |bytes: &[u8], count| {
-            PayloadValues::of("gradients", bytes, Encoding::F32 as i32, count, &buffers).unwrap_err()
+        let read_error = |bytes: &[u8], count| {
+            PayloadValues::read("gradients", bytes, Encoding::F32 as i32, count, &buffers).unwrap_err()
         };
-        assert_eq!(of(&[0; 7], 2).to_string(), "gradients: expected 8 bytes, found 7");
-        assert_eq!(of(&[], usize::MAX), PackError::TooLarge("gradients"));
+        assert_eq!(read_error(&[0; 7], 2).to_string(), "gradients: expected 8 bytes, found 7");
+        assert_eq!(read_error(&[], usize::MAX), PackError::TooLarge("gradients"));
         assert!(buffers.take(2).into_bytes(9).is_err());
     }
 }

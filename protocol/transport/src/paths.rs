@@ -14,7 +14,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_of_the_service() {
-        let of = |call: &str| format!("/{SERVICE_NAME}/{call}");
-        assert_eq!([LOOKUP, PUSH, HINT], ["Lookup", "Push", "Hint"].map(of));
+        let path = |call: &str| format!("/{SERVICE_NAME}/{call}");
+        assert_eq!([LOOKUP, PUSH, HINT], ["Lookup", "Push", "Hint"].map(path));
     }
 }

@@ -83,17 +83,17 @@ impl Port {
     }
 }
 
-fn of(secret: &RoleKey, role: PeerRole) -> Credentials {
-    Credentials::Secret(secret.of(role).unwrap())
+fn role_credentials(secret: &RoleKey, role: PeerRole) -> Credentials {
+    Credentials::Secret(secret.derive(role).unwrap())
 }
 
 /// Invariant MB-7.
 #[tokio::test]
 async fn members_get_in_and_everyone_else_hears_why_not() {
     let secret = RoleKey::random();
-    let port = Port::open(of(&secret, PeerRole::EmbeddingServer)).await;
+    let port = Port::open(role_credentials(&secret, PeerRole::EmbeddingServer)).await;
     for role in [PeerRole::DenseWorker, PeerRole::EmbeddingServer, PeerRole::Coordinator] {
-        port.describe_as(&of(&secret, role)).await.unwrap_or_else(|refused| panic!("{role}: {refused}"));
+        port.describe_as(&role_credentials(&secret, role)).await.unwrap_or_else(|refused| panic!("{role}: {refused}"));
     }
     assert_eq!(port.reached(), 3);
 
@@ -102,7 +102,7 @@ async fn members_get_in_and_everyone_else_hears_why_not() {
     assert!(stranger.message().contains("ZAGROS_RUN_SECRET_FILE"), "{stranger}");
     assert_eq!(refusal_of(stranger).kind, RefusalKind::Unauthenticated);
 
-    let client = port.describe_as(&of(&secret, PeerRole::Client)).await.unwrap_err();
+    let client = port.describe_as(&role_credentials(&secret, PeerRole::Client)).await.unwrap_err();
     assert_eq!(client.code(), Code::PermissionDenied);
     assert!(client.message().contains("needs the role dense-worker"), "{client}");
 
@@ -137,7 +137,7 @@ async fn a_broken_connection_may_be_retried() {
 #[tokio::test]
 async fn strangers_cost_nobody_a_place() {
     let secret = RoleKey::random();
-    let port = Port::open(of(&secret, PeerRole::EmbeddingServer)).await;
+    let port = Port::open(role_credentials(&secret, PeerRole::EmbeddingServer)).await;
     let mut strangers = Vec::new();
     for number in 0..200_u32 {
         let mut stream = TcpStream::connect(port.address).await.unwrap();
@@ -151,7 +151,7 @@ async fn strangers_cost_nobody_a_place() {
         let _ = stream.write_all(sent).await;
         strangers.push(stream);
     }
-    port.describe_as(&of(&secret, PeerRole::DenseWorker)).await.unwrap();
+    port.describe_as(&role_credentials(&secret, PeerRole::DenseWorker)).await.unwrap();
     assert_eq!(port.reached(), 1);
     // A role that is none is refused at once, without a MAC.
     let mut answer = Vec::new();
@@ -170,8 +170,8 @@ async fn strangers_cost_nobody_a_place() {
 #[tokio::test]
 async fn a_request_that_is_longer_than_its_call_allows_reaches_nobody() {
     let secret = RoleKey::random();
-    let port = Port::open(of(&secret, PeerRole::EmbeddingServer)).await;
-    let credentials = of(&secret, PeerRole::DenseWorker);
+    let port = Port::open(role_credentials(&secret, PeerRole::EmbeddingServer)).await;
+    let credentials = role_credentials(&secret, PeerRole::DenseWorker);
     let channel = channel(&port.address.to_string(), &credentials, PeerRole::EmbeddingServer).unwrap();
     let mut client = StorageClient::new(channel);
     let folder = "f".repeat(300 << 10);

@@ -152,7 +152,7 @@ impl Session {
     pub fn rows(&self, batch: &LookupBatch, look: Look<'_>) -> Result<BatchRows, SessionError> {
         self.check()?;
         let asked = batch.take_asked()?;
-        let started = Deadline::after(PATIENCE);
+        let started = Deadline::from_now(PATIENCE);
         let look: Look<'_> = &|| {
             // The end of the run first: servers end after it, and `look` may find them gone.
             self.check()?;

@@ -144,7 +144,7 @@ fn a_row_takes_the_mean_of_the_workers_gradients_of_a_step_as_one_update() {
 fn the_failure_of_a_worker_is_what_the_others_hear() {
     let (sessions, _cluster) = workers(2, "staleness = 4", "sgd");
     sessions[1].close(SessionEnd::Failed("its loss is no number"), PATIENT).unwrap();
-    let deadline = Deadline::after(std::time::Duration::from_secs(30));
+    let deadline = Deadline::from_now(std::time::Duration::from_secs(30));
     let heard = loop {
         match sessions[0].check() {
             Err(error) => break error.to_string(),

@@ -27,7 +27,7 @@ pub(crate) fn wait<T>(
     work: impl Future<Output = T>,
 ) -> Result<T, SessionError> {
     runtime.block_on(async {
-        let deadline = Deadline::after(limit);
+        let deadline = Deadline::from_now(limit);
         let mut work = pin!(work);
         loop {
             if let Ok(done) = tokio::time::timeout(SLICE.min(deadline.left()), &mut work).await {

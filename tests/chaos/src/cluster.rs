@@ -50,7 +50,7 @@ impl RoundCluster<'_> {
             // As in `zagros up`: a process that is lost after the run has written everything is not needed any more.
             let ended = if is_complete(self.plan.folder) { Ok(()) } else { ended };
             let goes_back = ended.is_err()
-                && WorkerLoss::of(self.job) == WorkerLoss::SetsRunBack
+                && WorkerLoss::from_job(self.job) == WorkerLoss::SetsRunBack
                 && supervisor.lost_worker().is_some();
             if !goes_back {
                 supervisor.end_all().await;
@@ -84,7 +84,7 @@ impl RoundCluster<'_> {
             RoleName::Coordinator => plan.restart_coordinator(&coordinator),
         };
         let is_in_place = |role| !matches!(role, RoleName::DenseWorker(_));
-        let left = if WorkerLoss::of(job) == WorkerLoss::Replaced { u32::MAX } else { 0 };
+        let left = if WorkerLoss::from_job(job) == WorkerLoss::Replaced { u32::MAX } else { 0 };
         let least = job.cluster.least_workers() as usize;
         let join = |index| self.start_worker(index, &[]);
         let restarts = RestartBudget { left, least, is_in_place: &is_in_place, start: &start, join: &join };

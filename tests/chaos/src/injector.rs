@@ -163,7 +163,7 @@ impl FaultInjector {
                 return Some(open);
             }
             if began.elapsed() > limit(round.job) {
-                self.give_up(round, format!("{} cannot be found after {:?}", fault.on(), limit(round.job)));
+                self.give_up(round, format!("{} cannot be found after {:?}", fault.target_names(), limit(round.job)));
                 return None;
             }
             if ended_within(round.over, LOOK).await {
@@ -225,7 +225,7 @@ impl FaultInjector {
                     limit(round.job),
                     open.record.fault.number,
                     open.record.fault.what(),
-                    open.record.fault.on()
+                    open.record.fault.target_names()
                 );
                 self.give_up(round, what);
                 break;

@@ -99,8 +99,8 @@ impl<'a> RowOracle<'a> {
             false => is_equal,
         };
         if !is_explained {
-            let at = (0..found.len()).find(|at| found.get(*at) != expected.get(*at)).unwrap_or(0);
-            let (found, expected) = (found[at], expected.get(at).copied().unwrap_or_default());
+            let position = (0..found.len()).find(|at| found.get(*at) != expected.get(*at)).unwrap_or(0);
+            let (found, expected) = (found[position], expected.get(position).copied().unwrap_or_default());
             self.wrong(row, WrongKind::Differs { found, expected });
         }
     }

@@ -26,7 +26,7 @@ impl RoundProcesses {
         let servers = (0..job.cluster.servers).map(RoleName::EmbeddingServer);
         let workers = (0..job.cluster.workers).map(RoleName::DenseWorker);
         let roles = std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect();
-        Self { run: run.to_owned(), roles, seen: BTreeMap::new(), hit: Vec::new(), loss: WorkerLoss::of(job) }
+        Self { run: run.to_owned(), roles, seen: BTreeMap::new(), hit: Vec::new(), loss: WorkerLoss::from_job(job) }
     }
 
     /// The process of a role, if it runs.
@@ -48,8 +48,8 @@ impl RoundProcesses {
         let mut problems = Vec::new();
         for role in self.roles.clone() {
             let Some(pid) = self.pid(role) else { continue };
-            let before = self.seen.insert(role.file_name(), pid);
-            if before.is_some_and(|before| before != pid) && !self.hit.contains(&role) {
+            let known_pid = self.seen.insert(role.file_name(), pid);
+            if known_pid.is_some_and(|known_pid| known_pid != pid) && !self.hit.contains(&role) {
                 problems.push(format!("{} was started again, though nothing was done to it", role.display()));
             }
         }

@@ -23,9 +23,9 @@ pub(crate) struct ProgressMoment(BTreeMap<u32, PushNumber>);
 impl WorkerProgress {
     /// A worker sends (a part of) a push.
     pub(crate) fn sent(&mut self, worker: u32, key: PushKey) {
-        let before = self.newest.get(&worker).copied();
+        let newest = self.newest.get(&worker).copied();
         let number = (self.starts, key.incarnation, key.seq);
-        if before.is_none_or(|before| number > before) {
+        if newest.is_none_or(|newest| number > newest) {
             self.newest.insert(worker, number);
             self.steps += 1;
         }

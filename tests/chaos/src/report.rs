@@ -46,7 +46,13 @@ pub(crate) fn schedule(faults: &[PlannedFault], seed: u64) {
     title(&format!("Schedule (seed {seed})"));
     out!("{}", format!("{:>6}  {:>9}  {:<20}  {}", "fault", "pause", "what", "of").dimmed());
     for fault in faults.iter().take(SHOWN) {
-        out!("{:>6}  {:>7.1} s  {:<20}  {}", fault.number, fault.pause.as_secs_f64(), fault.what(), fault.on());
+        out!(
+            "{:>6}  {:>7.1} s  {:<20}  {}",
+            fault.number,
+            fault.pause.as_secs_f64(),
+            fault.what(),
+            fault.target_names()
+        );
     }
     if faults.len() > SHOWN {
         out!("  … and {} more", faults.len() - SHOWN);
@@ -63,7 +69,14 @@ pub(crate) fn fault(record: &FaultRecord) {
     };
     let away = steps_without_coordinator.map(|steps| format!("{steps} steps meanwhile"));
     let outcome: Vec<String> = back.into_iter().chain(away).chain([step]).collect();
-    out!("{:>6}  {:>9}  {:<20}  {:<42}  {}", fault.number, clock(*at), fault.what(), fault.on(), outcome.join(" · "));
+    out!(
+        "{:>6}  {:>9}  {:<20}  {:<42}  {}",
+        fault.number,
+        clock(*at),
+        fault.what(),
+        fault.target_names(),
+        outcome.join(" · ")
+    );
 }
 
 /// A line about a round.
@@ -106,9 +119,9 @@ pub(crate) fn recoveries(records: &[FaultRecord]) {
     }
     let away: Vec<u64> = records.iter().filter_map(|record| record.steps_without_coordinator).collect();
     if !away.is_empty() {
-        let with = away.iter().filter(|steps| **steps > 0).count();
+        let with_steps = away.iter().filter(|steps| **steps > 0).count();
         let sum: u64 = away.iter().sum();
-        out!("\n{sum} steps were made while the coordinator was away; in {with} of {} absences", away.len());
+        out!("\n{sum} steps were made while the coordinator was away; in {with_steps} of {} absences", away.len());
     }
 }
 

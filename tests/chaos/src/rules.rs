@@ -40,7 +40,7 @@ pub fn job_changes(job: &Job) -> Vec<String> {
     if !job.cluster.durability.has_log() {
         changes.push("cluster.durability=process".to_owned());
     }
-    if WorkerLoss::of(job) == WorkerLoss::SetsRunBack && job.checkpoint.every_steps.is_none() {
+    if WorkerLoss::from_job(job) == WorkerLoss::SetsRunBack && job.checkpoint.every_steps.is_none() {
         changes.push(format!("checkpoint.every_steps={CHECKPOINT_EVERY}"));
     }
     changes
@@ -108,12 +108,12 @@ pub(crate) fn links(job: &Job, servers: u32) -> Vec<LinkName> {
 
 /// Whether the run outlasts a lost dense worker.
 pub(crate) fn may_lose_workers(job: &Job) -> bool {
-    WorkerLoss::of(job) != WorkerLoss::EndsRun
+    WorkerLoss::from_job(job) != WorkerLoss::EndsRun
 }
 
 /// The longest fault: longer than a lease, if a worker that loses its lease is replaced.
 pub(crate) fn longest_fault(job: &Job) -> Duration {
-    job.cluster.lease.mul_f64(if WorkerLoss::of(job) == WorkerLoss::Replaced { 1.3 } else { 0.5 })
+    job.cluster.lease.mul_f64(if WorkerLoss::from_job(job) == WorkerLoss::Replaced { 1.3 } else { 0.5 })
 }
 
 #[cfg(test)]
@@ -131,40 +131,40 @@ mod tests {
 
     #[test]
     fn any_job_becomes_exact_and_has_logs_and_a_folder_of_its_own() {
-        let before = job("[cluster]\nworkers = 2\nservers = 2", &[]);
-        assert!(check(&before).is_err());
-        let after = job("[cluster]\nworkers = 2\nservers = 2", &job_changes(&before));
-        check(&after).unwrap();
-        assert!(after.cluster.durability.has_log() && after.output.folder.ends_with(FOLDER));
-        assert_eq!(targets(&after, FaultKind::Kill).len(), 5);
-        assert_eq!(targets(&after, FaultKind::Disk).len(), 3);
-        assert_eq!(targets(&after, FaultKind::Partition).len(), 2 + 4);
-        assert_eq!(targets(&after, FaultKind::Scale), [2, 3, 4].map(FaultTarget::Servers));
+        let plain = job("[cluster]\nworkers = 2\nservers = 2", &[]);
+        assert!(check(&plain).is_err());
+        let exact = job("[cluster]\nworkers = 2\nservers = 2", &job_changes(&plain));
+        check(&exact).unwrap();
+        assert!(exact.cluster.durability.has_log() && exact.output.folder.ends_with(FOLDER));
+        assert_eq!(targets(&exact, FaultKind::Kill).len(), 5);
+        assert_eq!(targets(&exact, FaultKind::Disk).len(), 3);
+        assert_eq!(targets(&exact, FaultKind::Partition).len(), 2 + 4);
+        assert_eq!(targets(&exact, FaultKind::Scale), [2, 3, 4].map(FaultTarget::Servers));
     }
 
     #[test]
     fn a_table_with_rules_of_its_own_is_named() {
         let own = "[tables.C1]\noptimizer = { kind = 'adagrad' }";
-        let after = job(own, &job_changes(&job(own, &[])));
-        let refused = format!("{:?}", check(&after).unwrap_err());
+        let exact = job(own, &job_changes(&job(own, &[])));
+        let refused = format!("{:?}", check(&exact).unwrap_err());
         assert!(refused.contains("table `C1`") && refused.contains("remove `optimizer`"), "{refused}");
     }
 
     #[test]
     fn workers_are_hit_where_the_run_outlasts_them_and_a_run_that_goes_back_has_checkpoints() {
-        let of =
+        let job_of =
             |workers: u32, mode: &str| job(&format!("[cluster]\nworkers = {workers}\n[train]\nmode = '{mode}'"), &[]);
         let workers_hit = |job: &Job| {
             let hit = targets(job, FaultKind::Kill);
             hit.iter().filter(|target| matches!(target.role(), Some(RoleName::DenseWorker(_)))).count()
         };
         for (workers, mode, hit) in [(1, "hybrid", 0), (2, "hybrid", 2), (2, "sync", 2), (2, "async", 2)] {
-            assert_eq!(workers_hit(&of(workers, mode)), hit, "{workers} {mode}");
+            assert_eq!(workers_hit(&job_of(workers, mode)), hit, "{workers} {mode}");
         }
-        let sync = of(2, "sync");
+        let sync = job_of(2, "sync");
         assert!(longest_fault(&sync) < sync.cluster.lease, "a worker that loses its lease sets the run back");
         let has_checkpoints =
             |job: &Job| job_changes(job).iter().any(|change| change.starts_with("checkpoint.every_steps="));
-        assert!(has_checkpoints(&sync) && !has_checkpoints(&of(2, "hybrid")));
+        assert!(has_checkpoints(&sync) && !has_checkpoints(&job_of(2, "hybrid")));
     }
 }

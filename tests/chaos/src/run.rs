@@ -96,7 +96,7 @@ impl ChaosRun<'_> {
     fn faults(&self) -> Vec<PlannedFault> {
         let options = &self.options;
         // A pause is half of the mean at least.
-        let within = (options.length.as_secs_f64() / (options.every.as_secs_f64() / 2.0)).ceil() as usize;
+        let fitting = (options.length.as_secs_f64() / (options.every.as_secs_f64() / 2.0)).ceil() as usize;
         let rules = ScheduleRules {
             seed: options.seed,
             every: options.every,
@@ -104,14 +104,14 @@ impl ChaosRun<'_> {
             targets: options.kinds.iter().map(|kind| (*kind, rules::targets(self.job, *kind))).collect(),
             longest: rules::longest_fault(self.job),
         };
-        rules.faults(within.min(options.faults.unwrap_or(MOST_FAULTS)))
+        rules.faults(fitting.min(options.faults.unwrap_or(MOST_FAULTS)))
     }
 
     /// One round: the job from its start to its end.
     async fn round(&self, injector: Option<&mut FaultInjector>) -> Result<RoundResult, Failure> {
         let folder = (self.new_folder)()?;
         let socket = folder.join("pushes.sock");
-        let goes_back = WorkerLoss::of(self.job) == WorkerLoss::SetsRunBack;
+        let goes_back = WorkerLoss::from_job(self.job) == WorkerLoss::SetsRunBack;
         let ledger = if goes_back { PushLedger::of_a_run_that_goes_back() } else { PushLedger::default() };
         let recorder = Recorder::listen(&socket, self.job.tables.len() as u32, ledger).or_internal()?;
         let (over, stop) = (Shutdown::new(), Shutdown::new());
@@ -132,7 +132,7 @@ impl ChaosRun<'_> {
             logging: self.logging.clone(),
             output,
             addresses: RoleAddresses::any(),
-            row_folders: RowFolders::of(self.job, &folder),
+            row_folders: RowFolders::new(self.job, &folder),
             secret: RoleKey::random(),
         };
         let scaling = RoundScaling {

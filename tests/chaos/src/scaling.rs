@@ -44,7 +44,7 @@ impl RoundScaling<'_> {
             let Ok(control) = self.coordinator() else { continue };
             // A coordinator that was killed comes back.
             let status = control.status(StatusRequest {}).await.ok();
-            if let Some(roles) = status.as_ref().and_then(WantedRoles::of) {
+            if let Some(roles) = status.as_ref().and_then(WantedRoles::from_status) {
                 self.wanted.send_replace(roles);
             }
         }
@@ -84,9 +84,9 @@ mod tests {
                 format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\nservers = 2\nworkers = 2\n{cluster}\n");
             Job::parse(&text, Path::new("job.toml"), &Overrides::sets(["name=test"])).unwrap()
         };
-        let with = |cluster: &str| [2, 3, 4].map(|servers| workers_beside(&job(cluster), servers));
-        assert_eq!(with(""), [0, 0, 0]);
-        assert_eq!(with("max_workers = 3"), [2, 3, 3]);
-        assert_eq!(with("max_workers = 9"), [2, 3, 4]);
+        let workers_of = |cluster: &str| [2, 3, 4].map(|servers| workers_beside(&job(cluster), servers));
+        assert_eq!(workers_of(""), [0, 0, 0]);
+        assert_eq!(workers_of("max_workers = 3"), [2, 3, 3]);
+        assert_eq!(workers_of("max_workers = 9"), [2, 3, 4]);
     }
 }

@@ -69,7 +69,7 @@ impl ScheduleRules {
 
 impl PlannedFault {
     /// What it hits, in words.
-    pub(crate) fn on(&self) -> String {
+    pub(crate) fn target_names(&self) -> String {
         let names: Vec<String> = self.targets.iter().map(|target| target.display()).collect();
         names.join(" and ")
     }

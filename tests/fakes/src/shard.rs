@@ -180,7 +180,7 @@ impl FakeShard {
     /// Sets the generation, as if the server had fetched another placement.
     pub fn set_generation(&self, generation: u64) {
         let mut map = self.map.lock().expect("no test panics under the lock");
-        *map = map.at(Generation(generation));
+        *map = map.at_generation(Generation(generation));
     }
 
     /// Serves this map from now on.
@@ -374,7 +374,7 @@ fn wanted(segments: &[u8], ids: &[u8], bags: &[u8]) -> Result<Vec<(usize, Vec<us
     let bags = RequestBags::unpack(bags, &segments)?;
     let (mut wanted, mut start) = (Vec::new(), 0);
     for (index, segment) in segments.iter().enumerate() {
-        let (dim, of) = (segment.dim as usize, bags.of(index));
+        let (dim, of) = (segment.dim as usize, bags.segment_bags(index));
         let direct = of.map_or(segment.rows, |of| of.direct) as usize;
         wanted.extend((start..start + direct).map(|row| (dim, vec![row])));
         let sums = of.into_iter().flat_map(|of| of.iter());

@@ -31,13 +31,13 @@ impl WindowGroups {
         }
         let mut new = BTreeSet::new();
         for (group, rows) in by_group {
-            let before = self.applied.entry(group).or_default().insert(push, rows.clone());
-            match before {
+            let previous = self.applied.entry(group).or_default().insert(push, rows.clone());
+            match previous {
                 None => new.extend(rows.into_iter().map(|(_, row)| row)),
-                Some(before) if before == rows => {}
-                Some(before) => {
+                Some(previous) if previous == rows => {}
+                Some(previous) => {
                     return Err(Refusal::invalid(format!(
-                        "push {push:?} has rows {rows:?} and had {before:?} of a group"
+                        "push {push:?} has rows {rows:?} and had {previous:?} of a group"
                     )));
                 }
             }

@@ -36,10 +36,10 @@ impl AllocatedBytes {
 
     /// What `work` returns, and the most bytes held meanwhile beyond those held before.
     pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> (T, usize) {
-        let before = self.held.load(Ordering::Relaxed);
-        self.most.store(before, Ordering::Relaxed);
+        let start = self.held.load(Ordering::Relaxed);
+        self.most.store(start, Ordering::Relaxed);
         let done = work();
-        (done, (self.most.load(Ordering::Relaxed) - before).unsigned_abs())
+        (done, (self.most.load(Ordering::Relaxed) - start).unsigned_abs())
     }
 
     fn add(&self, bytes: isize) {

@@ -114,7 +114,7 @@ fn segments_and_bags_that_claim_more_than_they_bring_are_refused_before_anything
     let shard = LocalShard::new(Arc::clone(&service));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     count.count_this_thread();
-    let later = || Deadline::after(Duration::from_secs(3600));
+    let later = || Deadline::from_now(Duration::from_secs(3600));
     let requests = claims.iter().flat_map(|segments| bags.iter().map(move |bags| (segments, bags)));
     for (segments, bags) in requests.chain([(&words(&[0, 1, 2]), &bags[1]), (&words(&[0, 1, 2]), &bags[2])]) {
         let (segments, ids, bags) = (segments.clone(), vec![7; 8], bags.clone());

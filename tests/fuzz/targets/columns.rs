@@ -136,8 +136,8 @@ fn read_changed(files: &[FuzzedFile; 2], which: u8, changes: &[(u16, u8)]) -> u6
     let read = |(file, of_format): (&FuzzedFile, &[&[u8]])| {
         let mut bytes = of_format[usize::from(which) % of_format.len()].to_vec();
         for (at, byte) in changes.iter().take(4) {
-            let at = usize::from(*at) % bytes.len();
-            bytes[at] ^= byte;
+            let position = usize::from(*at) % bytes.len();
+            bytes[position] ^= byte;
         }
         file.read(&bytes).unwrap_or(0)
     };
@@ -229,6 +229,6 @@ fn stream(job: &Job, part: DataPart, found: &[FileInfo]) -> Option<u64> {
 
 /// Of a file whose last bytes are the footer's length and `tail` less four bytes.
 fn footer_bytes(bytes: &[u8], tail: usize) -> usize {
-    let at = bytes.len() - tail;
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
+    let start = bytes.len() - tail;
+    u32::from_le_bytes([bytes[start], bytes[start + 1], bytes[start + 2], bytes[start + 3]]) as usize
 }

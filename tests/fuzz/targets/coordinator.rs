@@ -62,12 +62,12 @@ fn float(choice: u8) -> f64 {
 }
 
 impl Claims {
-    fn of(&self, index: usize) -> u64 {
+    fn number(&self, index: usize) -> u64 {
         number(self.numbers[index])
     }
 
     fn small(&self, index: usize) -> u32 {
-        self.of(index) as u32
+        self.number(index) as u32
     }
 
     /// Most often that of a member.
@@ -87,8 +87,8 @@ impl Claims {
         let split = |(id, file): &(u8, u8)| Split {
             id: number(*id),
             file: number(*file) as u32,
-            start: self.of(0),
-            end: self.of(1),
+            start: self.number(0),
+            end: self.number(1),
         };
         self.list.iter().map(split).collect()
     }
@@ -101,16 +101,16 @@ impl Claims {
         let cursor = ResumeCursor {
             reader: self.small(2),
             splits: self.splits(),
-            drop: self.of(3),
-            windows: self.of(4),
-            skip: self.of(5),
+            drop: self.number(3),
+            windows: self.number(4),
+            skip: self.number(5),
         };
         Position {
             epoch: self.small(6),
             plan: self.splits(),
             done: self.ids(),
             resume_cursors: vec![cursor; self.list.len().min(3)],
-            bad_rows: self.of(7),
+            bad_rows: self.number(7),
         }
     }
 
@@ -119,14 +119,14 @@ impl Claims {
             path: path.to_string(),
             bytes: number(*bytes),
             splittable: self.flags[0],
-            fingerprint: self.of(0),
+            fingerprint: self.number(0),
         };
         JoinRequest {
             role: if self.flags[1] { Role::DenseWorker as i32 } else { self.small(1) as i32 },
             index: self.small(2),
             address: self.text(),
-            instance: self.of(3),
-            job_fingerprint: if self.incarnation.is_multiple_of(4) { self.of(4) } else { FINGERPRINT },
+            instance: self.number(3),
+            job_fingerprint: if self.incarnation.is_multiple_of(4) { self.number(4) } else { FINGERPRINT },
             protocol_version: if self.member.is_multiple_of(8) { self.small(5) } else { PROTOCOL_VERSION },
             release: self.text(),
             files: self.list.iter().map(file).collect(),
@@ -152,15 +152,15 @@ impl Claims {
             left_ms: self.flags[0].then(|| number(*kind)),
         };
         let progress = Progress {
-            step: self.of(2),
+            step: self.number(2),
             epoch: self.small(3),
-            samples: self.of(4),
+            samples: self.number(4),
             samples_per_second: float(self.numbers[5]),
             loss: float(self.numbers[6]),
             staleness: self.small(7),
-            checkpoint_step: self.of(0),
+            checkpoint_step: self.number(0),
             auc: self.flags[0].then(|| float(self.numbers[1])),
-            batch: self.of(2),
+            batch: self.number(2),
             trained: self.flags[1],
             ..Progress::default()
         };
@@ -168,10 +168,14 @@ impl Claims {
             member: self.member(members),
             incarnation: self.incarnation(),
             progress: Some(progress),
-            load: self.flags[0].then(|| ServerLoad { rows: self.of(1), bytes: self.of(2), ..ServerLoad::default() }),
+            load: self.flags[0].then(|| ServerLoad {
+                rows: self.number(1),
+                bytes: self.number(2),
+                ..ServerLoad::default()
+            }),
             waits: self.list.iter().map(wait).collect(),
-            disk: self.flags[1].then(|| Disk { free_bytes: self.of(3), size_bytes: self.of(4) }),
-            barrier: self.of(5),
+            disk: self.flags[1].then(|| Disk { free_bytes: self.number(3), size_bytes: self.number(4) }),
+            barrier: self.number(5),
             leaving: self.kind.is_multiple_of(32),
             long_waits: self.list.iter().map(long).collect(),
         }
@@ -244,7 +248,7 @@ impl FuzzedRun {
                 answered(request, |request| core.leave(now, request))
             }
             3 => {
-                let request = GroupRequest { member, incarnation, after: claims.of(1) };
+                let request = GroupRequest { member, incarnation, after: claims.number(1) };
                 answered(request, |request| core.group(now, request))
             }
             4 => {
@@ -270,14 +274,14 @@ impl FuzzedRun {
                     values: vec![float(*mean) as f32],
                 };
                 let measured = claims.list.iter().map(transform).collect();
-                let request = TransformsRequest { member, incarnation, measured, bytes: claims.of(1) };
+                let request = TransformsRequest { member, incarnation, measured, bytes: claims.number(1) };
                 answered(request, |request| core.transforms(now, request))
             }
             _ => {
                 let evaluation = Evaluation {
-                    step: claims.of(1),
+                    step: claims.number(1),
                     epoch,
-                    samples: claims.of(2),
+                    samples: claims.number(2),
                     auc: float(claims.numbers[3]),
                     logloss: float(claims.numbers[4]),
                     part: claims.small(5) as i32,

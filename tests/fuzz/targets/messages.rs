@@ -41,7 +41,7 @@ pub(crate) fn service() -> Arc<EmbeddingService> {
 
 /// Longer than any request takes.
 fn later() -> Deadline {
-    Deadline::after(Duration::from_secs(3600))
+    Deadline::from_now(Duration::from_secs(3600))
 }
 
 struct FuzzedServer {
@@ -59,7 +59,7 @@ impl FuzzedServer {
 
     /// Whether it was answered; a refusal has created nothing.
     fn lookup(&self, request: LookupRequest) -> bool {
-        let before = self.service.held().rows;
+        let held = self.service.held().rows;
         let ids = request.ids.len() / 8;
         match self.runtime.block_on(self.shard.lookup(request, later())) {
             Ok(answer) => {
@@ -67,16 +67,16 @@ impl FuzzedServer {
                 true
             }
             Err(_) => {
-                assert_eq!(self.service.held().rows, before, "a refused lookup created rows");
+                assert_eq!(self.service.held().rows, held, "a refused lookup created rows");
                 false
             }
         }
     }
 
     fn push(&self, request: PushRequest) -> bool {
-        let before = self.service.held().rows;
+        let held = self.service.held().rows;
         let pushed = self.runtime.block_on(self.shard.push(request, later()));
-        assert!(pushed.is_ok() || self.service.held().rows == before, "a refused push created rows");
+        assert!(pushed.is_ok() || self.service.held().rows == held, "a refused push created rows");
         pushed.is_ok()
     }
 }

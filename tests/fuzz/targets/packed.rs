@@ -26,7 +26,8 @@ fn segments_that_unpack_are_those_that_were_packed() {
 fn values_have_the_length_they_claim_or_are_refused() {
     check!().with_type::<(Vec<u8>, i8, u8)>().for_each(|(bytes, encoding, count)| {
         let (encoding, count) = (i32::from(*encoding), usize::from(*count));
-        let Ok(values) = PayloadValues::of("values", bytes, encoding, count, &Arc::new(ValueBuffers::default())) else {
+        let Ok(values) = PayloadValues::read("values", bytes, encoding, count, &Arc::new(ValueBuffers::default()))
+        else {
             return;
         };
         assert_eq!(values.len(), count);

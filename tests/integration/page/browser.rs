@@ -66,7 +66,7 @@ impl Browser {
             .spawn()
             .expect("Chromium starts");
         // Each end waits for the other to be opened.
-        let to = OpenOptions::new().write(true).open(to).expect("the pipe to the browser");
+        let to_browser = OpenOptions::new().write(true).open(to).expect("the pipe to the browser");
         let from = File::open(from).expect("the pipe from the browser");
         let (sender, messages) = mpsc::channel();
         std::thread::spawn(move || {
@@ -75,7 +75,7 @@ impl Browser {
         });
         let mut browser = Self {
             process,
-            to,
+            to: to_browser,
             messages,
             session: None,
             calls: 0,

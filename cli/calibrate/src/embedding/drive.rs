@@ -316,9 +316,9 @@ mod tests {
         assert!(trained.rows as u64 >= drivers.held().await.unwrap());
         let looked_up = drivers.look_up(&side, 5).await.unwrap().tally;
         assert_eq!((looked_up.batches, looked_up.lookups.len(), looked_up.pushes.len()), (5, 5, 0));
-        let before = drivers.read_last().await.unwrap();
+        let earlier_rows = drivers.read_last().await.unwrap();
         let pushed = drivers.push(&side, 5).await.unwrap().tally;
         assert_eq!((pushed.batches, pushed.lookups.len(), pushed.pushes.len()), (5, 0, 5));
-        assert_ne!(before, drivers.read_last().await.unwrap());
+        assert_ne!(earlier_rows, drivers.read_last().await.unwrap());
     }
 }

@@ -38,7 +38,7 @@ pub struct SocketLimit {
 
 impl ByteExchange {
     /// The mean batch of a training.
-    pub fn of(trained: &MeasuredStretch, dim: usize, wire: Encoding) -> Self {
+    pub fn new(trained: &MeasuredStretch, dim: usize, wire: Encoding) -> Self {
         let rows = trained.tally.rows / trained.tally.batches.max(1);
         let values = rows * dim * if wire == Encoding::F32 { 4 } else { 2 };
         Self { lookup: [rows * ID, values], push: [rows * ID + values, ACK] }
@@ -104,12 +104,12 @@ fn answer(stream: &mut TcpStream, buffer: &mut [u8], [asked, answered]: [usize; 
 /// Seconds of CPU to copy a batch's bytes once.
 fn copy(exchange: ByteExchange, batches: usize) -> f64 {
     let (from, mut to) = (vec![1_u8; exchange.bytes()], vec![0_u8; exchange.bytes()]);
-    let before = cpu_time();
+    let start = cpu_time();
     for _ in 0..batches {
         to.copy_from_slice(std::hint::black_box(&from));
         std::hint::black_box(&mut to);
     }
-    (cpu_time() - before).as_secs_f64() / batches.max(1) as f64
+    (cpu_time() - start).as_secs_f64() / batches.max(1) as f64
 }
 
 #[cfg(test)]
@@ -121,9 +121,9 @@ mod tests {
     fn an_exchange_has_the_bytes_of_the_mean_batch() {
         let tally = ClientTally { batches: 2, rows: 21, ..ClientTally::default() };
         let trained = MeasuredStretch { tally, ..MeasuredStretch::default() };
-        let exact = ByteExchange::of(&trained, 16, Encoding::F32);
+        let exact = ByteExchange::new(&trained, 16, Encoding::F32);
         assert_eq!(exact, ByteExchange { lookup: [80, 640], push: [720, 8] });
-        assert_eq!(ByteExchange::of(&trained, 16, Encoding::Bf16), ByteExchange { lookup: [80, 320], push: [400, 8] });
+        assert_eq!(ByteExchange::new(&trained, 16, Encoding::Bf16), ByteExchange { lookup: [80, 320], push: [400, 8] });
         assert_eq!((exact.bytes(), exact.largest()), (1448, 720));
     }
 

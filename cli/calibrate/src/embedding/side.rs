@@ -69,7 +69,7 @@ impl ServerSide {
             resume: false,
             output: ChildOutput::default(),
             addresses: RoleAddresses::any(),
-            row_folders: RowFolders::of(job, folder.path()),
+            row_folders: RowFolders::new(job, folder.path()),
             secret: RoleKey::random(),
         };
         let mut supervisor = Supervisor::new(timeout);
@@ -120,11 +120,11 @@ mod tests {
     async fn an_embedded_side_spends_its_time_in_this_process() {
         let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
         let side = ServerSide::embedded(&job).await.unwrap();
-        let before = side.cpu().unwrap();
-        while cpu_time() < before.client + Duration::from_millis(1) {
+        let start = side.cpu().unwrap();
+        while cpu_time() < start.client + Duration::from_millis(1) {
             std::hint::spin_loop();
         }
-        let spent = side.cpu().unwrap().since(before);
+        let spent = side.cpu().unwrap().since(start);
         assert!(spent.client >= Duration::from_millis(1) && spent.server == Duration::ZERO, "{spent:?}");
         side.end().await;
     }

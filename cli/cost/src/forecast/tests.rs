@@ -29,7 +29,7 @@ fn forecast(sets: &[&str], described: &str, change: impl FnOnce(&mut Calibration
     data.samples = Some(36_000_000);
     change(&mut calibration, &mut data);
     let machines = machines(described);
-    Forecast::of(ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines }).unwrap()
+    Forecast::new(ForecastInputs { job: &job, data: &data, calibration: &calibration, machines: &machines }).unwrap()
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn one_process_has_all_roles_and_no_bytes_on_a_network() {
     assert!(
         !plan.limits.rates.iter().any(|(limit, _)| matches!(limit, RateLimit::Network { .. } | RateLimit::Servers))
     );
-    let apart = forecast(&[], &one.replace("workers = 1", "workers = 1\nservers = 1"), |_, _| ());
-    assert!(apart.cpu() > plan.cpu() && apart.stages.of_stage(PlanStage::ServerApply) > 0.0);
+    let separate = forecast(&[], &one.replace("workers = 1", "workers = 1\nservers = 1"), |_, _| ());
+    assert!(separate.cpu() > plan.cpu() && separate.stages.of_stage(PlanStage::ServerApply) > 0.0);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_module_of_the_users_has_no_forecast() {
     job.model = zagros_job::Model::TorchScript { file: "net.pt".into(), sha256: String::new(), trust: true };
     let inputs =
         ForecastInputs { job: &job, data: &data, calibration: &Calibration::default(), machines: &machines(CLUSTER) };
-    assert!(matches!(Forecast::of(inputs), Err(CostError::UnknownNetwork)));
+    assert!(matches!(Forecast::new(inputs), Err(CostError::UnknownNetwork)));
 }
 
 proptest! {

@@ -21,10 +21,10 @@ const SHOWN: usize = 5;
 pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     let timeout = args.ask.timeout();
     let observation = match (args.ask.coordinator, args.run) {
-        (Some(address), _) => ask(&live::at(address)?, timeout).await?,
-        (None, Some(run)) => LocalRun::of(&run)?.observe(timeout).await,
+        (Some(address), _) => ask(&live::coordinator_at(address)?, timeout).await?,
+        (None, Some(run)) => LocalRun::open(&run)?.observe(timeout).await,
         (None, None) => match live::newest_folder() {
-            Some(run) => LocalRun::of(&run)?.observe(timeout).await,
+            Some(run) => LocalRun::open(&run)?.observe(timeout).await,
             None => ask(&live::newest()?, timeout).await?,
         },
     };

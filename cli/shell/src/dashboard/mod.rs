@@ -125,7 +125,7 @@ fn is_over(status: &StatusReport) -> bool {
 
 /// Requests the status once. A short silence is not shown.
 async fn look(watched: &Watched, picture: &mut Picture, heard: &mut Instant) {
-    let asked = Deadline::after(watched.timeout.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
+    let asked = Deadline::from_now(watched.timeout.min(PERIOD)).bound(watched.control.status(StatusRequest {})).await;
     match asked {
         Ok(Ok(status)) => {
             *heard = Instant::now();

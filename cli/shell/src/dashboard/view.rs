@@ -96,9 +96,9 @@ fn warnings(status: &StatusReport, picture: &Picture) -> Vec<Line<'static>> {
     let all = picture.trouble.iter().chain(&status.warnings);
     let mut lines: Vec<Line<'static>> =
         all.take(WARNINGS).map(|text| Line::styled(format!("⚠ {text}"), style)).collect();
-    let beyond = (status.warnings.len() + usize::from(picture.trouble.is_some())).saturating_sub(WARNINGS);
-    if beyond > 0 {
-        lines.push(Line::styled(format!("⚠ and {beyond} more"), style));
+    let hidden = (status.warnings.len() + usize::from(picture.trouble.is_some())).saturating_sub(WARNINGS);
+    if hidden > 0 {
+        lines.push(Line::styled(format!("⚠ and {hidden} more"), style));
     }
     lines
 }

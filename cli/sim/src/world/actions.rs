@@ -12,7 +12,7 @@ const GROUP_POLL: f64 = 0.2;
 impl SimWorld {
     /// Tells a worker's state machine what has happened, and does what it answers.
     pub(super) fn report(&mut self, index: usize, event: Event) -> Result<(), SimError> {
-        let actions = self.workers[index].training.on(event);
+        let actions = self.workers[index].training.on_event(event);
         self.perform_all(index, &actions)
     }
 

@@ -125,7 +125,7 @@ impl SimWorld {
         members.iter().fold(StepAgreement::default(), |all, index| {
             let worker = &self.workers[*index];
             let Action::Agree { vote, .. } = worker.action else { return all };
-            all.with(vote, worker.batch.as_ref().map_or(0, |(batch, _)| batch.samples))
+            all.with_vote(vote, worker.batch.as_ref().map_or(0, |(batch, _)| batch.samples))
         })
     }
 
@@ -136,13 +136,13 @@ impl SimWorld {
             let worker = &self.workers[*index];
             let Action::Step { ahead: Some(rule), .. } = worker.action else { return None };
             let next = worker.lookups.front().filter(|lookup| lookup.arrived)?;
-            Some(all.with(rule.vote(facts), next.batch.samples))
+            Some(all.with_vote(rule.vote(facts), next.batch.samples))
         })
     }
 
     fn end_group_step(&mut self, members: &[usize]) {
         let now = self.queue.now();
-        let ahead = self.agreed_ahead(members);
+        let agreement = self.agreed_ahead(members);
         let mut turns = Vec::new();
         for index in members {
             let worker = &mut self.workers[*index];
@@ -165,7 +165,7 @@ impl SimWorld {
                 self.start_push(index, batch, permit);
             }
         }
-        members.iter().for_each(|index| self.reply(*index, Event::Stepped { ahead }));
+        members.iter().for_each(|index| self.reply(*index, Event::Stepped { ahead: agreement }));
     }
 
     /// In mode `sync` more than two ranks push one after another.

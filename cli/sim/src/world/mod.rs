@@ -107,7 +107,7 @@ impl SimWorld {
         let mut world = Self {
             policy: policy(scenario.work.mode, workers > 1),
             queue: EventQueue::new(),
-            cluster: SimCluster::of(scenario),
+            cluster: SimCluster::new(scenario),
             coordination: Coordination::new(scenario, samples, !faults.is_empty()),
             workers: Vec::new(),
             servers: Vec::new(),

@@ -203,8 +203,8 @@ impl SimWorld {
     /// The share of all workers that are on other machines than this one.
     fn share_elsewhere(&self, index: usize) -> f64 {
         let machines = &self.cluster.worker_machines;
-        let beside = machines.iter().filter(|machine| **machine == machines[index]).count();
-        1.0 - beside as f64 / machines.len() as f64
+        let neighbours = machines.iter().filter(|machine| **machine == machines[index]).count();
+        1.0 - neighbours as f64 / machines.len() as f64
     }
 
     /// Bytes into all servers and out of them.
@@ -251,11 +251,11 @@ impl SimWorld {
 
     /// Samples of a worker whose step was made, and whose gradients are not acknowledged.
     pub(super) fn samples_being_pushed(&self, id: WorkerId) -> u64 {
-        let of = |request: &ServerRequest| match &request.kind {
+        let samples = |request: &ServerRequest| match &request.kind {
             RequestKind::Push { batch, .. } if request.worker == id => batch.samples,
             _ => 0,
         };
-        self.requests.iter().flatten().map(of).sum()
+        self.requests.iter().flatten().map(samples).sum()
     }
 
     fn acknowledged(&mut self, index: usize) {

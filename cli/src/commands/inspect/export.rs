@@ -14,7 +14,7 @@ use crate::args::InspectModelArgs;
 /// Exports the named table.
 pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
     // A wrong format is refused before the first row is read.
-    ExportFormat::of(to).map_err(not_exported)?;
+    ExportFormat::from_path(to).map_err(not_exported)?;
     let table = args.table.as_deref().unwrap_or_default();
     let source = ExportSource::new(&model.files, table, args.state).map_err(not_exported)?;
     let bar = progress(model);

@@ -42,7 +42,7 @@ pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Ex
             continue;
         }
         if let Some((found, file)) = chain.find(table, id).map_err(failed)? {
-            print(&RowReport::of(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
+            print(&RowReport::new(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
             return Ok(Exit::Success);
         }
         would_be.push(place(&header, file_name(file.path()), bucket));
@@ -65,7 +65,7 @@ fn missing(table: &str, id: u64, would_be: &[String]) -> Failure {
 }
 
 impl RowReport {
-    fn of(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
+    fn new(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
         let mut values = Vec::new();
         let mut numbers = |part: &zagros_snapshot::SlotPart| {
             decode(part, &found.slot, &mut values);

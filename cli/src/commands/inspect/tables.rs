@@ -49,7 +49,7 @@ struct TableFacts<'a> {
 pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
     if json {
-        let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::of).collect();
+        let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::new).collect();
         answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
         return Ok(Exit::Success);
     }
@@ -91,12 +91,12 @@ fn read_chain(
             reports.push(TableReport { header: table.clone(), norms: NormStatistics::default(), frequency_counts: 0 });
         }
     }
-    let mut before = 0;
+    let mut last_position = 0;
     let wanted = |head: &BlockHeader| matches!(head.kind, BlockKind::Rows | BlockKind::Counts) && is_wanted(head.table);
     chain.each_block(wanted, |block, reader| {
         // The position starts again with each file.
-        passed(reader.position().checked_sub(before).unwrap_or(reader.position()));
-        before = reader.position();
+        passed(reader.position().checked_sub(last_position).unwrap_or(reader.position()));
+        last_position = reader.position();
         let table = &tables[block.table];
         let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { return Ok(()) };
         match block.content {
@@ -125,7 +125,7 @@ impl TableReport {
 }
 
 impl<'a> TableFacts<'a> {
-    fn of(report: &'a TableReport) -> Self {
+    fn new(report: &'a TableReport) -> Self {
         let TableReport { header, norms, frequency_counts } = report;
         let mean = norms.mean();
         Self {

@@ -42,7 +42,7 @@ fn verify_rows(model: &Model, saved: &SavedFile, bar: &ProgressBar) -> FileRepor
     let checked = zagros_snapshot::verify(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
     let record = model.record(&name);
     let checked = checked.and_then(|checked| compare(saved, &checked, record).map(|()| checked));
-    FileReport::of(name, checked)
+    FileReport::new(name, checked)
 }
 
 /// Checks the files without rows: weights, job, and in a checkpoint the state of the run.
@@ -113,7 +113,7 @@ fn conclude(files: &[FileReport], problem: Option<String>, json: bool) -> Result
 }
 
 impl FileReport {
-    fn of(file: String, checked: Result<VerifiedFile, String>) -> Self {
+    fn new(file: String, checked: Result<VerifiedFile, String>) -> Self {
         match checked {
             Ok(VerifiedFile { blocks, rows, bytes, .. }) => Self { file, blocks, rows, bytes, problem: None },
             Err(problem) => Self { file, blocks: 0, rows: 0, bytes: 0, problem: Some(problem) },

@@ -59,8 +59,8 @@ fn the_best_of_each_rung_go_on_and_a_failed_one_does_not() {
         (8, 1) => SweepRecord::Failed { trial: 8, reason: "diverged".to_owned() },
         (trial, _) => scored(task, trial as f64 / 10.0),
     });
-    let at = |rung| tasks.iter().filter(|task| task.rung == rung).map(|task| task.trial).collect::<Vec<_>>();
-    assert_eq!((at(0).len(), at(1), at(2)), (9, vec![8, 7, 6], vec![7]));
+    let trials_at = |rung| tasks.iter().filter(|task| task.rung == rung).map(|task| task.trial).collect::<Vec<_>>();
+    assert_eq!((trials_at(0).len(), trials_at(1), trials_at(2)), (9, vec![8, 7, 6], vec![7]));
     assert_eq!(sweep.ranking()[..3], [7, 6, 5]);
     assert_eq!((sweep.best(), sweep.ranking().last()), (Some(7), Some(&8)));
 }

@@ -36,7 +36,7 @@ fn core(servers: u32, workers: u32) -> Core {
     })
 }
 
-fn at(seconds: u64) -> Duration {
+fn time(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
@@ -57,7 +57,7 @@ fn request(slot: MemberSlot, instance: u64) -> JoinRequest {
 }
 
 fn join(core: &mut Core, seconds: u64, slot: MemberSlot) -> JoinResponse {
-    core.join(at(seconds), &request(slot, 1)).unwrap()
+    core.join(time(seconds), &request(slot, 1)).unwrap()
 }
 
 /// One server and one worker, in.
@@ -71,7 +71,7 @@ fn running() -> (Core, JoinResponse, JoinResponse) {
 fn beat(core: &mut Core, seconds: u64, member: &JoinResponse) -> Result<HeartbeatResponse, Refusal> {
     let request =
         HeartbeatRequest { member: member.member, incarnation: member.incarnation, ..HeartbeatRequest::default() };
-    core.heartbeat(at(seconds), &request)
+    core.heartbeat(time(seconds), &request)
 }
 
 /// A report in a member's name that a split of the first epoch is complete.
@@ -82,7 +82,7 @@ fn completion(member: &JoinResponse, split: &Split) -> CompleteRequest {
 
 fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, epoch: u32) -> Result<Work, Refusal> {
     let request = AssignRequest { member: member.member, incarnation: member.incarnation, epoch, continuing: false };
-    core.assign(at(seconds), &request).map(|response| response.work.unwrap())
+    core.assign(time(seconds), &request).map(|response| response.work.unwrap())
 }
 
 fn ask_after(worker: &JoinResponse, after: u64) -> GroupRequest {
@@ -96,21 +96,21 @@ fn leave(core: &mut Core, member: &JoinResponse, outcome: Outcome, reason: &str)
         outcome: outcome as i32,
         reason: reason.to_owned(),
     };
-    core.leave(at(1), &request)
+    core.leave(time(1), &request)
 }
 
 #[test]
 fn a_run_goes_from_waiting_to_training_to_finished() {
     let mut core = core(2, 1);
-    assert_eq!(core.status(at(0)).state, "waiting");
+    assert_eq!(core.status(time(0)).state, "waiting");
     join(&mut core, 0, MemberSlot::server(1));
     let worker = join(&mut core, 0, MemberSlot::worker(0));
-    assert_eq!((worker.generation, core.placement(at(0)).generation), (0, 0));
-    assert_eq!(core.placement(at(0)).waiting_for, "embedding server 0 has not joined");
+    assert_eq!((worker.generation, core.placement(time(0)).generation), (0, 0));
+    assert_eq!(core.placement(time(0)).waiting_for, "embedding server 0 has not joined");
     let server = join(&mut core, 0, MemberSlot::server(0));
-    assert_eq!((server.generation, core.status(at(0)).state.as_str()), (1, "training"));
+    assert_eq!((server.generation, core.status(time(0)).state.as_str()), (1, "training"));
 
-    let placement = core.placement(at(0));
+    let placement = core.placement(time(0));
     assert_eq!(BucketMap::unpack(Generation(1), &placement.owners).unwrap(), BucketMap::even(Generation(1), 64, 2));
     assert_eq!(placement.servers.iter().map(|entry| entry.index).collect::<Vec<_>>(), [0, 1]);
     assert!(!beat(&mut core, 1, &worker).unwrap().stop);
@@ -128,10 +128,10 @@ fn a_refused_join_names_both_values_and_changes_nothing() {
         let mut core = core(1, 1);
         let mut request = request(MemberSlot::worker(0), 1);
         change(&mut request);
-        let refusal = core.join(at(0), &request).unwrap_err();
+        let refusal = core.join(time(0), &request).unwrap_err();
         assert_eq!(refusal.kind, kind, "{refusal}");
         assert!(parts.iter().all(|part| refusal.message.contains(part)), "{refusal}");
-        assert!(core.status(at(0)).members.is_empty() && core.take_events().is_empty());
+        assert!(core.status(time(0)).members.is_empty() && core.take_events().is_empty());
     };
     let spoken = format!("speaks {PROTOCOL_VERSION}");
     refused(|r| r.protocol_version = 99, RefusalKind::Mismatch, &["protocol 99", &spoken, "same release"]);
@@ -148,18 +148,18 @@ fn workers_must_read_the_same_files() {
     join(&mut core, 0, MemberSlot::worker(0));
     let mut other = request(MemberSlot::worker(1), 1);
     other.files[0].bytes += 1;
-    let refusal = core.join(at(0), &other).unwrap_err();
+    let refusal = core.join(time(0), &other).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Mismatch);
     assert!(refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has train.txt (1536 bytes, content 0000000000000000)"), "{refusal}");
     other.files.insert(0, request(MemberSlot::worker(0), 1).files[0].clone());
-    let refusal = core.join(at(0), &other).unwrap_err();
+    let refusal = core.join(time(0), &other).unwrap_err();
     assert!(
         refusal.message.contains("train.txt (1537 bytes, content 0000000000000000) where that worker has nothing"),
         "{refusal}"
     );
     let mut same_size = request(MemberSlot::worker(1), 1);
     same_size.files[0].fingerprint = 7;
-    let refusal = core.join(at(0), &same_size).unwrap_err();
+    let refusal = core.join(time(0), &same_size).unwrap_err();
     assert!(refusal.message.contains("(1536 bytes, content 0000000000000007) where that worker has"), "{refusal}");
     join(&mut core, 0, MemberSlot::worker(1));
 }
@@ -171,11 +171,11 @@ fn workers_form_a_group_once_all_have_joined_and_another_when_one_is_replaced() 
         let address = format!("127.0.0.1:80{}", slot.index);
         JoinRequest { address, ..request(slot, instance) }
     };
-    let ask = |core: &mut Core, seconds, worker: &JoinResponse| core.group(at(seconds), &ask_after(worker, 0));
-    let second = core.join(at(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
+    let ask = |core: &mut Core, seconds, worker: &JoinResponse| core.group(time(seconds), &ask_after(worker, 0));
+    let second = core.join(time(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
     let alone = ask(&mut core, 0, &second).unwrap();
     assert_eq!((alone.generation, alone.waiting_for.as_str()), (0, "dense worker 0 has not joined"));
-    let first = core.join(at(1), &at_port(MemberSlot::worker(0), 1)).unwrap();
+    let first = core.join(time(1), &at_port(MemberSlot::worker(0), 1)).unwrap();
     let (store, workers) = ("127.0.0.1:800".to_owned(), vec![0, 1]);
     let expected = GroupResponse { generation: 1, rank: 1, world: 2, store, workers, ..alone };
     assert_eq!(ask(&mut core, 1, &second).unwrap(), GroupResponse { waiting_for: String::new(), ..expected });
@@ -184,7 +184,7 @@ fn workers_form_a_group_once_all_have_joined_and_another_when_one_is_replaced() 
     for second in [4, 8, 12] {
         beat(&mut core, second, &first).unwrap();
     }
-    let replaced = core.join(at(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
+    let replaced = core.join(time(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
     assert_eq!(ask(&mut core, 12, &replaced).unwrap().generation, 2);
     assert_eq!(ask(&mut core, 12, &second).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(ask(&mut core, 12, &first).unwrap().generation, 2);
@@ -195,11 +195,11 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     let mut core = core(1, 2);
     let at_port =
         |slot: MemberSlot, instance| JoinRequest { address: "127.0.0.1:80".to_owned(), ..request(slot, instance) };
-    let first = core.join(at(0), &at_port(MemberSlot::worker(0), 1)).unwrap();
-    let second = core.join(at(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
-    assert_eq!(core.group(at(0), &ask_after(&first, 0)).unwrap().generation, 1);
+    let first = core.join(time(0), &at_port(MemberSlot::worker(0), 1)).unwrap();
+    let second = core.join(time(0), &at_port(MemberSlot::worker(1), 1)).unwrap();
+    assert_eq!(core.group(time(0), &ask_after(&first, 0)).unwrap().generation, 1);
     // The loss of the second worker is not known yet.
-    let answer = core.group(at(1), &ask_after(&first, 1)).unwrap();
+    let answer = core.group(time(1), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.generation, 0);
     assert!(
         answer.waiting_for.starts_with("dense worker 1 must give up the group of generation 1"),
@@ -209,16 +209,16 @@ fn a_group_that_lost_a_worker_waits_for_the_next_group_and_names_that_worker() {
     for second in [4, 8, 12] {
         beat(&mut core, second, &first).unwrap();
     }
-    let answer = core.group(at(12), &ask_after(&first, 1)).unwrap();
+    let answer = core.group(time(12), &ask_after(&first, 1)).unwrap();
     assert_eq!(answer.waiting_for, "dense worker 1 is lost: silent for longer than its lease");
-    let back = core.join(at(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
+    let back = core.join(time(12), &at_port(MemberSlot::worker(1), 2)).unwrap();
     let groups =
-        [(&first, 1), (&back, 0)].map(|(worker, after)| core.group(at(12), &ask_after(worker, after)).unwrap());
+        [(&first, 1), (&back, 0)].map(|(worker, after)| core.group(time(12), &ask_after(worker, after)).unwrap());
     assert_eq!(groups.map(|group| (group.generation, group.rank)), [(2, 0), (2, 1)]);
-    assert!(core.group(at(12), &ask_after(&second, 1)).is_err());
+    assert!(core.group(time(12), &ask_after(&second, 1)).is_err());
     // A worker that has finished joins no group.
     leave(&mut core, &back, Outcome::Finished, "").unwrap();
-    let refused = core.group(at(13), &ask_after(&first, 2)).unwrap_err();
+    let refused = core.group(time(13), &ask_after(&first, 2)).unwrap_err();
     assert!(refused.message.starts_with("dense worker 1 has finished its part of the run"), "{refused}");
 }
 
@@ -227,7 +227,7 @@ fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
     let mut core = core(1, 2);
     join(&mut core, 0, MemberSlot::worker(0));
     let worker = join(&mut core, 0, MemberSlot::worker(1));
-    let refused = core.group(at(0), &ask_after(&worker, 0)).unwrap_err();
+    let refused = core.group(time(0), &ask_after(&worker, 0)).unwrap_err();
     assert_eq!(refused.message, "dense worker 0 does not say where it listens");
 }
 
@@ -235,14 +235,14 @@ fn a_group_whose_first_worker_cannot_be_reached_is_refused() {
 fn a_restarted_server_raises_the_generation_once_its_slot_is_free() {
     let (mut core, _, worker) = running();
     let replacement = request(MemberSlot::server(0), 2);
-    assert_eq!(core.join(at(5), &replacement).unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(core.join(time(5), &replacement).unwrap_err().kind, RefusalKind::Unavailable);
     beat(&mut core, 5, &worker).unwrap();
     beat(&mut core, 10, &worker).unwrap();
-    let joined = core.join(at(11), &replacement).unwrap();
+    let joined = core.join(time(11), &replacement).unwrap();
     assert_eq!((joined.incarnation, joined.generation), (2, 2));
-    assert_eq!(core.placement(at(11)).servers[0].instance, 2);
+    assert_eq!(core.placement(time(11)).servers[0].instance, 2);
     assert_eq!(beat(&mut core, 11, &worker).unwrap().generation, 2);
-    assert_eq!(core.status(at(11)).state, "training");
+    assert_eq!(core.status(time(11)).state, "training");
 }
 
 #[test]
@@ -251,14 +251,17 @@ fn a_lost_server_is_waited_for_and_may_come_back() {
     for second in [4, 8, 12] {
         beat(&mut core, second, &worker).unwrap();
     }
-    let placement = core.placement(at(12));
+    let placement = core.placement(time(12));
     assert_eq!(placement.waiting_for, "embedding server 0 is lost: silent for longer than its lease");
     assert_eq!((placement.generation, placement.servers[0].alive), (1, false));
-    assert_eq!(core.take_events(), [RunEvent::MemberLost { slot: MemberSlot::server(0), silence: at(12), splits: 0 }]);
+    assert_eq!(
+        core.take_events(),
+        [RunEvent::MemberLost { slot: MemberSlot::server(0), silence: time(12), splits: 0 }]
+    );
     beat(&mut core, 13, &server).unwrap();
-    assert!(core.placement(at(13)).waiting_for.is_empty());
+    assert!(core.placement(time(13)).waiting_for.is_empty());
     assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::server(0) }]);
-    assert_eq!(core.status(at(13)).state, "training");
+    assert_eq!(core.status(time(13)).state, "training");
 }
 
 /// Invariants SP-2 and MB-1.
@@ -272,8 +275,8 @@ fn a_lost_workers_splits_are_read_by_its_successor_and_it_is_fenced() {
     }
     assert!(matches!(core.take_events()[..], [RunEvent::MemberLost { splits: 1, .. }]));
     let complete = completion(&worker, &first);
-    assert_eq!(core.complete(at(12), &complete).unwrap_err().kind, RefusalKind::Unavailable);
-    let successor = core.join(at(12), &request(MemberSlot::worker(0), 2)).unwrap();
+    assert_eq!(core.complete(time(12), &complete).unwrap_err().kind, RefusalKind::Unavailable);
+    let successor = core.join(time(12), &request(MemberSlot::worker(0), 2)).unwrap();
     let Work::Split(again) = assign(&mut core, 12, &successor, 0).unwrap() else { panic!("no split") };
     assert_eq!(again, first);
     assert_eq!(assign(&mut core, 12, &worker, 0).unwrap_err().kind, RefusalKind::Fenced);
@@ -296,13 +299,13 @@ fn a_lost_worker_that_nobody_replaces_ends_the_run() {
 fn a_lost_server_and_a_replaced_worker_do_not_end_the_run() {
     let (mut core, _, _) = running();
     for second in (4..=12).step_by(4) {
-        core.tick(at(second));
+        core.tick(time(second));
     }
-    let successor = core.join(at(12), &request(MemberSlot::worker(0), 2)).unwrap();
+    let successor = core.join(time(12), &request(MemberSlot::worker(0), 2)).unwrap();
     for second in (16..=120).step_by(4) {
         assert!(!beat(&mut core, second, &successor).unwrap().stop);
     }
-    assert_eq!(core.status(at(120)).members[0].state, "lost");
+    assert_eq!(core.status(time(120)).members[0].state, "lost");
 }
 
 #[test]
@@ -311,7 +314,7 @@ fn a_worker_that_joins_again_or_leaves_gives_its_splits_back() {
     let (ada, bob) = (join(&mut core, 0, MemberSlot::worker(0)), join(&mut core, 0, MemberSlot::worker(1)));
     let Work::Split(first) = assign(&mut core, 0, &ada, 0).unwrap() else { panic!("no split") };
     let successor = JoinRequest { supersede: true, ..request(MemberSlot::worker(0), 2) };
-    let ada = core.join(at(0), &successor).unwrap();
+    let ada = core.join(time(0), &successor).unwrap();
     assert_eq!(ada.incarnation, 2);
     assert_eq!(assign(&mut core, 0, &ada, 0).unwrap(), Work::Split(first));
     leave(&mut core, &ada, Outcome::Finished, "").unwrap();
@@ -328,7 +331,7 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
     join(&mut core, 0, MemberSlot::server(0));
     let mut zipped = request(MemberSlot::worker(0), 1);
     zipped.files[0].splittable = false;
-    let worker = core.join(at(0), &zipped).unwrap();
+    let worker = core.join(time(0), &zipped).unwrap();
     let events = core.take_events();
     let answer =
         events.iter().find_map(|event| matches!(event, RunEvent::UnevenShares { .. }).then(|| event.to_string()));
@@ -337,9 +340,9 @@ fn workers_without_data_are_named_in_the_log_and_the_status_until_the_end() {
         answer.starts_with("1 of 2 dense workers have too little to read (dense worker 1 has 0 bytes)"),
         "{answer}"
     );
-    assert_eq!(core.status(at(1)).warnings, [answer]);
+    assert_eq!(core.status(time(1)).warnings, [answer]);
     leave(&mut core, &worker, Outcome::Failed, "").unwrap();
-    assert!(core.status(at(2)).warnings.is_empty());
+    assert!(core.status(time(2)).warnings.is_empty());
 }
 
 /// Each worker counts its own malformed rows, from 0 in each incarnation.
@@ -351,8 +354,8 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
         let Work::Split(split) = assign(&mut core, 0, worker, epoch).unwrap() else { panic!("no split") };
         let (member, incarnation, splits, bad_rows) = (worker.member, worker.incarnation, vec![split.id], vec![bad]);
         let request = CompleteRequest { member, incarnation, epoch, splits, bad_rows };
-        let answer = core.complete(at(0), &request).unwrap().bad_rows;
-        assert_eq!(core.complete(at(0), &request).unwrap().bad_rows, answer, "a repeated call is counted again");
+        let answer = core.complete(time(0), &request).unwrap().bad_rows;
+        assert_eq!(core.complete(time(0), &request).unwrap().bad_rows, answer, "a repeated call is counted again");
         answer
     };
     assert_eq!([complete(&ada, 0, 2), complete(&bob, 0, 3), complete(&bob, 1, 4)], [2, 5, 9]);
@@ -362,14 +365,14 @@ fn malformed_rows_of_all_workers_and_epochs_add_up_and_count_once() {
         bad_rows: vec![1],
         ..CompleteRequest::default()
     };
-    assert_eq!(core.complete(at(0), &odd).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(core.complete(time(0), &odd).unwrap_err().kind, RefusalKind::Invalid);
     let position = PositionRequest { member: ada.member, incarnation: ada.incarnation, epoch: 1 };
-    let position = core.position(at(0), &position).unwrap().position.unwrap();
+    let position = core.position(time(0), &position).unwrap().position.unwrap();
     let mut again = self::core(1, 2);
     let resumed = JoinRequest { position: Some(position), ..request(MemberSlot::worker(0), 1) };
-    let ada = again.join(at(0), &resumed).unwrap();
+    let ada = again.join(time(0), &resumed).unwrap();
     let nothing = CompleteRequest { member: ada.member, incarnation: ada.incarnation, ..CompleteRequest::default() };
-    assert_eq!(again.complete(at(0), &nothing).unwrap().bad_rows, 9);
+    assert_eq!(again.complete(time(0), &nothing).unwrap().bad_rows, 9);
 }
 
 #[test]
@@ -379,7 +382,7 @@ fn the_first_worker_reports_the_transforms_and_a_later_report_changes_nothing() 
     let answer = |mean: f64| vec![Transform { mean, deviation: 2.0, ..Transform::default() }];
     let mut tell = |worker: &JoinResponse, measured, bytes| {
         core.transforms(
-            at(0),
+            time(0),
             &TransformsRequest { member: worker.member, incarnation: worker.incarnation, measured, bytes },
         )
     };
@@ -396,8 +399,8 @@ fn the_first_worker_reports_the_transforms_and_a_later_report_changes_nothing() 
 fn a_coordinator_that_stood_still_blames_nobody() {
     let (mut core, server, worker) = running();
     beat(&mut core, 1, &server).unwrap();
-    core.tick(at(3600));
-    assert_eq!(core.take_events(), [RunEvent::CoordinatorStalled { gap: at(3599) }]);
+    core.tick(time(3600));
+    assert_eq!(core.take_events(), [RunEvent::CoordinatorStalled { gap: time(3599) }]);
     beat(&mut core, 3601, &worker).unwrap();
     beat(&mut core, 3601, &server).unwrap();
     assert!(core.take_events().is_empty());
@@ -411,14 +414,14 @@ fn the_status_shows_an_epoch_as_complete_once_its_splits_are() {
         splits.push(split.id);
     }
     assert_eq!(splits.len(), 3);
-    let status = core.status(at(1));
+    let status = core.status(time(1));
     assert_eq!((status.epoch, status.epochs, status.splits, status.splits_done), (0, 2, 3, 0));
     assert_eq!(status.members[1].splits_held, 3);
     let complete =
         CompleteRequest { member: worker.member, incarnation: worker.incarnation, epoch: 0, splits, bad_rows: vec![] };
-    core.complete(at(1), &complete).unwrap();
+    core.complete(time(1), &complete).unwrap();
     assert_eq!(core.take_events(), [RunEvent::EpochCompleted { epoch: 0 }]);
-    let status = core.status(at(1));
+    let status = core.status(time(1));
     assert_eq!((status.epoch, status.splits_done), (1, 0));
 }
 
@@ -430,11 +433,11 @@ fn a_failure_ends_the_run_for_everyone_and_stays_its_reason() {
     let stopped = beat(&mut core, 1, &server).unwrap();
     assert_eq!(stopped.reason, "run failed: dense worker 0: loss is not finite at step 7");
     leave(&mut core, &server, Outcome::Interrupted, "").unwrap();
-    core.end(at(1), RunOutcome::Finished);
+    core.end(time(1), RunOutcome::Finished);
     assert_eq!(core.outcome().map(RunOutcome::word), Some("failed"));
-    assert_eq!(core.status(at(1)).reason, "dense worker 0: loss is not finite at step 7");
+    assert_eq!(core.status(time(1)).reason, "dense worker 0: loss is not finite at step 7");
     assert!(core.is_deserted());
-    let late = core.join(at(2), &request(MemberSlot::worker(0), 5)).unwrap_err();
+    let late = core.join(time(2), &request(MemberSlot::worker(0), 5)).unwrap_err();
     assert_eq!((late.kind, late.message.contains("run failed")), (RefusalKind::Fenced, true));
 }
 
@@ -453,16 +456,16 @@ fn only_workers_get_work_and_report_measures() {
     let evaluation = Evaluation { auc: 0.75, ..Evaluation::default() };
     let mut report =
         ReportEvaluationRequest { member: worker.member, incarnation: worker.incarnation, evaluation: None };
-    assert!(core.report_evaluation(at(0), &report).is_err());
+    assert!(core.report_evaluation(time(0), &report).is_err());
     let of_step = |step| Evaluation { step, ..evaluation };
     for step in 0..=EVALUATIONS_KEPT as u64 {
         report.evaluation = Some(of_step(step));
         // Twice, as when the answer to the first report was lost.
-        core.report_evaluation(at(0), &report).unwrap();
-        core.report_evaluation(at(0), &report).unwrap();
+        core.report_evaluation(time(0), &report).unwrap();
+        core.report_evaluation(time(0), &report).unwrap();
     }
     let newest: Vec<Evaluation> = (1..=EVALUATIONS_KEPT as u64).map(of_step).collect();
-    assert_eq!(core.status(at(0)).evaluations, newest);
+    assert_eq!(core.status(time(0)).evaluations, newest);
 }
 
 #[test]
@@ -475,13 +478,13 @@ fn the_reports_of_members_are_kept() {
         progress: Some(progress),
         ..HeartbeatRequest::default()
     };
-    core.heartbeat(at(1), &answer).unwrap();
+    core.heartbeat(time(1), &answer).unwrap();
     beat(&mut core, 2, &worker).unwrap();
     let load = ServerLoad { rows: 7, bytes: 700, ..ServerLoad::default() };
     let answer =
         HeartbeatRequest { member: server.member, incarnation: 1, load: Some(load), ..HeartbeatRequest::default() };
-    core.heartbeat(at(2), &answer).unwrap();
-    let members = core.status(at(3)).members;
+    core.heartbeat(time(2), &answer).unwrap();
+    let members = core.status(time(3)).members;
     assert_eq!((members[0].load, members[1].progress), (Some(load), Some(progress)));
     assert_eq!((members[0].silent_ms, members[0].state.as_str()), (1000, "alive"));
 }

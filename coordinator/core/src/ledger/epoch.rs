@@ -243,7 +243,7 @@ impl OpenEpoch {
 
     /// Frees the splits that a worker holds. Returns how many.
     pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
-        let before = self.held.len();
+        let held_count = self.held.len();
         let (free, order, number) = (&mut self.free, self.order, self.number);
         self.held.retain(|index, holder| {
             let stays = *holder != slot;
@@ -252,7 +252,7 @@ impl OpenEpoch {
             }
             stays
         });
-        before - self.held.len()
+        held_count - self.held.len()
     }
 
     /// Whether every split is done.

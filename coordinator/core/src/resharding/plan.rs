@@ -119,15 +119,15 @@ fn lightest(servers: &[PlannedServer]) -> usize {
 /// nor makes the lightest one heavier than the mean, unless a smaller bucket does not exist.
 fn next_step(servers: &[PlannedServer]) -> Option<(usize, usize, u64, u32)> {
     let from = (0..servers.len()).max_by_key(|server| (servers[*server].weight, std::cmp::Reverse(*server)))?;
-    let to = lightest(servers);
+    let target = lightest(servers);
     let mean = u64::try_from(total(servers) / servers.len() as u128).unwrap_or(u64::MAX);
-    let (above, below) = (servers[from].weight.saturating_sub(mean), mean.saturating_sub(servers[to].weight));
-    let gap = servers[from].weight - servers[to].weight;
+    let (above, below) = (servers[from].weight.saturating_sub(mean), mean.saturating_sub(servers[target].weight));
+    let gap = servers[from].weight - servers[target].weight;
     let fitting = servers[from].heaviest(above.min(below));
     // A bucket that is moved makes the two closer only if it is lighter than the gap, and is not lifted back later.
     let (weight, bucket) =
         fitting.or_else(|| servers[from].buckets.first().copied().filter(|(weight, _)| *weight < gap))?;
-    Some((from, to, weight, bucket))
+    Some((from, target, weight, bucket))
 }
 
 #[cfg(test)]
@@ -218,8 +218,8 @@ mod tests {
             let homeless = weights.iter().sum::<u64>() - stays.iter().map(|(_, weight)| weight).sum::<u64>();
             let (kept, of): (Vec<u32>, Vec<u64>) = stays.into_iter().unzip();
             let mean = weights.iter().sum::<u64>() / u64::from(servers);
-            let above: u64 = weights_of(&kept, &of, servers).iter().map(|sum| sum.saturating_sub(mean)).sum();
-            let most = homeless + above + u64::from(servers) * weights.iter().max().unwrap();
+            let excess: u64 = weights_of(&kept, &of, servers).iter().map(|sum| sum.saturating_sub(mean)).sum();
+            let most = homeless + excess + u64::from(servers) * weights.iter().max().unwrap();
             prop_assert!(moved(&owners, &planned, &weights) <= most);
         }
     }

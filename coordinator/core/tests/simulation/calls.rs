@@ -70,16 +70,16 @@ impl SimulatedRun {
     /// The workers that are left over are to leave from now on, whatever they do.
     pub(super) fn scale(&mut self, number: u32) {
         let workers = 1 + number % self.workers();
-        let before = self.core.status(self.now).workers;
+        let earlier = self.core.status(self.now).workers;
         match self.core.scale(self.now, &ScaleRequest { servers: 0, workers }) {
             Ok(answer) => {
                 assert_eq!((answer.workers, self.core.status(self.now).workers), (workers, workers));
                 let surplus = self.processes.iter_mut().filter(|(slot, _)| is_surplus(**slot, workers));
-                surplus.filter(|_| before != workers).for_each(|(_, process)| process.leaves = true);
+                surplus.filter(|_| earlier != workers).for_each(|(_, process)| process.leaves = true);
             }
             Err(refusal) => {
                 assert!(matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Fenced), "{refusal}");
-                assert_eq!(self.core.status(self.now).workers, before);
+                assert_eq!(self.core.status(self.now).workers, earlier);
             }
         }
     }
@@ -93,13 +93,13 @@ impl SimulatedRun {
         };
         let outcome = Outcome::Interrupted as i32;
         let leave = LeaveRequest { member, incarnation, outcome, reason: "fewer are wanted".to_owned() };
-        let before = self.core.outcome().cloned();
+        let earlier = self.core.outcome().cloned();
         match self.core.leave(self.now, &leave) {
             Ok(_) => {
                 // Where the first worker has finished, the last one to leave ends a run that is done.
-                let after = self.core.outcome().cloned();
-                let is_done = after == Some(RunOutcome::Finished);
-                assert!(after == before || is_done, "{before:?} became {after:?} with a worker that was to leave");
+                let later = self.core.outcome().cloned();
+                let is_done = later == Some(RunOutcome::Finished);
+                assert!(later == earlier || is_done, "{earlier:?} became {later:?} with a worker that was to leave");
                 self.processes.remove(&slot);
                 self.departed.insert(slot);
             }
@@ -138,7 +138,7 @@ impl SimulatedRun {
     /// Makes every call of a process that is no longer a member. Each is refused and changes nothing.
     pub(super) fn call_stale(&mut self, index: usize) {
         let Some(stale) = self.stale.get(index % self.stale.len().max(1)).cloned() else { return };
-        let before = self.core.status(self.now);
+        let earlier = self.core.status(self.now);
         self.read_events();
         let SimulatedProcess { member, incarnation, .. } = stale;
         let evaluation = Some(Evaluation::default());
@@ -155,7 +155,7 @@ impl SimulatedRun {
         for refusal in refusals {
             assert_eq!(refusal.map(|refusal| refusal.kind), Some(RefusalKind::Fenced));
         }
-        assert_eq!(self.core.status(self.now), before);
+        assert_eq!(self.core.status(self.now), earlier);
         assert!(self.core.take_events().is_empty());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::tests::{at, bytes, core, inputs, play};
+use super::tests::{bytes, core, inputs, journal_time, play};
 use super::*;
 
 /// Places in a file that are damaged in turn, at most.
@@ -12,10 +12,10 @@ const PLACES: usize = 6;
 fn filled(folder: &Path) -> (Core, u64) {
     let mut live = core();
     let (mut journal, _) = InputJournal::open(folder).unwrap();
-    journal.begin(&live, at(0)).unwrap();
+    journal.begin(&live, journal_time(0)).unwrap();
     let inputs = inputs(29);
     play(&mut journal, &mut live, &inputs[..10]);
-    journal.snapshot(&live, at(1000)).unwrap();
+    journal.snapshot(&live, journal_time(1000)).unwrap();
     play(&mut journal, &mut live, &inputs[10..20]);
     drop(journal);
     let (mut journal, _) = InputJournal::open(folder).unwrap();
@@ -136,7 +136,7 @@ fn a_journal_whose_beginning_or_end_was_killed_is_of_no_run() {
     drop(journal);
     let (mut journal, recovered) = InputJournal::open(&folder).unwrap();
     assert!(recovered.is_none());
-    journal.begin(&core(), at(0)).unwrap();
+    journal.begin(&core(), journal_time(0)).unwrap();
     drop(journal);
     assert!(InputJournal::open(&folder).unwrap().1.is_some());
 }

@@ -30,7 +30,7 @@ pub(super) fn core() -> Core {
     })
 }
 
-pub(super) fn at(millis: u64) -> JournalTime {
+pub(super) fn journal_time(millis: u64) -> JournalTime {
     JournalTime { at: Duration::from_millis(millis), wall_ms: 1_000_000 + millis }
 }
 
@@ -50,8 +50,8 @@ pub(super) fn inputs(beats: u64) -> Vec<(JournalTime, CoreInput)> {
         progress: Some(Progress { step, loss: f64::NAN, ..Progress::default() }),
         ..HeartbeatRequest::default()
     };
-    let beats = (1..=beats).map(|step| (at(step * 100), CoreInput::Heartbeat(beat(step))));
-    [(at(0), CoreInput::Join(join))].into_iter().chain(beats).collect()
+    let beats = (1..=beats).map(|step| (journal_time(step * 100), CoreInput::Heartbeat(beat(step))));
+    [(journal_time(0), CoreInput::Join(join))].into_iter().chain(beats).collect()
 }
 
 pub(super) fn bytes(core: &Core) -> Vec<u8> {
@@ -72,13 +72,13 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
     let (mut journal, nothing) = InputJournal::open(&folder).unwrap();
     assert!(nothing.is_none());
     let mut live = core();
-    journal.begin(&live, at(0)).unwrap();
+    journal.begin(&live, journal_time(0)).unwrap();
     let inputs = inputs(50);
     // Killed after the inputs, after a snapshot, and after more inputs.
     for part in [&inputs[..20], &[], &inputs[20..]] {
         play(&mut journal, &mut live, part);
         if part.is_empty() {
-            journal.snapshot(&live, at(2000)).unwrap();
+            journal.snapshot(&live, journal_time(2000)).unwrap();
         }
         drop(journal);
         let recovered;
@@ -89,11 +89,11 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
     }
     assert_eq!(journal.end.next, 51);
     // Another run in the same folder has none of it.
-    journal.begin(&core(), at(9000)).unwrap();
+    journal.begin(&core(), journal_time(9000)).unwrap();
     drop(journal);
     let (journal, recovered) = InputJournal::open(&folder).unwrap();
     let recovered = recovered.expect("the new run");
-    assert_eq!((bytes(&recovered.core), recovered.inputs, recovered.time), (bytes(&core()), 0, at(9000)));
+    assert_eq!((bytes(&recovered.core), recovered.inputs, recovered.time), (bytes(&core()), 0, journal_time(9000)));
     journal.delete().unwrap();
     assert!(!folder.exists());
 }
@@ -102,7 +102,7 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
 fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin(&core(), at(0)).unwrap();
+    journal.begin(&core(), journal_time(0)).unwrap();
     drop(journal);
     let found = || InputJournal::open(folder.path()).unwrap().1.expect("the run").machine;
     assert_eq!(found(), Machine::Same);
@@ -118,7 +118,7 @@ fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
 fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_that_machine() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin(&core(), at(0)).unwrap();
+    journal.begin(&core(), journal_time(0)).unwrap();
     journal.put_boot(b"another machine".to_vec()).unwrap();
     journal.hand_over().unwrap();
     drop(journal);
@@ -133,7 +133,7 @@ fn a_long_journal_is_cut_and_its_end_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     let mut live = core();
-    journal.begin(&live, at(0)).unwrap();
+    journal.begin(&live, journal_time(0)).unwrap();
     let mut cuts = 0;
     // A heartbeat takes 38 bytes at least.
     let beats = SNAPSHOT_BYTES / 32;
@@ -144,7 +144,7 @@ fn a_long_journal_is_cut_and_its_end_is_kept() {
             cuts += 1;
         }
     }
-    play(&mut journal, &mut live, &[(at(beats * 100 + 1), CoreInput::End(RunOutcome::Finished))]);
+    play(&mut journal, &mut live, &[(journal_time(beats * 100 + 1), CoreInput::End(RunOutcome::Finished))]);
     drop(journal);
     let (_, recovered) = InputJournal::open(folder.path()).unwrap();
     let recovered = recovered.unwrap();
@@ -158,7 +158,7 @@ fn what_cannot_be_used_is_named() {
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     let held = InputJournal::open(folder.path()).err().expect("one process at a time").to_string();
     assert!(held.contains("cannot be opened") && held.contains("another coordinator"), "{held}");
-    journal.begin(&core(), at(0)).unwrap();
+    journal.begin(&core(), journal_time(0)).unwrap();
     journal.db.put(key(0), [99; 20]).unwrap();
     drop(journal);
     let damaged = InputJournal::open(folder.path()).err().expect("damaged").to_string();

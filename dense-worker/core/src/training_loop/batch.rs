@@ -1,6 +1,6 @@
 //! Between two steps: the next batch, what all ranks agree on, the step, and what follows it.
 
-use super::{Round, TrainingLoop, after};
+use super::{Round, TrainingLoop, prepend};
 use crate::action::Action;
 use crate::agreement::{StepAgreement, StepFacts, StepVote, VoteRule};
 use crate::barrier::BarrierReason;
@@ -21,7 +21,7 @@ impl TrainingLoop {
     pub(super) fn start_round(&mut self, stream: bool) -> Vec<Action> {
         self.round = Round { stream, steps_before: self.counts.steps };
         let limit = self.config.steps_left(self.counts.steps);
-        after(Action::StartRound { stream, limit }, self.next_batch(None))
+        prepend(Action::StartRound { stream, limit }, self.next_batch(None))
     }
 
     pub(super) fn next_batch(&mut self, ahead: Option<StepAgreement>) -> Vec<Action> {
@@ -111,8 +111,8 @@ impl TrainingLoop {
         }
         // All agree when the next step comes where a checkpoint comes between.
         let may_vote_ahead = batch && !checkpoint && !stop;
-        let ahead = may_vote_ahead.then(|| self.vote_rule(self.counts.steps + 2));
-        self.step(Action::Step { batch, ahead, last: stop }, checkpoint, stop)
+        let rule_ahead = may_vote_ahead.then(|| self.vote_rule(self.counts.steps + 2));
+        self.step(Action::Step { batch, ahead: rule_ahead, last: stop }, checkpoint, stop)
     }
 
     fn step_alone(&mut self, facts: StepFacts, last: bool) -> Vec<Action> {
@@ -125,7 +125,7 @@ impl TrainingLoop {
     /// Asynchronous workers are asked to come to a checkpoint.
     pub(super) fn asking_for_barrier(&self, then: Vec<Action>) -> Vec<Action> {
         match self.barriers_after() {
-            Some(_) => after(Action::AskForBarrier(self.barriers.next()), then),
+            Some(_) => prepend(Action::AskForBarrier(self.barriers.next()), then),
             None => then,
         }
     }
@@ -150,7 +150,7 @@ impl TrainingLoop {
         if checkpoint && self.config.keeps_checkpoints {
             return self.go(State::Checkpointing(CheckpointPoint::BetweenSteps { ahead }), Action::Checkpoint);
         }
-        after(Action::ReleasePermit, self.next_batch(ahead))
+        prepend(Action::ReleasePermit, self.next_batch(ahead))
     }
 
     pub(super) fn on_checkpoint_event(&mut self, point: CheckpointPoint, event: Event) -> Vec<Action> {
@@ -158,9 +158,9 @@ impl TrainingLoop {
             return self.given_up(&event);
         }
         match point {
-            CheckpointPoint::BetweenSteps { ahead } => after(Action::ReleasePermit, self.next_batch(ahead)),
+            CheckpointPoint::BetweenSteps { ahead } => prepend(Action::ReleasePermit, self.next_batch(ahead)),
             CheckpointPoint::AtBarrier(point) => self.after_checkpoint_barrier(point),
-            CheckpointPoint::Last => after(Action::ReleasePermit, self.conclude(false)),
+            CheckpointPoint::Last => prepend(Action::ReleasePermit, self.conclude(false)),
         }
     }
 

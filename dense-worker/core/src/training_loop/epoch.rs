@@ -1,6 +1,6 @@
 //! Epochs: their streams, waits and barriers, and how one ends.
 
-use super::{TrainingLoop, after};
+use super::{TrainingLoop, prepend};
 use crate::action::{Action, Cause, Ending};
 use crate::barrier::BarrierDecision;
 use crate::event::Event;
@@ -14,7 +14,7 @@ impl TrainingLoop {
         }
         self.counts.epoch = epoch;
         let then = if self.config.from_memory { self.start_round(true) } else { self.find_stream() };
-        if anew { after(Action::StartEpoch(epoch), then) } else { then }
+        if anew { prepend(Action::StartEpoch(epoch), then) } else { then }
     }
 
     fn find_stream(&mut self) -> Vec<Action> {
@@ -68,12 +68,12 @@ impl TrainingLoop {
         // The epoch of a group is over with a round in which no rank had a batch.
         let made_none = self.counts.steps == self.round.steps_before;
         let is_over = end != RoundEnd::Data || (self.config.policy.is_group() && made_none);
-        let over = is_over.then_some(end);
+        let round_end = is_over.then_some(end);
         // Splits without a row are complete too.
         if self.round.stream && end == RoundEnd::Data {
-            return self.go(State::Draining(Drain::Stream(over)), Action::CompleteStream);
+            return self.go(State::Draining(Drain::Stream(round_end)), Action::CompleteStream);
         }
-        self.stream_over(over)
+        self.stream_over(round_end)
     }
 
     pub(super) fn stream_over(&mut self, over: Option<RoundEnd>) -> Vec<Action> {

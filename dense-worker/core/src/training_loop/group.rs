@@ -76,9 +76,9 @@ impl TrainingLoop {
         if let State::Regrouping(Regroup::Forming { attempts }) = self.state
             && attempts < FRUITLESS
         {
-            return super::after(Action::ReportLost, self.form(attempts + 1));
+            return super::prepend(Action::ReportLost, self.form(attempts + 1));
         }
-        super::after(Action::ReportLost, self.leave_group(Cause::LastEvent))
+        super::prepend(Action::ReportLost, self.leave_group(Cause::LastEvent))
     }
 
     /// Another worker waits to join, or one leaves: all leave the group for one with it or without it.
@@ -86,13 +86,13 @@ impl TrainingLoop {
         if self.config.from_memory {
             return self.end(Ending::Failed(Cause::OnlyJoins));
         }
-        super::after(Action::ReportJoin, self.leave_group(Cause::OnlyJoins))
+        super::prepend(Action::ReportJoin, self.leave_group(Cause::OnlyJoins))
     }
 
     /// An asynchronous worker leaves its group between two steps: once a newer one has formed, and when one of them leaves the run.
     pub(super) fn on_newer_group(&mut self) -> Vec<Action> {
         let then = self.go(State::Regrouping(Regroup::Leaving), Action::LeaveGroup);
-        super::after(Action::ReportJoin, then)
+        super::prepend(Action::ReportJoin, then)
     }
 
     fn leave_group(&mut self, cause: Cause) -> Vec<Action> {
@@ -107,5 +107,5 @@ impl TrainingLoop {
 }
 
 fn after_warning(then: Vec<Action>) -> Vec<Action> {
-    super::after(Action::WarnNoRegroup, then)
+    super::prepend(Action::WarnNoRegroup, then)
 }

@@ -270,7 +270,7 @@ impl World {
     /// Gives an event to the training loop, and takes its next actions.
     pub(crate) fn tell(&mut self, index: usize, event: Event) {
         let worker = self.worker(index);
-        let actions = worker.training.as_mut().expect("it has joined").on(event);
+        let actions = worker.training.as_mut().expect("it has joined").on_event(event);
         let (last, before) = actions.split_last().expect("actions follow");
         worker.at = *last;
         for action in before {
@@ -365,8 +365,8 @@ impl World {
     }
 
     fn take_split(&mut self, index: usize, split: SplitId) {
-        let by = self.ledger.completed.get(&split);
-        assert_eq!(by, None, "a split that is complete is dealt out again");
+        let completer = self.ledger.completed.get(&split);
+        assert_eq!(completer, None, "a split that is complete is dealt out again");
         let worker = self.worker(index);
         worker.open.insert(split, batches_of(split));
         worker.stream.extend((0..batches_of(split)).map(|number| (split.0, split.1, number)));

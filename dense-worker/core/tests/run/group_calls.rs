@@ -204,7 +204,7 @@ impl World {
         let mut all = StepAgreement::default();
         for index in ranks {
             let Action::Agree { vote, batch } = self.worker(*index).at else { unreachable!() };
-            all = all.with(vote, u64::from(batch));
+            all = all.with_vote(vote, u64::from(batch));
         }
         all
     }

@@ -72,8 +72,8 @@ impl World {
             Action::Form { .. } => self.form(ranks),
             Action::Agree { .. } => vec![Event::Agreed(self.agreement(ranks)); ranks.len()],
             Action::Step { .. } => {
-                let ahead = self.ahead(ranks);
-                ranks.iter().map(|index| self.step(*index, ahead)).collect()
+                let next_agreement = self.agree_ahead(ranks);
+                ranks.iter().map(|index| self.step(*index, next_agreement)).collect()
             }
             Action::Evaluate => {
                 let stop = ranks.iter().any(|index| self.worker(*index).stop) && self.draw(2) == 0;
@@ -170,13 +170,13 @@ impl World {
         let mut all = StepAgreement::default();
         for index in ranks {
             let Action::Agree { vote, batch } = self.worker(*index).at else { unreachable!() };
-            all = all.with(vote, u64::from(batch));
+            all = all.with_vote(vote, u64::from(batch));
         }
         all
     }
 
     /// All know their next batch in time, sometimes.
-    fn ahead(&mut self, ranks: &[usize]) -> Option<StepAgreement> {
+    fn agree_ahead(&mut self, ranks: &[usize]) -> Option<StepAgreement> {
         let mut all = StepAgreement::default();
         for index in ranks {
             let facts = self.facts(*index);

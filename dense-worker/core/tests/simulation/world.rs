@@ -182,10 +182,10 @@ impl World {
         self.expected = self.expected.max(self.workers.iter().flatten().count() - self.left() + 1);
         let mut training = TrainingLoop::new(config);
         let actions = training.start();
-        let at = *actions.last().expect("a first action");
+        let action = *actions.last().expect("a first action");
         self.workers[index] = Some(Worker {
             training,
-            at,
+            at: action,
             epoch: 0,
             steps: 0,
             evaluated: None,
@@ -234,8 +234,8 @@ impl World {
             return self.lose_call(index);
         }
         let waiting = live.iter().filter(|other| {
-            let at = self.workers[**other].as_ref().expect("live").at;
-            self.is_collective(&at)
+            let pending_action = self.workers[**other].as_ref().expect("live").at;
+            self.is_collective(&pending_action)
         });
         if waiting.count() == live.len() && self.is_complete(&live) {
             self.perform_together(&live);
@@ -266,9 +266,9 @@ impl World {
 
     /// A late worker waits in `Form`; those of the group go on without it until they have agreed to regroup.
     fn newest_is_of(&self, live: &[usize]) -> bool {
-        let at = |index: &usize| self.workers[*index].as_ref().expect("live").at;
+        let action_of = |index: &usize| self.workers[*index].as_ref().expect("live").at;
         live.iter()
-            .filter(|index| matches!(at(index), Action::Form { .. }))
+            .filter(|index| matches!(action_of(index), Action::Form { .. }))
             .all(|index| self.workers[*index].as_ref().expect("live").generation == 0)
     }
 
@@ -380,7 +380,7 @@ impl World {
     }
 
     fn report(&mut self, index: usize, event: Event) {
-        let actions = self.worker(index).training.on(event);
+        let actions = self.worker(index).training.on_event(event);
         let (last, before) = actions.split_last().expect("actions follow");
         assert!(before.iter().all(|action| !action.has_reply()), "{actions:?}");
         for action in before {

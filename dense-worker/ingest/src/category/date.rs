@@ -70,7 +70,7 @@ fn moment(text: &[u8]) -> Option<Moment> {
 
 /// A date without separators, with two digits or more of the time behind it; also `YYMMDDHH`.
 fn compact(text: &[u8]) -> Option<Moment> {
-    let of = |year: u32, rest: &[u8]| {
+    let moment = |year: u32, rest: &[u8]| {
         let part = |at: usize| rest.get(at..at + 2).map_or(Some(0), digits);
         let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
         let days = days_of(i64::from(year), month, day)?;
@@ -82,8 +82,8 @@ fn compact(text: &[u8]) -> Option<Moment> {
         8 | 10 | 12 | 14 => text.split_at(4),
         _ => return None,
     };
-    let short = || if text.len() == 8 { of(2000 + digits(&text[..2])?, &text[2..]) } else { None };
-    of(digits(year)?, rest).or_else(short)
+    let short = || if text.len() == 8 { moment(2000 + digits(&text[..2])?, &text[2..]) } else { None };
+    moment(digits(year)?, rest).or_else(short)
 }
 
 /// Where the fraction of a number starts.

@@ -67,7 +67,7 @@ impl Categories {
         match (feature.values.separator(), parts.as_slice()) {
             (Some(separator), _) => {
                 let separator = |column: &UsedColumn| Some(separator).filter(|_| !column.is_list());
-                let weights = Weights::of(feature);
+                let weights = Weights::from_feature(feature);
                 let form = |column: &UsedColumn| BagForm::new(separator(column), weights.is_some());
                 let bags = columns.decoded(first, |column| BagCells::new(texts(column), form(column)))?;
                 let Some(weights) = weights else { return Ok(Self::Many(Box::new(bags))) };
@@ -189,7 +189,7 @@ impl WeightedCells {
     fn row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
         let (BagCells { ids, ends, .. }, numbers, missing) = (&self.bags.out, &self.numbers.out, missing_id());
         let start = row.checked_sub(1).map_or(0, |before| ends[before]);
-        let (ids, cells) = (&ids[start..ends[row]], numbers.of(row));
+        let (ids, cells) = (&ids[start..ends[row]], numbers.row_items(row));
         let at_weights = |mut fault: Box<FieldFault>| {
             fault.column = self.numbers.position + 1;
             fault

@@ -92,8 +92,8 @@ impl UsedColumn {
 impl RowGroups {
     /// The row groups that the split `[start, end)` owns.
     pub(crate) fn owned(&self, start: u64, end: u64) -> std::ops::Range<usize> {
-        let before = |byte: u64| self.groups.partition_point(|group| group.middle < byte);
-        before(start)..before(end)
+        let groups_before = |byte: u64| self.groups.partition_point(|group| group.middle < byte);
+        groups_before(start)..groups_before(end)
     }
 
     /// What the format calls a row group.

@@ -27,7 +27,7 @@ impl NumberLists {
 
     /// The items of a decoded row.
     #[inline]
-    pub(super) fn of(&self, row: usize) -> &[Cell] {
+    pub(super) fn row_items(&self, row: usize) -> &[Cell] {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.items.cells[start..self.ends[row]]
     }
@@ -35,7 +35,7 @@ impl NumberLists {
     /// The items of a decoded row; none where the only one is missing.
     #[inline]
     pub(super) fn vector(&self, row: usize) -> &[Cell] {
-        match self.of(row) {
+        match self.row_items(row) {
             [Cell::Missing] => &[],
             cells => cells,
         }
@@ -134,8 +134,8 @@ mod tests {
         found.end_row();
         found.null();
         found.end_row();
-        assert_eq!(found.of(0), [Cell::Number(0.5), Cell::Missing, Cell::Faulty(0)]);
-        assert_eq!((found.of(1), found.shown(found.of(0)[2])), (&[][..], "\"inf\"".to_owned()));
+        assert_eq!(found.row_items(0), [Cell::Number(0.5), Cell::Missing, Cell::Faulty(0)]);
+        assert_eq!((found.row_items(1), found.shown(found.row_items(0)[2])), (&[][..], "\"inf\"".to_owned()));
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
             entries.entry(index).unwrap();
             entries.end_row();
         }
-        let rows = |lists: &NumberLists| (0..5).map(|row| lists.of(row).to_vec()).collect::<Vec<_>>();
+        let rows = |lists: &NumberLists| (0..5).map(|row| lists.row_items(row).to_vec()).collect::<Vec<_>>();
         let (one, missing) = (Cell::Number, Cell::Missing);
         let expected =
             [vec![one(1.0), one(2.5)], vec![missing], vec![], vec![one(3.0), missing, Cell::Faulty(0)], vec![one(7.0)]];

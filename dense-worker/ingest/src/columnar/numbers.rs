@@ -75,7 +75,7 @@ impl Numbers {
             Self::One(column, cell) => {
                 let found = column.out.cells[row];
                 if let Cell::Faulty(text) = found {
-                    return Err(at(column.position, cell, column.out.text(text).into()));
+                    return Err(field_fault(column.position, cell, column.out.text(text).into()));
                 }
                 sink.numeric(first, found.number());
                 Ok(first + 1)
@@ -90,7 +90,7 @@ impl Numbers {
                 for index in 0..*width {
                     let found = cells.get(index).copied().unwrap_or(Cell::Missing);
                     if matches!(found, Cell::Faulty(_)) {
-                        return Err(at(column.position, cell, column.out.shown(found)));
+                        return Err(field_fault(column.position, cell, column.out.shown(found)));
                     }
                     sink.numeric(first + index, found.number());
                 }
@@ -108,7 +108,7 @@ impl Numbers {
             }
             Self::Vector(column, _, width) => {
                 for index in 0..*width {
-                    let number = |row: usize| column.out.of(row).get(index).and_then(|cell| cell.number());
+                    let number = |row: usize| column.out.row_items(row).get(index).and_then(|cell| cell.number());
                     batch.number_column(first + index, (0..column.out.rows()).map(number));
                 }
                 first + width
@@ -118,6 +118,6 @@ impl Numbers {
 }
 
 #[cold]
-fn at(position: usize, cell: &NumberCell, found: String) -> Box<FieldFault> {
+fn field_fault(position: usize, cell: &NumberCell, found: String) -> Box<FieldFault> {
     Box::new(FieldFault { column: position + 1, expected: cell.expected(), found })
 }

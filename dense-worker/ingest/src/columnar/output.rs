@@ -111,7 +111,7 @@ impl Texts {
     #[inline]
     fn is_missing_number(&mut self, value: Value<'_>, number: f64) -> bool {
         let may_be = self.suspects.as_ref().is_none_or(|suspects| suspects.contains(&number));
-        may_be && self.of(value).is_empty()
+        may_be && self.present_text(value).is_empty()
     }
 
     /// The values of a cell of several, missing ones empty.
@@ -126,7 +126,7 @@ impl Texts {
 
     /// The text of a value; empty if it is missing.
     #[inline]
-    pub(super) fn of<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
+    pub(super) fn present_text<'a>(&'a mut self, value: Value<'a>) -> &'a [u8] {
         self.missing.present(self.kind.text(value, &mut self.buffer))
     }
 }
@@ -148,11 +148,11 @@ impl IdCells {
 impl Output for IdCells {
     #[inline]
     fn value(&mut self, value: Value<'_>) {
-        self.ids.push(hash_value(self.texts.of(value)));
+        self.ids.push(hash_value(self.texts.present_text(value)));
     }
 
     fn remember(&mut self, value: Value<'_>) {
-        self.dictionary.push(hash_value(self.texts.of(value)));
+        self.dictionary.push(hash_value(self.texts.present_text(value)));
     }
 
     fn forget(&mut self) {
@@ -211,7 +211,7 @@ impl BagCells {
     fn put(texts: &mut Texts, form: &BagForm, value: Value<'_>, ids: &mut Vec<u64>) {
         let mut put = |text: &[u8]| ids.extend((form.keeps_missing || !text.is_empty()).then(|| hash_value(text)));
         match &form.separator {
-            None => put(texts.of(value)),
+            None => put(texts.present_text(value)),
             Some(separator) => texts.values(value, separator, put),
         }
     }
@@ -365,7 +365,7 @@ impl Convert for ToNumber {
                 Ok(Cell::Number(number))
             }
             Some(_) => Err(()).or_else(|()| self.missing(value)),
-            None => match self.0.of(value) {
+            None => match self.0.present_text(value) {
                 b"" => Ok(Cell::Missing),
                 text => parse_number(text).map(Cell::Number).ok_or(()),
             },
@@ -385,7 +385,7 @@ impl ToNumber {
     /// NaN and what is too large are faulty, unless the job says that their text means missing, as that of another number may.
     #[cold]
     fn missing(&mut self, value: Value<'_>) -> Result<Cell, ()> {
-        if self.0.of(value).is_empty() { Ok(Cell::Missing) } else { Err(()) }
+        if self.0.present_text(value).is_empty() { Ok(Cell::Missing) } else { Err(()) }
     }
 }
 
@@ -409,7 +409,7 @@ impl Convert for ToPart {
                 Cell::Number(number) => Cell::Number(f64::from(range_of(edges, number))),
                 other => other,
             }),
-            CellReading::Date(part) => match self.number.0.of(value) {
+            CellReading::Date(part) => match self.number.0.present_text(value) {
                 b"" => Ok(Cell::Missing),
                 text => date_part(text, *part).map(|part| Cell::Number(f64::from(part))).ok_or(()),
             },
@@ -463,7 +463,7 @@ pub(super) struct ToWeight(pub(super) Texts);
 
 impl Convert for ToWeight {
     fn cell(&mut self, value: Value<'_>) -> Result<Cell, ()> {
-        let weight = sample_weight(self.0.of(value));
+        let weight = sample_weight(self.0.present_text(value));
         weight.map(|weight| Cell::Number(f64::from(weight))).ok_or(())
     }
 

@@ -69,7 +69,7 @@ impl ColumnarParser {
     /// Parses the rows of `part`.
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         let missing = MissingTexts::new(&job.data.format);
-        let (hold_out, groups, notes) = (HoldOut::of(job, part), wants_groups(job, part), notes_rows(job, part));
+        let (hold_out, groups, notes) = (HoldOut::from_job(job, part), wants_groups(job, part), notes_rows(job, part));
         let (weights, labels) = (wants_weights(job, part), vec![0.0; job.features.targets.len()]);
         let categories = job.features.categories();
         Self { job: Arc::clone(job), categories, hold_out, groups, weights, labels, notes, missing, open: None }
@@ -237,20 +237,20 @@ impl OpenGroup {
     /// Decodes the rows of a slice. A fault comes with the index of its column among the used ones.
     fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, Fault)> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
-        let at = |index: usize| move |fault: Fault| (index, fault);
+        let with_index = |index: usize| move |fault: Fault| (index, fault);
         let mut index = 0;
         for label in &mut self.labels {
             label.out.cells.clear();
-            label.decode(skipped, rows).map_err(at(index))?;
+            label.decode(skipped, rows).map_err(with_index(index))?;
             index += 1;
         }
         if let Some(weight) = &mut self.weight {
             weight.out.cells.clear();
-            weight.decode(skipped, rows).map_err(at(index))?;
+            weight.decode(skipped, rows).map_err(with_index(index))?;
         }
         index += usize::from(self.layout.positions.weight.is_some());
         for column in &mut self.numeric {
-            column.decode(skipped, rows).map_err(at(index))?;
+            column.decode(skipped, rows).map_err(with_index(index))?;
             index += 1;
         }
         for column in &mut self.categorical {
@@ -260,12 +260,12 @@ impl OpenGroup {
         }
         if let Some(column) = &mut self.grouping {
             column.out.ids.clear();
-            column.decode(skipped, rows).map_err(at(index))?;
+            column.decode(skipped, rows).map_err(with_index(index))?;
             index += 1;
         }
         for column in self.keys.iter_mut().chain(&mut self.time) {
             column.out.clear();
-            column.decode(skipped, rows).map_err(at(index))?;
+            column.decode(skipped, rows).map_err(with_index(index))?;
             index += 1;
         }
         self.at = start + rows as u64;

@@ -25,12 +25,12 @@ pub(crate) fn column_texts(
         let group = of_group[0].group;
         let columns = GroupColumns::open(path, row_groups, group)?;
         let mut column = columns.decoded(index, |column| RowTexts::new(column.kind))?;
-        let mut at = 0;
+        let mut next_row = 0;
         for slice in of_group {
-            let skipped = usize::try_from(slice.start.saturating_sub(at)).unwrap_or(usize::MAX);
+            let skipped = usize::try_from(slice.start.saturating_sub(next_row)).unwrap_or(usize::MAX);
             columns.decode(index, &mut column, skipped, slice.rows)?;
             column.out.rows.drain(..).for_each(|text| take(&text));
-            at = slice.start + slice.rows as u64;
+            next_row = slice.start + slice.rows as u64;
         }
     }
     Ok(())

@@ -118,25 +118,25 @@ impl EncodingCounts {
 
     /// Keeps the more frequent half of the categories that are counted.
     fn forget(&mut self) {
-        let before = std::mem::take(&mut self.sums);
-        let kept = self.by_frequency(&before, self.most / 2);
+        let old_sums = std::mem::take(&mut self.sums);
+        let kept = self.by_frequency(&old_sums, self.most / 2);
         self.forgotten += (self.starts.len() - kept.len()) as u64;
         let old = std::mem::take(&mut self.starts);
         for id in kept {
             let (start, from) = (self.start(id), old[&id] as usize);
-            self.sums[start..start + self.folds].copy_from_slice(&before[from..from + self.folds]);
+            self.sums[start..start + self.folds].copy_from_slice(&old_sums[from..from + self.folds]);
         }
     }
 
     /// The ids of the most frequent categories. Of equally frequent ones, the least.
     fn by_frequency(&self, sums: &[LabelSums], most: usize) -> Vec<u64> {
-        let rows = |start: &u32| self.of(sums, *start).iter().map(|sums| sums.rows).sum::<f64>();
+        let rows = |start: &u32| self.fold_sums(sums, *start).iter().map(|sums| sums.rows).sum::<f64>();
         let mut ids: Vec<(f64, u64)> = self.starts.iter().map(|(id, start)| (rows(start), *id)).collect();
         ids.sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
         ids.into_iter().take(most).map(|(_, id)| id).collect()
     }
 
-    fn of<'a>(&self, sums: &'a [LabelSums], start: u32) -> &'a [LabelSums] {
+    fn fold_sums<'a>(&self, sums: &'a [LabelSums], start: u32) -> &'a [LabelSums] {
         &sums[start as usize..start as usize + self.folds]
     }
 
@@ -155,7 +155,7 @@ impl EncodingCounts {
         let (mut values, mut spread) = (Vec::new(), NumberSpread::default());
         let mut others = self.all.clone();
         for id in &ids {
-            let sums = self.of(&self.sums, self.starts[id]);
+            let sums = self.fold_sums(&self.sums, self.starts[id]);
             let numbers = self.numbers(sums);
             spread.add(&numbers, sums);
             others.iter_mut().zip_eq(sums).for_each(|(others, sums)| others.rows -= sums.rows);
@@ -173,7 +173,7 @@ impl EncodingCounts {
     /// The numbers of a category: for the training rows of each fold, and for all other rows.
     fn numbers(&self, sums: &[LabelSums]) -> Vec<f32> {
         let number = |left_out: Option<usize>| {
-            without(sums, left_out).mean(total(&self.all).mean(0.0, 0.0), self.encoding.prior_rows()) as f32
+            sum_without(sums, left_out).mean(total(&self.all).mean(0.0, 0.0), self.encoding.prior_rows()) as f32
         };
         match self.encoding.by {
             EncodeBy::Count => vec![total(sums).rows.ln_1p() as f32],
@@ -183,14 +183,14 @@ impl EncodingCounts {
 }
 
 /// The sum of all folds but one. It is added up anew: a difference would keep rounding errors of the fold.
-fn without(sums: &[LabelSums], left_out: Option<usize>) -> LabelSums {
+fn sum_without(sums: &[LabelSums], left_out: Option<usize>) -> LabelSums {
     let mut total = LabelSums::default();
     sums.iter().enumerate().filter(|(fold, _)| Some(*fold) != left_out).for_each(|(_, sums)| total.add(*sums));
     total
 }
 
 fn total(sums: &[LabelSums]) -> LabelSums {
-    without(sums, None)
+    sum_without(sums, None)
 }
 
 /// Mean and deviation of the numbers of the training rows.
@@ -275,8 +275,8 @@ mod tests {
                 }
             }
             let numbers = rows.iter().filter(|row| row.2.is_finite()).map(|(id, place, _, weight)| {
-                let at = table.ids.iter().position(|known| known == id).unwrap();
-                (f64::from(*weight), f64::from(table.values[4 * at + fold_of(*place, 3)]))
+                let index = table.ids.iter().position(|known| known == id).unwrap();
+                (f64::from(*weight), f64::from(table.values[4 * index + fold_of(*place, 3)]))
             });
             let all = numbers.clone().map(|(weight, _)| weight).sum::<f64>();
             let mean = numbers.map(|(weight, number)| weight * number).sum::<f64>() / all.max(f64::MIN_POSITIVE);

@@ -175,11 +175,11 @@ fn training_rows_are_encoded_by_their_fold_and_other_rows_by_all_rows() {
     for (row, line) in rows.iter().enumerate() {
         let city = hash_value(line.split(',').nth(2).unwrap().as_bytes());
         let table = table(0);
-        let at = 4 * table.ids.iter().position(|id| *id == city).unwrap();
+        let start = 4 * table.ids.iter().position(|id| *id == city).unwrap();
         let standard = |value: f32| ((f64::from(value) - table.mean) / table.deviation) as f32;
         let fold = crate::category::encoder::fold_of(place, 3);
-        assert_eq!(train[row][0], standard(table.values[at + fold]));
-        assert_eq!(all[row][0], standard(table.values[at + 3]));
+        assert_eq!(train[row][0], standard(table.values[start + fold]));
+        assert_eq!(all[row][0], standard(table.values[start + 3]));
         assert_eq!(train[row][1..3], all[row][1..3], "numbers");
         assert_eq!(train[row][4], all[row][4], "a count has no label");
         place += line.len() as u64;

@@ -34,7 +34,7 @@ pub(crate) struct BadBudget {
 
 impl BadBudget {
     /// Tolerates as many malformed rows as the job, and keeps the first `listed`.
-    pub(crate) fn of(data: &Data, listed: usize) -> Self {
+    pub(crate) fn new(data: &Data, listed: usize) -> Self {
         Self { limit: data.max_bad_rows, share: data.max_bad_share, ..Self::boundless(listed) }
     }
 
@@ -44,7 +44,7 @@ impl BadBudget {
     }
 
     /// Starts with the malformed rows of earlier streams.
-    pub(crate) fn after(self, before: u64) -> Self {
+    pub(crate) fn with_earlier(self, before: u64) -> Self {
         Self { before, ..self }
     }
 

@@ -37,7 +37,7 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Those of a feature that has them.
-    pub(crate) fn of(feature: &Categorical) -> Option<Self> {
+    pub(crate) fn from_feature(feature: &Categorical) -> Option<Self> {
         let (Values::Many { pooling, weights: Some(column), .. }, Source::Column { column: of, .. }) =
             (&feature.values, &feature.source)
         else {
@@ -112,7 +112,7 @@ mod tests {
     fn weights(pooling: Pooling) -> Weights {
         let values =
             Values::Many { separator: "|".into(), pooling, pool_at: PoolAt::Worker, weights: Some("w".into()) };
-        Weights::of(&Categorical { values, ..Categorical::of_column("tags", 0) }).unwrap()
+        Weights::from_feature(&Categorical { values, ..Categorical::of_column("tags", 0) }).unwrap()
     }
 
     fn read(pooling: Pooling, values: &str, of_values: &str) -> Result<Vec<(u64, f32)>, String> {

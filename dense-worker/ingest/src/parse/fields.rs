@@ -39,7 +39,7 @@ pub(crate) enum QuoteError {
 
 impl Fields {
     /// Of lines of a format.
-    pub(crate) fn of(format: &Format) -> Self {
+    pub(crate) fn new(format: &Format) -> Self {
         let comma = matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma);
         Self { pointed: comma.then(Vec::new), ..Self::default() }
     }
@@ -113,12 +113,12 @@ impl Fields {
         loop {
             let start = self.unquoted.len() as u32;
             let body = if syntax.trim { trim_start(rest, syntax.delimiter) } else { rest };
-            let after = match body {
+            let remainder = match body {
                 [b'"', quoted @ ..] => self.take_quoted(quoted, syntax)?,
                 bare => self.take_bare(bare, syntax),
             };
             self.bounds.push((start, self.unquoted.len() as u32));
-            match after {
+            match remainder {
                 Some(next) => rest = next,
                 None => return Ok(()),
             }

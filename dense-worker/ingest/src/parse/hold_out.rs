@@ -43,10 +43,10 @@ enum Bound {
 
 impl HoldOut {
     /// `None` if every row is wanted: only shares and times divide a file.
-    pub(crate) fn of(job: &Job, wanted: DataPart) -> Option<Self> {
+    pub(crate) fn from_job(job: &Job, wanted: DataPart) -> Option<Self> {
         let test = if let TestPart::Fraction(share) = job.data.test { share } else { 0.0 };
         let validation = if let ValidationPart::Share(share) = job.data.validation { share } else { 0.0 };
-        let times = TimeSplit::of(job);
+        let times = TimeSplit::from_job(job);
         let divides = wanted != DataPart::All && (test + validation > 0.0 || times.is_some());
         divides.then(|| Self { split: HashSplit::new(test, validation), times, wanted })
     }
@@ -83,10 +83,10 @@ impl HoldOut {
 }
 
 impl TimeSplit {
-    fn of(job: &Job) -> Option<Self> {
+    fn from_job(job: &Job) -> Option<Self> {
         let column = job.data.time_column()?.to_owned();
         let missing = MissingTexts::new(&job.data.format);
-        let bound = |newest: &NewestRows| Bound::of(&newest.from);
+        let bound = |newest: &NewestRows| Bound::new(&newest.from);
         let test = if let TestPart::Newest(newest) = &job.data.test { Some(bound(newest)) } else { None };
         let validation =
             if let ValidationPart::Newest(newest) = &job.data.validation { Some(bound(newest)) } else { None };
@@ -120,7 +120,7 @@ impl TimeSplit {
 }
 
 impl Bound {
-    fn of(bound: &TimeBound) -> Self {
+    fn new(bound: &TimeBound) -> Self {
         match bound {
             TimeBound::Number(number) => Self::Number(*number),
             TimeBound::Text(text) => {
@@ -151,7 +151,7 @@ mod tests {
     /// The parts that a row with this time is in, of which there must be one.
     fn parts(job: &Job, time: &str) -> Vec<DataPart> {
         let wants = |part: &DataPart| {
-            let hold_out = HoldOut::of(job, *part).unwrap();
+            let hold_out = HoldOut::from_job(job, *part).unwrap();
             hold_out.wants(time.as_bytes(), |split| split.part(time.as_bytes(), 0)).unwrap_or(true)
         };
         [DataPart::Train, DataPart::Validation, DataPart::Test].into_iter().filter(wants).collect()
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(parts(&seconds, "2026-11-25 00:00:00"), [DataPart::Validation]);
         assert_eq!(parts(&seconds, "2026-11-25 12:00:00"), [DataPart::Test]);
         let wants =
-            |job: &Job, time: &[u8]| HoldOut::of(job, DataPart::Train).unwrap().wants(time, |_| DataPart::Train);
+            |job: &Job, time: &[u8]| HoldOut::from_job(job, DataPart::Train).unwrap().wants(time, |_| DataPart::Train);
         assert!(wants(&times, b"23.11.2026").unwrap_err().expected.starts_with("a time, such as"));
         let other = job(TimeBound::Text("22.11.2026".into()), TimeBound::Text("23.11.2026".into()));
         assert!(wants(&other, b"2026-11-23").unwrap_err().expected.starts_with("a text that is no date"));
@@ -227,10 +227,10 @@ mod tests {
     #[test]
     fn a_time_that_is_no_number_is_a_fault_of_the_training_part() {
         let job = job(TimeBound::Number(5.0), TimeBound::Number(10.0));
-        let wants = |part| HoldOut::of(&job, part).unwrap().wants(b"soon", |_| DataPart::Train);
+        let wants = |part| HoldOut::from_job(&job, part).unwrap().wants(b"soon", |_| DataPart::Train);
         let fault = wants(DataPart::Train).unwrap_err();
         assert!(fault.expected.contains("\"age\" (data.time_column)"), "{fault:?}");
         assert!(!wants(DataPart::Test).unwrap());
-        assert!(HoldOut::of(&job, DataPart::All).is_none());
+        assert!(HoldOut::from_job(&job, DataPart::All).is_none());
     }
 }

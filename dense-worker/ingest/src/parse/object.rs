@@ -174,7 +174,7 @@ mod tests {
         let (rows, bad) = parse(&job(), objects);
         assert_eq!(bad, [""; 0]);
         assert_eq!(rows, parse(&fixture::delimited(|_| ()), lines).0);
-        assert_eq!(rows.categorical[0].of(2), [hash_value(b"12.50")]);
+        assert_eq!(rows.categorical[0].sample_ids(2), [hash_value(b"12.50")]);
     }
 
     #[test]

@@ -105,11 +105,11 @@ impl RowParser {
             weight: wants_weights(job, part).then(|| job.features.weight.clone()).flatten(),
             missing,
             max_line_bytes: job.data.max_line_bytes,
-            hold_out: HoldOut::of(job, part),
+            hold_out: HoldOut::from_job(job, part),
             numeric: job.features.numbers().map(NumberCell::new).collect(),
             categorical: categories.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: Fields::of(&job.data.format),
+            fields: Fields::new(&job.data.format),
             records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
             keeps_bad: job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad),
@@ -413,7 +413,7 @@ impl Cell {
         let parts = || features.parts(feature).iter().map(PartReader::new).collect();
         let finder = |separator| Box::new(Finder::new(separator).into_owned());
         match (feature.values.separator(), &feature.source) {
-            (Some(separator), _) => match Weights::of(feature) {
+            (Some(separator), _) => match Weights::from_feature(feature) {
                 Some(weights) => Self::Weighted(finder(separator), weights),
                 None => Self::Many(finder(separator)),
             },

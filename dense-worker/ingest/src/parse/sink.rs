@@ -118,7 +118,7 @@ enum BagForm {
 }
 
 impl BagForm {
-    fn of(values: &Values) -> Self {
+    fn new(values: &Values) -> Self {
         match values {
             Values::Sequence { sequence, .. } => Self::Sequence(*sequence),
             Values::Many { pooling, weights: Some(_), .. } => Self::Weighted(*pooling),
@@ -133,12 +133,12 @@ impl BatchSink {
         let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
         Self {
             rows: Batch::empty(many),
-            numbers: NumericInput::of(features).into(),
-            encoded: EncodedInput::of(features, part).into(),
+            numbers: NumericInput::from_features(features).into(),
+            encoded: EncodedInput::from_features(features, part).into(),
             place: 0,
             width: features.numeric_inputs(),
             maps: features.categorical.iter().map(IdMap::new).collect(),
-            bags: features.categorical.iter().map(|feature| BagForm::of(&feature.values)).collect(),
+            bags: features.categorical.iter().map(|feature| BagForm::new(&feature.values)).collect(),
         }
     }
 }
@@ -186,10 +186,10 @@ impl BatchSink {
             }
             return;
         }
-        let before = column.ids.len();
+        let old_len = column.ids.len();
         extend(&mut column.ids, &self.maps[feature], ids.iter().copied());
         if let Some(offsets) = &mut column.offsets {
-            offsets.extend(ends.iter().map(|end| (before + end) as u32));
+            offsets.extend(ends.iter().map(|end| (old_len + end) as u32));
         }
     }
 
@@ -347,9 +347,9 @@ mod tests {
             columns.bag_column(1, &cells.concat(), &ends);
             let [found, by_columns] = [rows, columns].map(|sink| sink.rows.categorical[1].clone());
             assert_eq!(found, by_columns);
-            assert_eq!([0, 1, 2, 3, 4].map(|row| found.of(row).len()), [0, 1, 2, 2, 2]);
-            assert_eq!([found.of(2), found.of(4)].concat(), expected);
-            assert_eq!(found.of(3), [7, 8]);
+            assert_eq!([0, 1, 2, 3, 4].map(|row| found.sample_ids(row).len()), [0, 1, 2, 2, 2]);
+            assert_eq!([found.sample_ids(2), found.sample_ids(4)].concat(), expected);
+            assert_eq!(found.sample_ids(3), [7, 8]);
         }
     }
 
@@ -396,14 +396,14 @@ mod tests {
         };
         row(&mut sink, &[b"a", b"b"]);
         sink.commit(&[1.0], Some(2.0));
-        let before = sink.rows.clone();
+        let kept_rows = sink.rows.clone();
         row(&mut sink, &[b"c"]);
         sink.abandon();
-        assert_eq!(sink.rows, before);
+        assert_eq!(sink.rows, kept_rows);
         sink.numeric(0, None);
         sink.abandon();
-        assert_eq!(sink.rows, before);
-        assert_eq!(before.categorical[1].of(0), [hash_value(b"a"), hash_value(b"b")]);
+        assert_eq!(sink.rows, kept_rows);
+        assert_eq!(kept_rows.categorical[1].sample_ids(0), [hash_value(b"a"), hash_value(b"b")]);
         sink.clear();
         assert_eq!(sink.rows, BatchSink::new(&job.features, DataPart::All).rows);
     }

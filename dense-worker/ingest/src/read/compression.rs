@@ -29,7 +29,7 @@ pub(crate) enum Compression {
 
 impl Compression {
     /// The format of a file that starts so, if it is a compressed one.
-    pub(crate) fn of(start: &[u8]) -> Option<Self> {
+    pub(crate) fn detect(start: &[u8]) -> Option<Self> {
         match start {
             [0x1f, 0x8b, ..] => Some(Self::Gzip),
             // A frame, or a frame to skip, with which some programs begin.
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn read(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
-        let compression = Compression::of(&bytes).expect("a known start");
+        let compression = Compression::detect(&bytes).expect("a known start");
         let mut text = Vec::new();
         compression.decode(Cursor::new(bytes)).read_to_end(&mut text)?;
         Ok(text)
@@ -197,10 +197,10 @@ mod tests {
     fn each_format_is_known_by_its_first_bytes() {
         for compression in ALL {
             let bytes = compress(compression, b"some text");
-            assert_eq!(Compression::of(&bytes[..MAGIC_BYTES]), Some(compression));
+            assert_eq!(Compression::detect(&bytes[..MAGIC_BYTES]), Some(compression));
         }
         for text in [&b""[..], b"B", b"BZ", b"BZh,1,2", b"1\t2", b"click,age", b"PAR1"] {
-            assert_eq!(Compression::of(text), None, "{text:?}");
+            assert_eq!(Compression::detect(text), None, "{text:?}");
         }
     }
 

@@ -180,7 +180,7 @@ pub fn criteo_columns() -> Vec<String> {
 /// How records are written that may go over several lines.
 pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
     match format {
-        Format::Delimited(format) => RecordSyntax::of(format),
+        Format::Delimited(format) => RecordSyntax::from_format(format),
         Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => None,
     }
 }

@@ -142,8 +142,8 @@ mod tests {
 
     /// The lines of `[start, end)`, as a reader that starts in the middle finds them.
     fn lines_of(text: &[u8], start: u64, end: u64, limits: BlockLimits) -> Vec<Vec<u8>> {
-        let at = start.saturating_sub(1);
-        let mut blocks = LineBlocks::new(text.get(at as usize..).unwrap_or_default(), at, end, limits);
+        let offset = start.saturating_sub(1);
+        let mut blocks = LineBlocks::new(text.get(offset as usize..).unwrap_or_default(), offset, end, limits);
         if start > 0 {
             blocks.skip_line().unwrap();
         }

@@ -206,22 +206,22 @@ impl BlockReader {
         let limits = BlockLimits { block_bytes: self.block_bytes, max_line_bytes: self.job.data.max_line_bytes };
         let end = if layout.is_compressed { u64::MAX } else { task.end };
         let starts_at_data = task.start <= layout.data_start;
-        let at = match &layout.records {
+        let offset = match &layout.records {
             _ if starts_at_data => layout.data_start,
             None => task.start - 1,
             Some(records) => record_start(&task.path, records, layout.data_start, task.start, &self.cancel)?,
         };
         let text = if layout.is_compressed {
             let mut text = Text::open(&task.path, Reach::To(u64::MAX), &self.cancel)?;
-            text.skip_to(at)?;
+            text.skip_to(offset)?;
             text
         } else {
-            Text::open_at(&task.path, at, end, &self.cancel)?
+            Text::open_at(&task.path, offset, end, &self.cancel)?
         };
         let text = match &layout.records {
-            Some(records) => RowBlocks::Records(RecordBlocks::new(text, records.clone(), at, end, limits)),
+            Some(records) => RowBlocks::Records(RecordBlocks::new(text, records.clone(), offset, end, limits)),
             None => {
-                let mut lines = LineBlocks::new(text, at, end, limits);
+                let mut lines = LineBlocks::new(text, offset, end, limits);
                 if !starts_at_data {
                     lines.skip_line().map_err(|error| lines.source().explain(error))?;
                 }

@@ -58,11 +58,12 @@ pub(crate) fn record_start(
     let metadata = fs::metadata(path);
     let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
     let metadata = metadata.map_err(unreadable)?;
-    let of = FileState { syntax: syntax.clone(), data_start, bytes: metadata.len(), changed: metadata.modified().ok() };
+    let state =
+        FileState { syntax: syntax.clone(), data_start, bytes: metadata.len(), changed: metadata.modified().ok() };
     let notes = Arc::clone(NOTES.lock().unwrap_or_else(PoisonError::into_inner).entry(path.to_owned()).or_default());
     let mut notes = notes.lock().unwrap_or_else(PoisonError::into_inner);
-    if notes.of != of {
-        *notes = Notes::new(of);
+    if notes.of != state {
+        *notes = Notes::new(state);
     }
     notes.extend(path, at, cancel)?;
     let noted = notes.starts.get((at / GRAIN) as usize).copied().unwrap_or(notes.of.bytes);

@@ -48,7 +48,7 @@ pub(crate) struct RecordScanner {
 
 impl RecordSyntax {
     /// The syntax of a job whose quoted fields may hold line breaks; `None` for any other job.
-    pub(crate) fn of(format: &Delimited) -> Option<Self> {
+    pub(crate) fn from_format(format: &Delimited) -> Option<Self> {
         let comment = format.comment.clone().unwrap_or_default().into_bytes();
         format.quoted_breaks.then_some(Self { delimiter: format.delimiter, trim: format.trim, comment })
     }
@@ -72,8 +72,8 @@ impl RecordSyntax {
             return if matched == self.comment.len() { Place::Comment } else { Place::RecordStart(matched) };
         }
         // It is no comment, so the bytes that looked like one are a field.
-        let before = self.comment[..matched].iter().fold(Place::FieldStart, |place, byte| self.step(place, *byte));
-        self.step(before, byte)
+        let place = self.comment[..matched].iter().fold(Place::FieldStart, |place, byte| self.step(place, *byte));
+        self.step(place, byte)
     }
 
     /// Whether a field starts behind this text, which begins in a field.
@@ -102,18 +102,18 @@ impl RecordScanner {
     /// Goes over `text[from..]` up to the first end of a record, and returns the offset behind its line break. `None` if the
     /// record goes on behind the text: then the next text does.
     pub(crate) fn next_end(&mut self, text: &[u8], from: usize) -> Option<usize> {
-        let mut at = from;
-        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let mut position = from;
+        while let Some(rest) = text.get(position..).filter(|rest| !rest.is_empty()) {
             match self.place {
                 Place::Quoted => {
-                    at += memchr::memchr(b'"', rest)? + 1;
+                    position += memchr::memchr(b'"', rest)? + 1;
                     self.place = Place::Quote;
                     continue;
                 }
                 Place::Comment => {
                     let end = memchr::memchr(b'\n', rest)?;
                     self.place = Place::RecordStart(0);
-                    return Some(at + end + 1);
+                    return Some(position + end + 1);
                 }
                 Place::Text => {
                     let Some(found) = memchr::memchr2(b'\n', b'"', rest) else {
@@ -126,19 +126,19 @@ impl RecordScanner {
                         _ if is_open => Place::Quoted,
                         _ => Place::Text,
                     };
-                    at += found + 1;
+                    position += found + 1;
                 }
                 Place::RecordStart(matched) => {
                     self.place = self.syntax.step_at_start(matched, rest[0]);
-                    at += 1;
+                    position += 1;
                 }
                 place @ (Place::FieldStart | Place::Quote) => {
                     self.place = self.syntax.step(place, rest[0]);
-                    at += 1;
+                    position += 1;
                 }
             }
             if self.is_at_start() {
-                return Some(at);
+                return Some(position);
             }
         }
         None

@@ -151,7 +151,7 @@ fn detect(mut file: Source, reach: Reach) -> io::Result<TextSource> {
     });
     file.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut start)?;
     file.seek(SeekFrom::Start(0))?;
-    let Some(compression) = Compression::of(&start) else { return Ok(TextSource::Plain(file)) };
+    let Some(compression) = Compression::detect(&start) else { return Ok(TextSource::Plain(file)) };
     if matches!(reach, Reach::To(_)) {
         file.expect_end(u64::MAX);
     }

@@ -51,9 +51,9 @@ fn at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileLines, 
     let length = (limits.bytes / PLACES) as u64;
     let mut lines = Vec::new();
     for place in 0..PLACES as u64 {
-        let at = place * (size - length) / (PLACES as u64 - 1);
-        let (mut bytes, _) = read(Text::open_at(path, at, at + length, &Arc::default())?, length as usize)?;
-        if at + length < size {
+        let offset = place * (size - length) / (PLACES as u64 - 1);
+        let (mut bytes, _) = read(Text::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
+        if offset + length < size {
             without_last_line(&mut bytes);
         }
         let first = if place == 0 { 0 } else { memchr::memchr(b'\n', &bytes).map_or(bytes.len(), |end| end + 1) };

@@ -58,10 +58,10 @@ impl Columns {
             Value::Object(object) => {
                 return object.into_iter().for_each(|(key, value)| self.put(row, format!("{name}.{key}"), value));
             }
-            Value::Null => return self.at(name).fill(row),
+            Value::Null => return self.find_or_add(name).fill(row),
             _ => {}
         }
-        let column = self.at(name);
+        let column = self.find_or_add(name);
         column.fill(row);
         match value {
             Value::Number(number) => {
@@ -81,7 +81,7 @@ impl Columns {
         }
     }
 
-    fn at(&mut self, name: String) -> &mut Found {
+    fn find_or_add(&mut self, name: String) -> &mut Found {
         let next = self.found.len();
         let place = *self.places.entry(name).or_insert_with_key(|name| {
             self.found.push(Found { name: name.clone(), ..Found::default() });

@@ -200,8 +200,8 @@ fn reading_is_ahead_of_delivery_by_a_window_of_rows() {
     let mut delivered = 0;
     while delivered < 3_000 {
         delivered += stream.next().unwrap().unwrap().size as u64;
-        let ahead = stream.stats().rows - delivered;
-        assert!((392..420).contains(&ahead), "{ahead} rows ahead after {delivered}");
+        let lead = stream.stats().rows - delivered;
+        assert!((392..420).contains(&lead), "{lead} rows ahead after {delivered}");
     }
 }
 

@@ -140,8 +140,8 @@ impl FactorTeacher {
                 .clone()
                 .map(|factor| if is_numeric(factor as usize) { STEPS } else { spec.values })
                 .collect(),
-            cells: factors.map(|factor| streams.of(Purpose::FactorCell, u64::from(factor))).collect(),
-            clicks: streams.of(Purpose::FactorClick, 0),
+            cells: factors.map(|factor| streams.get(Purpose::FactorCell, u64::from(factor))).collect(),
+            clicks: streams.get(Purpose::FactorClick, 0),
             terms,
             frequencies,
         })
@@ -229,17 +229,17 @@ fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError>
     // Frequencies of a category are below the number of its values, where the functions repeat.
     let most = (spec.values - 1).min(64);
     while found.len() < wanted {
-        let before = found.len();
+        let old_count = found.len();
         found.clear();
         let mut chosen = Vec::new();
         collect(spec, most, 0, bound, &mut chosen, &mut found);
-        if found.len() == before && bound > spec.order * most * most {
-            let reason = format!("there are only {before} terms of these factors, not {wanted}");
+        if found.len() == old_count && bound > spec.order * most * most {
+            let reason = format!("there are only {old_count} terms of these factors, not {wanted}");
             return Err(IngestError::BadSpec { reason });
         }
         bound += 1;
     }
-    let ties = streams.of(Purpose::FactorOrder, 0);
+    let ties = streams.get(Purpose::FactorOrder, 0);
     let rank = |functions: &Vec<(usize, usize)>| {
         let roughness: usize = functions.iter().map(|(_, j)| j * j).sum();
         let name = functions.iter().fold(0_u64, |name, (factor, j)| name * 8_209 + (factor * 128 + j) as u64 + 1);
@@ -250,7 +250,7 @@ fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError>
     let exponent = -(1.0 + spec.decay) / 2.0;
     let sizes: Vec<f64> = (1..=wanted).map(|k| (k as f64).powf(exponent)).collect();
     let norm = sizes.iter().map(|size| size * size).sum::<f64>().sqrt();
-    let signs = streams.of(Purpose::FactorSign, 0);
+    let signs = streams.get(Purpose::FactorSign, 0);
     let term = |(k, functions): (usize, Vec<(usize, usize)>)| {
         let sign = if signs.bits(k as u64) & 1 == 0 { 1.0 } else { -1.0 };
         Term { coefficient: sign * spec.signal * sizes[k] / norm, functions }
@@ -306,11 +306,11 @@ mod tests {
         let mut sums = vec![0.0; terms.len() * terms.len()];
         for number in 0..125 {
             let values = teacher.functions(&[number % 5, number / 5 % 5, number / 25]);
-            let of = |term: &Term| -> f64 {
+            let term_value = |term: &Term| -> f64 {
                 term.functions.iter().map(|(factor, j)| values[factor * teacher.frequencies + j]).product()
             };
             for (place, sum) in sums.iter_mut().enumerate() {
-                *sum += of(&terms[place / terms.len()]) * of(&terms[place % terms.len()]) / 125.0;
+                *sum += term_value(&terms[place / terms.len()]) * term_value(&terms[place % terms.len()]) / 125.0;
             }
         }
         for (place, sum) in sums.iter().enumerate() {
@@ -327,8 +327,8 @@ mod tests {
             let tail = |first: usize| teacher.terms[first..].iter().map(|term| term.coefficient.powi(2)).sum::<f64>();
             assert!((tail(0) - 4.0).abs() < 1e-9);
             // The terms that the teacher does not have are part of the tail of the power law.
-            let beyond = |k: f64| k.powf(-decay) / decay;
-            let missing = beyond(30_000.5) * teacher.terms[0].coefficient.powi(2);
+            let tail_sum = |k: f64| k.powf(-decay) / decay;
+            let missing = tail_sum(30_000.5) * teacher.terms[0].coefficient.powi(2);
             let slope = ((tail(640) + missing) / (tail(40) + missing)).ln() / 16_f64.ln();
             assert!((slope + decay).abs() < 0.01, "decay {decay}: {slope}");
         }

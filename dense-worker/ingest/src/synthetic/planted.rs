@@ -157,8 +157,8 @@ impl PlantedModel {
             integers: (0..INTEGERS).map(integer).collect(),
             categories: (0..CATEGORIES).map(category).collect(),
             crossed_integers: spec.integer_effect / 2.0,
-            crossed_categories: streams.of(Purpose::Cross, 0),
-            clicks: streams.of(Purpose::Click, 0),
+            crossed_categories: streams.get(Purpose::Cross, 0),
+            clicks: streams.get(Purpose::Click, 0),
         })
     }
 
@@ -189,7 +189,7 @@ impl PlantedModel {
 impl IntegerColumn {
     fn new(column: usize, effect: f64, streams: &Streams) -> Self {
         let number = column as u64;
-        let choice = |at| streams.of(Purpose::IntegerShape, number).uniform(at);
+        let choice = |at| streams.get(Purpose::IntegerShape, number).uniform(at);
         let mut made = Self {
             scale: 0.6 + 1.2 * choice(0),
             mean: 0.0,
@@ -197,8 +197,8 @@ impl IntegerColumn {
             missing_rate: 0.45 * choice(1).powi(3),
             shift: if column == 1 { 2 } else { 0 },
             effect: effect * signed(choice(2)),
-            values: streams.of(Purpose::Integer, number),
-            missing: streams.of(Purpose::IntegerMissing, number),
+            values: streams.get(Purpose::Integer, number),
+            missing: streams.get(Purpose::IntegerMissing, number),
         };
         let quantile = |n: u32| (f64::from(n) + 0.5) / f64::from(QUANTILES);
         let total: f64 = (0..QUANTILES).map(|n| logarithm(made.quantile(quantile(n)))).sum();
@@ -228,13 +228,13 @@ impl IntegerColumn {
 impl CategoryColumn {
     fn new(column: usize, vocabulary: u32, s: f64, streams: &Streams) -> Self {
         let number = column as u64;
-        let choice = streams.of(Purpose::CategoryShape, number);
+        let choice = streams.get(Purpose::CategoryShape, number);
         let mut column = Self {
             zipf: Zipf::new(vocabulary, s),
             missing_rate: 0.1 * choice.uniform(0).powi(3),
-            values: streams.of(Purpose::Category, number),
-            missing: streams.of(Purpose::CategoryMissing, number),
-            effects: streams.of(Purpose::CategoryEffect, number),
+            values: streams.get(Purpose::Category, number),
+            missing: streams.get(Purpose::CategoryMissing, number),
+            effects: streams.get(Purpose::CategoryEffect, number),
             weight: if vocabulary > LONG { LONG_WEIGHT } else { 1.0 },
             mean_effect: 0.0,
             texts: choice.bits(1) as u32,
@@ -291,7 +291,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn of(&self, purpose: Purpose, column: u64) -> Stream {
+    pub(super) fn get(&self, purpose: Purpose, column: u64) -> Stream {
         Stream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
     }
 }

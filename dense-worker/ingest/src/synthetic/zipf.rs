@@ -31,8 +31,8 @@ impl Zipf {
     /// When there is no such rank.
     pub(crate) fn probability(&self, rank: u32) -> f64 {
         let rank = rank as usize;
-        let before = if rank == 0 { 0.0 } else { self.sums[rank - 1] };
-        (self.sums[rank] - before) / self.sums[self.sums.len() - 1]
+        let lower_sum = if rank == 0 { 0.0 } else { self.sums[rank - 1] };
+        (self.sums[rank] - lower_sum) / self.sums[self.sums.len() - 1]
     }
 
     /// The rank (from 0) of a uniform number in [0, 1): the number of sums that are not above its share of the total.

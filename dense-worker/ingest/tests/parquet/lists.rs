@@ -63,7 +63,7 @@ fn check((features, batch): &(zagros_job::Features, Batch), pooling: &str) {
         let offsets = batch.categorical[1].offsets.as_ref().unwrap();
         let weights = batch.categorical[1].weights[offsets[sample] as usize..offsets[sample + 1] as usize].to_vec();
         let numbers = batch.numeric[6 * sample..6 * (sample + 1)].to_vec();
-        (batch.categorical[0].ids[sample], numbers, batch.categorical[1].of(sample).to_vec(), weights)
+        (batch.categorical[0].ids[sample], numbers, batch.categorical[1].sample_ids(sample).to_vec(), weights)
     };
     let mut found: Vec<_> = (0..batch.size).map(row).collect();
     found.sort_by_key(|row| row.0);

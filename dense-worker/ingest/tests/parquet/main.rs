@@ -136,15 +136,15 @@ fn a_column_that_stops_using_its_dictionary_is_read_on() {
 #[test]
 fn any_number_of_threads_gives_the_same_batches() {
     let twins = Twins::new(40_000, 30_000, &small_pages);
-    let with = |threads: usize| {
+    let read_with = |threads: usize| {
         let mut job = twins.parquet();
         job.data.threads = threads;
         read(&job, DataPart::Train).unwrap()
     };
-    let one = with(1);
+    let one = read_with(1);
     assert_eq!(one.iter().map(|batch| batch.size).sum::<usize>(), 40_000);
     for threads in [2, 3, 5] {
-        assert!(with(threads) == one, "{threads} threads");
+        assert!(read_with(threads) == one, "{threads} threads");
     }
 }
 

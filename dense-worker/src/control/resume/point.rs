@@ -70,7 +70,7 @@ impl ResumePoint {
     /// # Errors
     /// When there are some and none is intact, or the job's `checkpoint.folder` cannot be read.
     pub fn newest(job: &Job, run: &RunFolder) -> Result<Option<Self>, WorkerError> {
-        let newest = Self::newest_in(&CheckpointRoot::of(job)?.of_run(run), &|_| true)?;
+        let newest = Self::newest_in(&CheckpointRoot::new(job)?.of_run(run), &|_| true)?;
         Ok(newest.map(|(Newest::Intact(point) | Newest::Unwanted(point))| point))
     }
 
@@ -107,7 +107,7 @@ impl ResumePoint {
     /// # Errors
     /// When folders cannot be read, or no checkpoint of the run is intact.
     pub fn of_last_run(job: &Job, changed: bool) -> Result<Earlier, WorkerError> {
-        let root = CheckpointRoot::of(job)?;
+        let root = CheckpointRoot::new(job)?;
         let wanted = |point: &Self| changed || !point.changes(job).iter().any(KeyChange::is_learning);
         let mut earlier = Earlier::Nothing;
         for folder in RunFolder::of_job(job, &root.runs()?)?.into_iter().rev() {
@@ -146,7 +146,7 @@ impl ResumePoint {
     /// # Errors
     /// When it cannot be made, or the job's `checkpoint.folder` cannot be read.
     pub fn new_run(job: &Job) -> Result<RunFolder, WorkerError> {
-        RunFolder::create_after(job, &CheckpointRoot::of(job)?.runs()?)
+        RunFolder::create_after(job, &CheckpointRoot::new(job)?.runs()?)
     }
 
     fn open(folder: Folder) -> Result<Self, WorkerError> {

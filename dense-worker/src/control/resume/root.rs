@@ -17,7 +17,7 @@ impl CheckpointRoot {
     ///
     /// # Errors
     /// When it names no folder, or the environment contradicts itself.
-    pub(crate) fn of(job: &Job) -> Result<Self, WorkerError> {
+    pub(crate) fn new(job: &Job) -> Result<Self, WorkerError> {
         let open = |text: &String| Folder::open(text, job.cluster.timeout);
         Ok(Self { parent: job.checkpoint.folder.as_ref().map(open).transpose()? })
     }
@@ -47,12 +47,12 @@ mod tests {
         let mut job = job(1, &[2], zagros_job::Model::Ffnn { hidden: vec![], dropout: 0.0 });
         job.output.folder = folder.path().join("runs");
         let run = RunFolder::create(&job).unwrap();
-        let own = CheckpointRoot::of(&job).unwrap();
+        let own = CheckpointRoot::new(&job).unwrap();
         assert_eq!(own.of_run(&run).path(), Some(run.checkpoints().as_path()));
         assert_eq!(own.runs().unwrap(), [""; 0]);
         let shared = folder.path().join("shared");
         job.checkpoint.folder = Some(shared.display().to_string());
-        let root = CheckpointRoot::of(&job).unwrap();
+        let root = CheckpointRoot::new(&job).unwrap();
         root.of_run(&run).make().unwrap();
         assert_eq!(root.runs().unwrap(), [run.name()]);
         assert!(shared.join(run.name()).is_dir());

@@ -80,17 +80,17 @@ fn workers_make_the_step_that_one_makes_with_all_their_samples() {
     let alone = ranks(&[job_of(1)], |_, mut dense| steps(&mut dense, &all)).remove(0).unwrap();
     // The last worker has no samples left.
     let parts = [&all[..3], &all[3..], &[]];
-    let together: Vec<_> = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
+    let joint: Vec<_> = ranks(&[job_of(1), job_of(1), job_of(1)], |rank, mut dense| {
         let steps = steps(&mut dense, parts[rank]);
         (steps, dense.model.to_safetensors().unwrap())
     });
-    let together: Vec<_> = together.into_iter().map(Result::unwrap).collect();
+    let joint: Vec<_> = joint.into_iter().map(Result::unwrap).collect();
     for (index, (loss, gradients)) in alone.iter().enumerate() {
-        let found: Vec<f32> = together.iter().flat_map(|(steps, _)| steps[index].1.clone()).collect();
+        let found: Vec<f32> = joint.iter().flat_map(|(steps, _)| steps[index].1.clone()).collect();
         assert!(near(&found, gradients), "step {index}: {found:?}, alone {gradients:?}");
-        assert!(together.iter().all(|(steps, _)| near(&[steps[index].0], &[*loss])), "step {index}");
+        assert!(joint.iter().all(|(steps, _)| near(&[steps[index].0], &[*loss])), "step {index}");
     }
-    assert!(together.iter().all(|(_, weights)| *weights == together[0].1), "weights differ");
+    assert!(joint.iter().all(|(_, weights)| *weights == joint[0].1), "weights differ");
 }
 
 /// Clicks and a number that some samples do not have, whose samples have weights: those of the given numbers.
@@ -121,7 +121,7 @@ fn workers_share_a_step_by_the_weights_of_their_samples() {
             let mut made = Vec::new();
             for _ in 0..4 {
                 let (prepared, rows) = weighted(&jobs[rank], numbers[rank]);
-                let agreed = dense.agree(RankTurn::default().with(&prepared.batch)).unwrap();
+                let agreed = dense.agree(RankTurn::default().with_batch(&prepared.batch)).unwrap();
                 let share = agreed.share(rank);
                 let (stepped, _) = dense.group_step(Some((&prepared, rows)), share, 1, &TurnAhead::default()).unwrap();
                 made.push((stepped.loss, stepped.gradients.tables.concat()));
@@ -132,12 +132,12 @@ fn workers_share_a_step_by_the_weights_of_their_samples() {
     };
     let alone = steps(&[&[1, 2, 3, 4, 5, 6, 7]]).remove(0);
     // The samples of the last worker have no weight.
-    let together = steps(&[&[1, 2, 3], &[5, 6, 7], &[4]]);
+    let joint = steps(&[&[1, 2, 3], &[5, 6, 7], &[4]]);
     for (index, (loss, gradients)) in alone.iter().enumerate() {
-        let of_rank = |rank: usize| together[rank][index].1.clone();
+        let of_rank = |rank: usize| joint[rank][index].1.clone();
         let found = [of_rank(0), of_rank(2), of_rank(1)].concat();
         assert!(near(&found, gradients), "step {index}: {found:?}, alone {gradients:?}");
-        assert!(together.iter().all(|steps| near(&[steps[index].0], &[*loss])), "step {index}");
+        assert!(joint.iter().all(|steps| near(&[steps[index].0], &[*loss])), "step {index}");
     }
     assert!(alone[0].1.iter().any(|gradient| *gradient != 0.0));
 }
@@ -199,13 +199,14 @@ fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
     let next = |knowing: &[usize]| {
         let both = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
             let (prepared, rows) = samples(&[0.5]);
-            let ahead = TurnAhead::default();
+            let turn_ahead = TurnAhead::default();
             if knowing.contains(&rank) {
                 let vote = StepVote { checkpoint: rank == 0, ..StepVote::default() };
-                ahead.set(RankTurn { samples: 3 + rank as u32, weight: 1.0, bytes: 0.0, vote }).unwrap();
+                turn_ahead.set(RankTurn { samples: 3 + rank as u32, weight: 1.0, bytes: 0.0, vote }).unwrap();
             }
-            let (stepped, next) =
-                dense.group_step(Some((&prepared, rows)), RankShare { weight: 0.5, samples: 0.5 }, 1, &ahead).unwrap();
+            let (stepped, next) = dense
+                .group_step(Some((&prepared, rows)), RankShare { weight: 0.5, samples: 0.5 }, 1, &turn_ahead)
+                .unwrap();
             (stepped.loss, next)
         });
         both.into_iter().map(Result::unwrap).collect::<Vec<_>>()
@@ -221,10 +222,10 @@ fn ranks_that_know_their_next_turn_agree_on_it_with_this_step() {
 #[test]
 fn a_value_that_is_not_finite_on_one_worker_stops_all_and_changes_nothing() {
     let ended = ranks(&[job_of(1), job_of(1)], |rank, mut dense| {
-        let before = dense.model.to_safetensors().unwrap();
+        let saved = dense.model.to_safetensors().unwrap();
         let value = [0.5, f32::NAN][rank];
         let error = step(&mut dense, &[value]).unwrap_err();
-        assert_eq!(dense.model.to_safetensors().unwrap(), before);
+        assert_eq!(dense.model.to_safetensors().unwrap(), saved);
         error
     });
     let ended: Vec<WorkerError> = ended.into_iter().map(Result::unwrap).collect();
@@ -241,10 +242,10 @@ fn all_skip_a_step_that_is_not_finite_on_one_worker_if_the_job_says_so() {
     };
     for precision in [Precision::F32, Precision::F16] {
         let ended = ranks(&[skips(precision), skips(precision)], |rank, mut dense| {
-            let before = dense.model.to_safetensors().unwrap();
+            let saved = dense.model.to_safetensors().unwrap();
             let skipped = step(&mut dense, &[[0.5, f32::NAN][rank]]).unwrap_err();
             assert!(matches!(&skipped, WorkerError::Skipped { step: 1, workers } if *workers == [1]), "{skipped}");
-            assert_eq!(dense.model.to_safetensors().unwrap(), before);
+            assert_eq!(dense.model.to_safetensors().unwrap(), saved);
             step(&mut dense, &[0.5]).unwrap();
             (dense.model.to_safetensors().unwrap(), dense.model.optimizer_state().unwrap())
         });

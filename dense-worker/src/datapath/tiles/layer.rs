@@ -51,7 +51,7 @@ pub(super) struct TileRequest {
 }
 
 impl TiledLayer {
-    pub(super) fn of(layer: &StreamedLayer) -> Self {
+    pub(super) fn new(layer: &StreamedLayer) -> Self {
         let (mut tensors, mut first) = (Vec::with_capacity(layer.tensors.len()), 0);
         for tensor in &layer.tensors {
             let weights = tensor.segment.range.len();
@@ -59,7 +59,7 @@ impl TiledLayer {
             tensors.push(TiledTensor { table: tensor.table, dim, tile, first, weights });
             first += weights;
         }
-        let whole = Arc::new(LayerPart::of(&tensors, &(0..first)));
+        let whole = Arc::new(LayerPart::new(&tensors, &(0..first)));
         Self { name: layer.name.clone(), weights: first, tensors, whole }
     }
 
@@ -70,15 +70,15 @@ impl TiledLayer {
         let nearest = |rank: usize| {
             let wanted = self.weights * rank / world;
             let place = starts.partition_point(|start| *start < wanted);
-            let before = starts[place.saturating_sub(1)];
-            if wanted - before.min(wanted) < starts[place] - wanted { before } else { starts[place] }
+            let previous = starts[place.saturating_sub(1)];
+            if wanted - previous.min(wanted) < starts[place] - wanted { previous } else { starts[place] }
         };
         (0..=world).map(nearest).collect()
     }
 
     /// The tiles of these weights, which begin and end between tiles.
     pub(super) fn part(&self, weights: &Range<usize>) -> LayerPart {
-        LayerPart::of(&self.tensors, weights)
+        LayerPart::new(&self.tensors, weights)
     }
 }
 
@@ -90,7 +90,7 @@ impl TiledTensor {
 }
 
 impl LayerPart {
-    fn of(tensors: &[TiledTensor], weights: &Range<usize>) -> Self {
+    fn new(tensors: &[TiledTensor], weights: &Range<usize>) -> Self {
         let (mut requests, mut request, mut ends) = (Vec::new(), RequestTiles::default(), RequestTiles::default());
         for tensor in tensors {
             let end = tensor.first + tensor.weights;
@@ -159,7 +159,7 @@ impl TileRequest {
 
     /// The gradients of this request's tiles, table after table.
     pub(super) fn give<'a>(&self, gradient: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
-        let of = |(table, range): (&TableIds, &Range<usize>)| {
+        let tile_values = |(table, range): (&TableIds, &Range<usize>)| {
             let (values, length) = (&gradient[range.clone()], table.ids.len() * table.dim as usize);
             if values.len() == length {
                 return Cow::Borrowed(values);
@@ -169,7 +169,7 @@ impl TileRequest {
             filled.resize(length, 0.0);
             Cow::Owned(filled)
         };
-        self.ids.tables.iter().zip_eq(&self.weights).map(of).collect()
+        self.ids.tables.iter().zip_eq(&self.weights).map(tile_values).collect()
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
             made.push(TiledTensor { table: table as u32, dim: *dim, tile: table, first, weights: *weights });
             first += weights;
         }
-        let whole = Arc::new(LayerPart::of(&made, &(0..first)));
+        let whole = Arc::new(LayerPart::new(&made, &(0..first)));
         TiledLayer { name: "top.0".to_owned(), weights: first, tensors: made, whole }
     }
 

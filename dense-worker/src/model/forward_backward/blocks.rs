@@ -17,7 +17,7 @@ impl Blocks {
     pub(super) const TRAINING: Self = Self(CHUNK);
 
     /// Blocks of so many rows.
-    pub(super) fn of(rows: usize) -> Self {
+    pub(super) fn new(rows: usize) -> Self {
         Self(rows)
     }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn blocks_cover_all_rows_once() {
-        let ranges = |size, rows| Blocks::of(size).ranges(rows).collect::<Vec<_>>();
+        let ranges = |size, rows| Blocks::new(size).ranges(rows).collect::<Vec<_>>();
         assert_eq!(ranges(4, 10), [(0, 4), (4, 4), (8, 2)]);
         assert_eq!(ranges(4, 4), [(0, 4)]);
         assert!(ranges(4, 0).is_empty());
@@ -75,7 +75,7 @@ mod tests {
                 to.copy_(from);
                 Ok(())
             };
-            Blocks::of(size).each([&from, &to], copy).unwrap();
+            Blocks::new(size).each([&from, &to], copy).unwrap();
             assert_eq!(numbers.len(), 10_usize.div_ceil(size));
             assert_eq!(to, from);
         }

@@ -45,7 +45,7 @@ impl Dcnv2ForwardBackward {
     pub(super) fn new(dcnv2: &Dcnv2, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
         let width = shape.numeric + shape.width();
         let cross = CrossLayers::new(&dcnv2.cross, width, parts)?;
-        let after = match (&dcnv2.deep, dcnv2.structure) {
+        let after_cross = match (&dcnv2.deep, dcnv2.structure) {
             (Some(deep), Structure::Parallel) => AfterCross::Parallel(Box::new(Parallel {
                 deep: Stack::new(deep, true, parts)?,
                 d_first: Matrix::aligned(parts.rows(), width)?,
@@ -53,9 +53,9 @@ impl Dcnv2ForwardBackward {
                 d_both: Matrix::aligned(parts.rows(), dcnv2.output.inputs())?,
                 output: Stack::new(&dcnv2.output, true, parts)?,
             })),
-            (deep, _) => AfterCross::Stacked(Stack::of(deep.iter().chain([&dcnv2.output]), true, parts)?),
+            (deep, _) => AfterCross::Stacked(Stack::from_mlps(deep.iter().chain([&dcnv2.output]), true, parts)?),
         };
-        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.rows(), width)?, after })
+        Ok(Self { numeric: shape.numeric, cross, d_crossed: Matrix::aligned(parts.rows(), width)?, after: after_cross })
     }
 }
 
@@ -90,8 +90,8 @@ impl ChunkStep for Dcnv2ForwardBackward {
         cross.backward(d_crossed, rows, progress)?;
         let d_first = cross.d_first_mut();
         if let AfterCross::Parallel(parallel) = after {
-            let beside = parallel.d_first.values(rows);
-            d_first.values_mut(rows).iter_mut().zip_eq(beside).for_each(|(sum, slope)| *sum += slope);
+            let deep_slopes = parallel.d_first.values(rows);
+            d_first.values_mut(rows).iter_mut().zip_eq(deep_slopes).for_each(|(sum, slope)| *sum += slope);
         }
         d_first.copy_from_column(*numeric, rows, share.gradients);
         Ok(loss)

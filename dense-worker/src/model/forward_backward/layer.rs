@@ -125,7 +125,7 @@ impl<'a> Parts<'a> {
             self.slopes = Some([memory()?, memory()?]);
         }
         match &self.slopes {
-            Some(memory) => Matrix::within(&memory[index % 2], self.rows, width),
+            Some(memory) => Matrix::within_memory(&memory[index % 2], self.rows, width),
             None => Matrix::dense(self.rows, width),
         }
     }

@@ -29,7 +29,7 @@ impl Matrix {
     }
 
     /// As [`Self::dense`], in memory that other matrices use at other times: a matrix without space between rows, at least as large.
-    pub(super) fn within(memory: &Self, rows: usize, columns: usize) -> Result<Self, ModelError> {
+    pub(super) fn within_memory(memory: &Self, rows: usize, columns: usize) -> Result<Self, ModelError> {
         let all = memory.tensor.f_view([-1])?;
         let tensor = all.f_narrow(0, 0, int(rows * columns))?.f_view([int(rows), int(columns)])?;
         Ok(Self { tensor, columns, stride: columns })

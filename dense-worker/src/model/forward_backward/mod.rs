@@ -145,7 +145,11 @@ impl ChunkProgress<'_> {
 
 impl ForwardBackward {
     /// `None` for networks that have only autograd.
-    pub(super) fn of(network: &Network, shape: &InputShape, parts: &mut Parts<'_>) -> Result<Option<Self>, ModelError> {
+    pub(super) fn from_network(
+        network: &Network,
+        shape: &InputShape,
+        parts: &mut Parts<'_>,
+    ) -> Result<Option<Self>, ModelError> {
         let numeric = shape.numeric;
         let step: Box<dyn ChunkStep> = match network {
             Network::Dlrm(dlrm) => Box::new(DlrmForwardBackward::new(dlrm, parts)?),

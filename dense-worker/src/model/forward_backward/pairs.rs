@@ -183,7 +183,7 @@ impl WithSimd for Forward<'_> {
         let Self { pairs, samples, out, place } = self;
         let count = pairs.count();
         for (index, out) in out.chunks_exact_mut(place.stride).enumerate() {
-            let (dense, embeddings) = samples.at(index);
+            let (dense, embeddings) = samples.rows_at(index);
             pairs.transpose(dense, embeddings);
             pairs.multiply(simd, dense, embeddings);
             out[place.offset..][..count].copy_from_slice(&pairs.products[..count]);
@@ -208,11 +208,11 @@ impl WithSimd for Backward<'_> {
         let Self { pairs, samples, out, place, d_dense, d_embeddings } = self;
         let count = pairs.count();
         for (index, out) in out.chunks_exact(place.stride).enumerate() {
-            let (dense, embeddings) = samples.at(index);
+            let (dense, embeddings) = samples.rows_at(index);
             pairs.pad(dense, embeddings);
             pairs.mirror(&out[place.offset..][..count]);
             pairs.derive(simd);
-            let (d_dense, d_embeddings) = samples.at_mut(d_dense, d_embeddings, index);
+            let (d_dense, d_embeddings) = samples.rows_at_mut(d_dense, d_embeddings, index);
             pairs.give(d_dense, d_embeddings);
         }
     }
@@ -234,13 +234,18 @@ impl<'a> Samples<'a> {
     }
 
     #[inline(always)]
-    fn at(&self, index: usize) -> (&'a [f32], &'a [f32]) {
+    fn rows_at(&self, index: usize) -> (&'a [f32], &'a [f32]) {
         let (dense, embeddings) = self.widths;
         (&self.dense[index * dense..][..dense], &self.embeddings[index * embeddings..][..embeddings])
     }
 
     #[inline(always)]
-    fn at_mut<'b>(&self, dense: &'b mut [f32], embeddings: &'b mut [f32], at: usize) -> (&'b mut [f32], &'b mut [f32]) {
+    fn rows_at_mut<'b>(
+        &self,
+        dense: &'b mut [f32],
+        embeddings: &'b mut [f32],
+        at: usize,
+    ) -> (&'b mut [f32], &'b mut [f32]) {
         let widths = self.widths;
         (&mut dense[at * widths.0..][..widths.0], &mut embeddings[at * widths.1..][..widths.1])
     }

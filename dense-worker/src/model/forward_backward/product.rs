@@ -238,10 +238,10 @@ mod tests {
 
     #[test]
     fn rounded_values_multiply_as_bf16_do() {
-        let of = |size: [i64; 2], step: f64| {
+        let wave = |size: [i64; 2], step: f64| {
             Tensor::arange(size[0] * size[1], (Kind::Float, Device::Cpu)).reshape(size).g_mul_scalar(step).sin()
         };
-        let (weight, input, slopes) = (of([12, 40], 0.7), of([9, 40], 0.3), of([9, 12], 1.1));
+        let (weight, input, slopes) = (wave([12, 40], 0.7), wave([9, 40], 0.3), wave([9, 12], 1.1));
         let zeros = |size: [i64; 2]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let all = |kind| {
             let mut none = std::iter::empty();
@@ -250,7 +250,7 @@ mod tests {
             products.refresh().unwrap();
             let (mut output, mut d_weight, d_input) = (zeros([9, 12]), zeros([12, 40]), zeros([9, 33]));
             products.forward(&input, &mut output, Blocks::TRAINING).unwrap();
-            let losses = Losses::of(&[]);
+            let losses = Losses::new(&[]);
             let mean = MeanLoss { losses: &losses, factor: 1.0 };
             for (earlier, last) in [(false, false), (true, true)] {
                 let (blocks, purpose) = (Blocks::TRAINING, Purpose::Training);

@@ -66,11 +66,11 @@ fn half(precision: Precision) -> Option<Kind> {
 impl Stack {
     /// The next layers of `parts` are those of the MLP.
     pub(super) fn new(mlp: &Mlp, dropout: bool, parts: &mut Parts<'_>) -> Result<Self, ModelError> {
-        Self::of([mlp], dropout, parts)
+        Self::from_mlps([mlp], dropout, parts)
     }
 
     /// As [`Self::new`], of MLPs that follow each other.
-    pub(super) fn of<'a>(
+    pub(super) fn from_mlps<'a>(
         mlps: impl IntoIterator<Item = &'a Mlp>,
         dropout: bool,
         parts: &mut Parts<'_>,
@@ -89,7 +89,7 @@ impl Stack {
             let slice = |slice| WeightSlice::new(slice, half(mlp.precision_of(activate)), parts);
             let slices = slices.into_iter().map(slice).collect::<Result<_, _>>()?;
             let output = match inner.get(index % segment) {
-                Some(memory) if index < last => Matrix::within(memory, rows, width)?,
+                Some(memory) if index < last => Matrix::within_memory(memory, rows, width)?,
                 _ => Matrix::dense(rows, width)?,
             };
             let d_output =

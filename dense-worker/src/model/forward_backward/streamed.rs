@@ -46,7 +46,7 @@ struct Traversal<'a> {
 
 impl StreamedThreads {
     /// For batches of up to `batch` samples; `None` for networks that have only autograd.
-    pub(in crate::model) fn of(
+    pub(in crate::model) fn from_network(
         network: &Network,
         shape: &InputShape,
         window: &Arc<LayerWindow>,
@@ -58,7 +58,7 @@ impl StreamedThreads {
         let mut made = Vec::with_capacity(threads);
         for thread in 0..threads {
             let mut parts = Parts::streamed(window, thread, rows);
-            let Some(step) = ForwardBackward::of(network, shape, &mut parts)? else { return Ok(None) };
+            let Some(step) = ForwardBackward::from_network(network, shape, &mut parts)? else { return Ok(None) };
             made.push(StreamedThread { step, dropout: dropout(thread as u64), keep: Dropout::new(0.0, 0, 0) });
         }
         let mut all = Self { window: Arc::clone(window), threads: made, rows };
@@ -84,7 +84,7 @@ impl StreamedThreads {
                 gradients: &mut gradients[..training * width],
             };
             self.window.start(purpose, (0, 0.0), 1);
-            let blocks = if purpose == Purpose::Training { Blocks::TRAINING } else { Blocks::of(BLOCK) };
+            let blocks = if purpose == Purpose::Training { Blocks::TRAINING } else { Blocks::new(BLOCK) };
             self.run(Traversal { purpose, blocks, mean: MeanLoss { losses, factor: 0.0 } }, vec![share])?;
         }
         Ok(())
@@ -157,7 +157,7 @@ impl StreamedThreads {
             }
             self.window.start(Purpose::Scoring, (0, 0.0), shares.len());
             let mean = MeanLoss { losses, factor: 0.0 };
-            self.run(Traversal { purpose: Purpose::Scoring, blocks: Blocks::of(BLOCK), mean }, shares)?;
+            self.run(Traversal { purpose: Purpose::Scoring, blocks: Blocks::new(BLOCK), mean }, shares)?;
             logits.extend_from_slice(&made[..count * outputs]);
         }
         Ok(logits)

@@ -45,7 +45,7 @@ fn experts(hidden: Vec<i64>, dropout: f64) -> ExpertLayers {
 /// Numeric values, embeddings and labels of a batch.
 pub(super) fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
-    let shape = InputShape::of(job);
+    let shape = InputShape::new(job);
     let mut values = |count: usize| (0..count).map(|_| random.random_range(-1.0..1.0)).collect::<Vec<f32>>();
     let (numeric, embeddings) = (values(batch * shape.numeric), values(batch * shape.width()));
     let labels = values(batch * job.features.targets.len())

@@ -30,21 +30,23 @@ struct ComputeThread {
 
 impl ComputeThreads {
     /// `None` for networks that have only autograd. Steps write to `gradients`.
-    pub(in crate::model) fn of(
+    pub(in crate::model) fn from_network(
         network: &Network,
         shape: &InputShape,
         gradients: &FlatParameters,
         threads: usize,
         dropout: impl Fn(u64) -> Dropout,
     ) -> Result<Option<Self>, ModelError> {
-        let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut gradients.views()))? else {
+        let Some(step) = ForwardBackward::from_network(network, shape, &mut Parts::resident(&mut gradients.views()))?
+        else {
             return Ok(None);
         };
         let lead = ComputeThread { step, dropout: dropout(0) };
         let mut others = Vec::new();
         for index in 1..threads {
             let own = gradients.twin()?;
-            let Some(step) = ForwardBackward::of(network, shape, &mut Parts::resident(&mut own.views()))? else {
+            let Some(step) = ForwardBackward::from_network(network, shape, &mut Parts::resident(&mut own.views()))?
+            else {
                 return Ok(None);
             };
             others.push((ComputeThread { step, dropout: dropout(index as u64) }, own));

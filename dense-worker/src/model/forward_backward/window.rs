@@ -76,7 +76,7 @@ pub struct GradientLimit {
 impl GradientLimit {
     /// That of a job.
     #[must_use]
-    pub fn of(job: &Job) -> Self {
+    pub fn new(job: &Job) -> Self {
         Self { largest: job.train.updates.clip_value.map(|largest| largest as f32) }
     }
 
@@ -145,7 +145,7 @@ enum LayerPresence {
 
 impl LayerWindow {
     /// A window on the layers of a job.
-    pub(in crate::model) fn of(job: &Job, store: Arc<dyn LayerStore>) -> Self {
+    pub(in crate::model) fn new(job: &Job, store: Arc<dyn LayerStore>) -> Self {
         let state = WindowState {
             traversal: UseCounts { purpose: Purpose::Training, step: 0, share: 1.0, started: Vec::new() },
             orders: [Vec::new(), Vec::new()],

@@ -28,14 +28,14 @@ fn check(optimizer: DenseOptimizer, updates: DenseUpdates, mut reference: impl F
     let mut updater = Updater::new(&optimizer, updates, 8);
     let mut expected = weights.map(f64::from);
     for step in 0..STEPS {
-        let before = weights;
+        let old_weights = weights;
         updater.apply(step as u64, &mut weights, &mut given(step)).unwrap();
         reference(&mut expected, &gradient(step), step);
         for (index, (found, expected)) in weights.map(f64::from).into_iter().zip_eq(&expected).enumerate() {
             let near = (found - expected).abs() < 3e-6 * (1.0 + expected.abs());
             assert!(near, "{optimizer:?} step {step} weight {index}: {found}, reference {expected}");
         }
-        assert_ne!(before, weights, "step {step} moves something");
+        assert_ne!(old_weights, weights, "step {step} moves something");
     }
 }
 
@@ -190,7 +190,7 @@ fn each_optimizer() -> [DenseOptimizer; 4] {
 /// The first three weights learn at half the rate and the others at twice the rate, each part as if it were alone with this rate.
 #[test]
 fn each_range_has_its_rate() {
-    let with = |optimizer: DenseOptimizer, factor: f64| match optimizer {
+    let scaled = |optimizer: DenseOptimizer, factor: f64| match optimizer {
         DenseOptimizer::Sgd { lr, momentum, weight_decay } => {
             DenseOptimizer::Sgd { lr: lr * factor, momentum, weight_decay }
         }
@@ -207,7 +207,7 @@ fn each_range_has_its_rate() {
         let new = |optimizer: DenseOptimizer| Updater::new(&optimizer, DenseUpdates::default(), 8);
         let rates = vec![RateRange { weights: 0..3, factor: 0.5 }, RateRange { weights: 3..8, factor: 2.0 }];
         let mut both = new(optimizer).with_rates(rates);
-        let (mut slow, mut fast) = (new(with(optimizer, 0.5)), new(with(optimizer, 2.0)));
+        let (mut slow, mut fast) = (new(scaled(optimizer, 0.5)), new(scaled(optimizer, 2.0)));
         let (mut found, mut slowly, mut quickly) = (WEIGHTS, WEIGHTS, WEIGHTS);
         for step in 0..STEPS {
             both.apply(step as u64, &mut found, &mut given(step)).unwrap();

@@ -73,17 +73,17 @@ fn a_gradient_that_overflows_costs_its_batch_until_the_scale_is_small_enough() {
     let job = half(ffnn());
     let samples = Samples::random(&job, 9);
     let mut model = DenseModel::new(&job).unwrap();
-    let before = stored(&model);
+    let first = stored(&model);
     // So large that its gradients fit only once most of the scale is gone.
     let numeric: Vec<f32> = samples.numeric.iter().map(|value| value * 2e4).collect();
     let mut skipped = 0;
     while let Err(error) = model.step(&numeric, &samples.embeddings, &samples.labels) {
         assert!(matches!(error, ModelError::Skipped { .. }), "{error}");
-        assert_eq!(stored(&model), before);
+        assert_eq!(stored(&model), first);
         skipped += 1;
         assert!(skipped < 17, "the scale does not fall");
     }
-    assert!(skipped > 0 && stored(&model) != before);
+    assert!(skipped > 0 && stored(&model) != first);
 }
 
 #[test]

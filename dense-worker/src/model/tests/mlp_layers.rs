@@ -58,21 +58,21 @@ fn every_activation_with_every_norm_has_the_values_of_pytorch() {
 fn check(case: &str, job: &Job, fixture: &StatisticsFixture) {
     let StatisticsFixture { values, buffers, scored } = fixture;
     let mut model = DenseModel::new(job).unwrap();
-    let of = |what: &str| format!("{case}: {what}");
-    assert_eq!(job.dense_parameters(), Some(model.weights() as u64), "{}", of("parameters"));
+    let label = |what: &str| format!("{case}: {what}");
+    assert_eq!(job.dense_parameters(), Some(model.weights() as u64), "{}", label("parameters"));
     model.load_safetensors(&values.safetensors()).unwrap();
     let output = model.step(&values.numeric, &values.embeddings, &values.labels).unwrap();
-    assert_near(&of("logits"), &output.logits, &values.logits);
-    assert_near(&of("loss"), &[output.loss], &[values.loss]);
-    assert_near(&of("gradient of embeddings"), &output.gradients, &values.gradients["embeddings"]);
+    assert_near(&label("logits"), &output.logits, &values.logits);
+    assert_near(&label("loss"), &[output.loss], &[values.loss]);
+    assert_near(&label("gradient of embeddings"), &output.gradients, &values.gradients["embeddings"]);
     for (name, tensor) in model.variables.variables() {
         match buffers.get(&name) {
-            Some(expected) => assert_near(&of(&name), &to_vec(&tensor).unwrap(), expected),
-            None => assert_near(&of(&name), &to_vec(&tensor.grad()).unwrap(), &values.gradients[&name]),
+            Some(expected) => assert_near(&label(&name), &to_vec(&tensor).unwrap(), expected),
+            None => assert_near(&label(&name), &to_vec(&tensor.grad()).unwrap(), &values.gradients[&name]),
         }
     }
     let predicted = model.predict(&values.numeric, &values.embeddings, values.labels.len()).unwrap();
-    assert_near(&of("scores"), &predicted, scored);
+    assert_near(&label("scores"), &predicted, scored);
     // Buffers are part of the weights, so a network that is loaded scores the same bits.
     let mut again = DenseModel::new(job).unwrap();
     again.load_safetensors(&model.to_safetensors().unwrap()).unwrap();
@@ -99,12 +99,12 @@ fn dice_counts_no_padding_and_a_batch_of_padding_leaves_its_averages() {
     let width = samples.embeddings.len() / 4;
     let mut padding = samples.embeddings.clone();
     padding.chunks_mut(width).for_each(|sample| sample[width - 1] = 0.0);
-    let before = model.to_safetensors().unwrap();
+    let saved = model.to_safetensors().unwrap();
     assert!(model.step(&samples.numeric, &padding, &samples.labels).unwrap().loss.is_finite());
-    assert_eq!(model.to_safetensors().unwrap(), before);
+    assert_eq!(model.to_safetensors().unwrap(), saved);
     model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
     let averages = model.to_safetensors().unwrap();
-    assert_ne!(averages, before);
+    assert_ne!(averages, saved);
     let mut other = DenseModel::new(&job).unwrap();
     let mut filled = samples.embeddings.clone();
     // Sample 0 has padding alone.
@@ -144,8 +144,8 @@ fn running_averages_count_once_the_step_is_made_and_add_up_over_workers() {
 #[test]
 fn a_batch_of_one_sample_uses_the_running_averages() {
     let mut model = DenseModel::new(&still_job(Activation::Relu, MlpNorm::Batch)).unwrap();
-    let before = model.to_safetensors().unwrap();
+    let saved = model.to_safetensors().unwrap();
     let output = model.step(&[0.5], &[0.25, -0.5, 1.0], &[1.0]).unwrap();
     assert!(output.loss.is_finite());
-    assert_eq!(model.to_safetensors().unwrap(), before);
+    assert_eq!(model.to_safetensors().unwrap(), saved);
 }

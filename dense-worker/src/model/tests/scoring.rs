@@ -21,10 +21,10 @@ fn in_batches(model: &DenseModel, samples: &Samples, start: usize, size: usize) 
     let (numeric, width) = (model.shape().numeric, model.shape().width());
     let mut logits = Vec::new();
     for from in (start..SAMPLES).step_by(size) {
-        let to = SAMPLES.min(from + size);
+        let end = SAMPLES.min(from + size);
         let (numbers, rows) =
-            (&samples.numeric[from * numeric..to * numeric], &samples.embeddings[from * width..to * width]);
-        logits.extend(bits(&model.predict(numbers, rows, to - from).unwrap()));
+            (&samples.numeric[from * numeric..end * numeric], &samples.embeddings[from * width..end * width]);
+        logits.extend(bits(&model.predict(numbers, rows, end - from).unwrap()));
     }
     logits
 }

@@ -22,7 +22,7 @@ const WIDE: (&str, &str) = ("wide_net.pt", "4851ef3ce63d1d5d9f43fca562f3f76f66e1
 /// As `net.pt`, with dropout of half of the logits.
 const DROPOUT: (&str, &str) = ("dropout_net.pt", "ac89b3fb55c8944216fde9683bd470f8c7ddd45c762e778f3eb389c6cf2ef8cd");
 
-fn with(file: PathBuf, sha256: &str) -> Job {
+fn script_job(file: PathBuf, sha256: &str) -> Job {
     job(2, &[2, 1], Model::TorchScript { file, sha256: sha256.to_owned(), trust: true })
 }
 
@@ -61,7 +61,7 @@ fn twin(module: &DenseModel) -> DenseModel {
 
 #[test]
 fn a_module_trains_like_the_equal_built_in_network() {
-    let job = with(fixture(NET.0), NET.1);
+    let job = script_job(fixture(NET.0), NET.1);
     let samples = Samples::random(&job, 6);
     let mut module = DenseModel::new(&job).unwrap();
     let mut built = twin(&module);
@@ -88,7 +88,7 @@ fn dropped(model: &mut DenseModel, samples: &Samples) -> Vec<Vec<bool>> {
 
 #[test]
 fn each_rank_drops_its_own_units_and_the_same_ones_in_every_run() {
-    let job = with(fixture(DROPOUT.0), DROPOUT.1);
+    let job = script_job(fixture(DROPOUT.0), DROPOUT.1);
     let samples = Samples::random(&job, 64);
     let of_rank = |rank| {
         let mut model = DenseModel::new(&job).unwrap();
@@ -107,9 +107,9 @@ fn each_rank_drops_its_own_units_and_the_same_ones_in_every_run() {
 
 #[test]
 fn a_file_with_another_hash_is_refused() {
-    let refused = refusal(&with(fixture(NET.0), &"0".repeat(64)));
+    let refused = refusal(&script_job(fixture(NET.0), &"0".repeat(64)));
     assert!(refused.contains(&format!("has the SHA-256 {}, model.sha256 says 000", NET.1)), "{refused}");
-    let refused = refusal(&with(fixture("absent.pt"), NET.1));
+    let refused = refusal(&script_job(fixture("absent.pt"), NET.1));
     assert!(refused.contains("absent.pt cannot be read"), "{refused}");
 }
 
@@ -119,13 +119,13 @@ fn a_file_that_is_not_a_module_is_refused() {
     let file = folder.path().join("net.pt");
     std::fs::write(&file, "no module").unwrap();
     // The output of sha256sum for these nine bytes.
-    let refused = refusal(&with(file, "a4a2ad0d3faa1604410f2e4f0b7c91c3b488d59e27a59bc39de57241464a899f"));
+    let refused = refusal(&script_job(file, "a4a2ad0d3faa1604410f2e4f0b7c91c3b488d59e27a59bc39de57241464a899f"));
     assert!(refused.contains("is not a TorchScript module"), "{refused}");
 }
 
 #[test]
 fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
-    let job = with(fixture(WIDE.0), WIDE.1);
+    let job = script_job(fixture(WIDE.0), WIDE.1);
     let samples = Samples::random(&job, 6);
     let step = |job: &Job, samples: &Samples| {
         DenseModel::new(job).unwrap().step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap_err()
@@ -135,7 +135,7 @@ fn a_module_that_gives_no_logits_or_takes_other_inputs_is_refused() {
         refused.to_string(),
         "the TorchScript module gives Float [6, 2] for a batch of 6; expected f32 logits of [batch] or [batch, 1]"
     );
-    let mut wider = with(fixture(NET.0), NET.1);
+    let mut wider = script_job(fixture(NET.0), NET.1);
     wider.tables[0].dim = 7;
     let refused = step(&wider, &Samples::random(&wider, 6));
     assert!(matches!(refused, ModelError::ScriptFailed { .. }), "{refused}");
@@ -184,14 +184,14 @@ fn a_skipped_or_failed_batch_changes_no_buffer() {
     job.train.updates.non_finite = NonFinitePolicy::Skip;
     let samples = Samples::random(&job, 4);
     let mut model = DenseModel::new(&job).unwrap();
-    let before = model.to_safetensors().unwrap();
+    let saved = model.to_safetensors().unwrap();
     let skipped = model.step(&[f32::NAN; 4], &samples.embeddings, &samples.labels).unwrap_err();
     assert!(matches!(skipped, ModelError::Skipped { .. }), "{skipped}");
-    assert_eq!(model.to_safetensors().unwrap(), before);
+    assert_eq!(model.to_safetensors().unwrap(), saved);
     // A batch norm refuses a single sample.
     let failed = model.step(&samples.numeric[..1], &samples.embeddings[..2], &samples.labels[..1]).unwrap_err();
     assert!(failed.to_string().contains("Expected more than 1 value per channel"), "{failed}");
-    assert_eq!(model.to_safetensors().unwrap(), before);
+    assert_eq!(model.to_safetensors().unwrap(), saved);
     model.step(&samples.numeric, &samples.embeddings, &samples.labels).unwrap();
-    assert_ne!(model.to_safetensors().unwrap(), before);
+    assert_ne!(model.to_safetensors().unwrap(), saved);
 }

@@ -122,7 +122,7 @@ impl BagShare {
     }
 
     /// The bags in the form of the wire.
-    pub(crate) fn of(&self, segment: u32) -> SegmentBags<'_> {
+    pub(crate) fn segment_bags(&self, segment: u32) -> SegmentBags<'_> {
         SegmentBags { segment, direct: self.direct, lengths: &self.lengths, members: &self.members }
     }
 
@@ -139,8 +139,8 @@ impl BagShare {
 #[must_use]
 pub fn bag_bytes(offsets: &[u32], row_bytes: usize, servers: u32) -> u64 {
     let lengths = || offsets.windows(2).map(|bag| bag[1] - bag[0]);
-    let without = 1.0 - 1.0 / f64::from(servers.max(1));
-    let met = |length: u32| f64::from(servers.max(1)) * (1.0 - without.powi(length.min(1 << 20) as i32));
+    let miss = 1.0 - 1.0 / f64::from(servers.max(1));
+    let met = |length: u32| f64::from(servers.max(1)) * (1.0 - miss.powi(length.min(1 << 20) as i32));
     let answers: f64 = lengths().map(met).sum();
     let members: u64 = lengths().map(u64::from).sum();
     4 * members + (answers * (row_bytes + size_of::<u32>()) as f64) as u64
@@ -164,7 +164,7 @@ mod tests {
     /// The members of each of a server's bags, as positions in the table's ids.
     fn restored(share: &BagShare, positions: &[u32]) -> Vec<(u32, Vec<u32>)> {
         let table = |bag: &[u32]| bag.iter().map(|member| positions[*member as usize]).collect();
-        share.rows.iter().copied().zip_eq(share.of(0).iter().map(table)).collect()
+        share.rows.iter().copied().zip_eq(share.segment_bags(0).iter().map(table)).collect()
     }
 
     #[test]

@@ -233,7 +233,7 @@ impl EmbeddingClient {
     /// As [`Self::refresh`].
     pub async fn newest_servers(&self) -> Result<Vec<Arc<dyn Shard>>, ClientError> {
         let known = self.placements.current().await?;
-        self.placements.follow(&known, Deadline::after(self.config.timeout)).await?;
+        self.placements.follow(&known, Deadline::from_now(self.config.timeout)).await?;
         Ok(self.servers())
     }
 

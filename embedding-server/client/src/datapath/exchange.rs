@@ -89,7 +89,7 @@ impl Exchange<'_> {
             RequestReach::Owners => ids.route(map, servers).parts.clone(),
             RequestReach::AllServers { .. } => ids.parts_of_all(map, servers),
         };
-        let deadline = Deadline::after(self.timeout);
+        let deadline = Deadline::from_now(self.timeout);
         let send = |part| self.send(part, &request_of, deadline);
         let mut answers = Vec::with_capacity(parts.len());
         let mut open: FuturesUnordered<_> = parts.into_iter().map(send).collect();

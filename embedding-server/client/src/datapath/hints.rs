@@ -27,7 +27,7 @@ impl EmbeddingClient {
         let metrics = self.metrics().hints.clone();
         let timeout = self.timeout().min(LONGEST);
         Some(async move {
-            let deadline = Deadline::after(timeout);
+            let deadline = Deadline::from_now(timeout);
             let send = |part: &Arc<super::RoutePart>| {
                 let request = HintRequest {
                     generation: part.generation.0,

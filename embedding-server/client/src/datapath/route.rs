@@ -200,7 +200,7 @@ mod tests {
         let map = BucketMap::even(Generation(1), 64, 2);
         let first = ids.route(&map, 2);
         assert!(Arc::ptr_eq(&first, &ids.route(&map, 2)), "the second call computes it again");
-        let next = ids.route(&map.at(Generation(2)), 2);
+        let next = ids.route(&map.at_generation(Generation(2)), 2);
         assert_eq!((first.generation, next.generation), (Generation(1), Generation(2)));
         let other = ids.route(&BucketMap::even(Generation(3), 64, 3), 3);
         assert_eq!((next.parts.len(), other.parts.len()), (2, 3));

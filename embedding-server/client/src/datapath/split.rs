@@ -113,8 +113,9 @@ impl PartDraft {
 
     fn finish(mut self, generation: Generation, server: u32) -> RoutePart {
         let shares = self.shares.iter().enumerate();
-        let bags: Vec<_> =
-            shares.filter_map(|(segment, share)| share.as_ref().map(|share| share.of(segment as u32))).collect();
+        let bags: Vec<_> = shares
+            .filter_map(|(segment, share)| share.as_ref().map(|share| share.segment_bags(segment as u32)))
+            .collect();
         let bags = pack_bags(&bags);
         for (route, share) in self.routes.iter_mut().zip_eq(self.shares) {
             if let Some(share) = share {

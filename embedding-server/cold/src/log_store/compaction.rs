@@ -66,23 +66,24 @@ impl TableLog {
         let Some(cursor) = compaction.cursor.take().or_else(|| self.begin_compaction()) else {
             return Ok(CompactionStep::Nothing);
         };
-        let mut at = cursor.clone();
-        let done = self.copy_part(&mut at, &mut compaction.chunk, counters);
+        let mut reached = cursor.clone();
+        let done = self.copy_part(&mut reached, &mut compaction.chunk, counters);
         match &done {
-            Ok(()) if at.next >= at.rows => {
-                let ended = self.drop_segment(at.slot, &at.segment);
-                compaction.cursor = ended.is_err().then_some(at.clone()).filter(|at| self.is_compactable(at));
+            Ok(()) if reached.next >= reached.rows => {
+                let ended = self.drop_segment(reached.slot, &reached.segment);
+                compaction.cursor =
+                    ended.is_err().then_some(reached.clone()).filter(|reached| self.is_compactable(reached));
                 self.note_compaction(ended.as_ref().err(), counters);
                 ended?;
             }
-            Ok(()) => compaction.cursor = Some(at.clone()),
+            Ok(()) => compaction.cursor = Some(reached.clone()),
             Err(error) => {
                 // Of a damaged segment, or one that cannot be read, the cursor is dropped: another one may be readable.
-                compaction.cursor = Some(at.clone()).filter(|at| self.is_compactable(at));
+                compaction.cursor = Some(reached.clone()).filter(|reached| self.is_compactable(reached));
                 self.note_compaction(Some(error), counters);
             }
         }
-        done.map(|()| CompactionStep::Records(at.next - cursor.next))
+        done.map(|()| CompactionStep::Records(reached.next - cursor.next))
     }
 
     /// Counts failures, and logs the first of several and the first success after them.

@@ -95,17 +95,17 @@ impl Counters {
 
     /// All of [`LogCounts`]. The caller knows the dead bytes.
     pub(crate) fn counts(&self, dead_bytes: u64) -> LogCounts {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LogCounts {
-            reads: of(&self.reads),
-            read_bytes: of(&self.read_bytes),
-            row_bytes: of(&self.row_bytes),
-            appended_bytes: of(&self.appended_bytes),
-            moved_bytes: of(&self.moved_bytes),
-            reads_under_way: of(&self.reads_under_way),
+            reads: load(&self.reads),
+            read_bytes: load(&self.read_bytes),
+            row_bytes: load(&self.row_bytes),
+            appended_bytes: load(&self.appended_bytes),
+            moved_bytes: load(&self.moved_bytes),
+            reads_under_way: load(&self.reads_under_way),
             dead_bytes,
-            assisted_bytes: of(&self.assisted_bytes),
-            compaction_failures: of(&self.compaction_failures),
+            assisted_bytes: load(&self.assisted_bytes),
+            compaction_failures: load(&self.compaction_failures),
         }
     }
 }

@@ -58,9 +58,9 @@ impl KeyIndex {
     /// The address of a key's row.
     pub(crate) fn get(&self, key: u64) -> Option<u32> {
         let part = &self.parts[part_of(key)];
-        let at = part.leaf_of(key)?;
-        let leaf = &part.leaves[at];
-        leaf.find(key - part.firsts[at], part.end(at)).ok().map(|place| leaf.address(place))
+        let index = part.leaf_of(key)?;
+        let leaf = &part.leaves[index];
+        leaf.find(key - part.firsts[index], part.end(index)).ok().map(|place| leaf.address(place))
     }
 
     /// Before the keys from a multiple of [`CHUNK`] on are looked for: brings their places into the cache. A search waits for memory a
@@ -81,20 +81,20 @@ impl KeyIndex {
     /// Sets the address of a key's row, and answers the address before.
     pub(crate) fn insert(&mut self, key: u64, address: u32) -> Option<u32> {
         let part = Arc::make_mut(&mut self.parts[part_of(key)]);
-        let at = part.leaf_of(key).unwrap_or_else(|| {
+        let index = part.leaf_of(key).unwrap_or_else(|| {
             part.insert_leaf(0, part_start(key), IndexLeaf::default());
             self.bytes += LEAF_BYTES;
             0
         });
-        let (first, end) = (part.firsts[at], part.end(at));
-        let leaf = &mut part.leaves[at];
-        let before = leaf.bytes();
+        let (first, end) = (part.firsts[index], part.end(index));
+        let leaf = &mut part.leaves[index];
+        let old_bytes = leaf.bytes();
         let old = leaf.insert(key - first, address, end);
         let upper = (leaf.len() > MOST).then(|| leaf.split());
-        self.bytes = self.bytes + leaf.bytes() - before;
+        self.bytes = self.bytes + leaf.bytes() - old_bytes;
         if let Some((above, upper)) = upper {
             self.bytes += LEAF_BYTES + upper.bytes();
-            part.insert_leaf(at + 1, first + above, upper);
+            part.insert_leaf(index + 1, first + above, upper);
         }
         self.rows += usize::from(old.is_none());
         old
@@ -104,16 +104,16 @@ impl KeyIndex {
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         self.get(key)?;
         let part = Arc::make_mut(&mut self.parts[part_of(key)]);
-        let at = part.leaf_of(key)?;
-        let (first, end) = (part.firsts[at], part.end(at));
-        let leaf = &mut part.leaves[at];
-        let before = leaf.bytes();
+        let index = part.leaf_of(key)?;
+        let (first, end) = (part.firsts[index], part.end(index));
+        let leaf = &mut part.leaves[index];
+        let old_bytes = leaf.bytes();
         let old = leaf.remove(key - first, end)?;
-        self.bytes = self.bytes + leaf.bytes() - before;
+        self.bytes = self.bytes + leaf.bytes() - old_bytes;
         if leaf.len() == 0 {
             self.bytes -= LEAF_BYTES + leaf.bytes();
-            part.firsts.remove(at);
-            part.leaves.remove(at);
+            part.firsts.remove(index);
+            part.leaves.remove(index);
         }
         self.rows -= 1;
         Some(old)
@@ -216,9 +216,9 @@ mod tests {
     fn content(index: &KeyIndex, limit: usize) -> Vec<(u64, u32)> {
         let (mut all, mut from) = (Vec::new(), Some(0));
         while let Some(start) = from {
-            let before = all.len();
+            let old_len = all.len();
             from = index.scan(start..=u64::MAX, limit, &mut all);
-            assert!(all.len() - before <= limit);
+            assert!(all.len() - old_len <= limit);
         }
         all
     }

@@ -89,8 +89,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let layout = SegmentLayout::new(RecordFormat { table: 0, width: 33 });
         let files = [Some(Arc::new(RowSegment::create(folder.path(), layout.format, 0).unwrap())), None];
-        let of = |rows: &[u32]| rows.iter().map(|row| RecordRead { address: *row, position: 0 }).collect::<Vec<_>>();
-        let counts = |rows: &[u32]| group(&of(rows), layout, &files, 8192).map(|pieces| pieces.len());
+        let reads = |rows: &[u32]| rows.iter().map(|row| RecordRead { address: *row, position: 0 }).collect::<Vec<_>>();
+        let counts = |rows: &[u32]| group(&reads(rows), layout, &files, 8192).map(|pieces| pieces.len());
         assert_eq!(counts(&[0, 1, 2, 3]), Ok(1));
         assert_eq!(counts(&[0, 20, 40, 1000]), Ok(2));
         assert_eq!(counts(&[5, 5]), Ok(1));

@@ -61,8 +61,8 @@ impl RecordFormat {
     pub(crate) fn read(self, record: &[u8]) -> Option<(LogRecordKind, u64)> {
         let (checksum, rest) = record.split_first_chunk::<CHECKSUM>()?;
         let checksum = u32::from_le_bytes(*checksum);
-        let of = |kind: &LogRecordKind| self.checksum(*kind, rest) == checksum;
-        let kind = [LogRecordKind::Row, LogRecordKind::Removal].into_iter().find(of)?;
+        let has_checksum = |kind: &LogRecordKind| self.checksum(*kind, rest) == checksum;
+        let kind = [LogRecordKind::Row, LogRecordKind::Removal].into_iter().find(has_checksum)?;
         Some((kind, u64::from_le_bytes(*rest.first_chunk()?)))
     }
 

@@ -121,8 +121,8 @@ impl SegmentSet {
 
     /// By how many records the segments are larger than twice their rows. Damaged segments stay as they are, and do not count.
     pub(crate) fn overhang(&self) -> i64 {
-        let of = |counts: &SegmentCounts| i64::from(counts.rows) - 2 * i64::from(counts.live);
-        self.counts.iter().filter(|counts| !counts.is_damaged).map(of).sum()
+        let segment_overhang = |counts: &SegmentCounts| i64::from(counts.rows) - 2 * i64::from(counts.live);
+        self.counts.iter().filter(|counts| !counts.is_damaged).map(segment_overhang).sum()
     }
 
     /// Whether a removal in this segment may still hide a record in an older one.

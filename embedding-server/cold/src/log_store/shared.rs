@@ -171,8 +171,9 @@ impl SharedLog {
     }
 
     pub(crate) fn dead_bytes(&self) -> u64 {
-        let of = |table: &TableLog| table.state.read().segments.dead() * table.layout.format.bytes() as u64;
-        self.tables.iter().map(of).sum()
+        let table_dead_bytes =
+            |table: &TableLog| table.state.read().segments.dead() * table.layout.format.bytes() as u64;
+        self.tables.iter().map(table_dead_bytes).sum()
     }
 
     /// Wakes the compaction if there is something to do.

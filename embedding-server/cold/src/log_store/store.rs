@@ -139,25 +139,25 @@ impl ColdStore for LogStore {
     }
 
     fn write(&self, table: u32, cold_keys: &[u64], rows: &[u32]) -> Result<(), ColdError> {
-        let of = self.log.table("write", table)?;
-        let format = of.layout.format;
+        let table_log = self.log.table("write", table)?;
+        let format = table_log.layout.format;
         if cold_keys.len().checked_mul(format.width) != Some(rows.len()) {
             let reason = format!("{} words for {} rows of {} words", rows.len(), cold_keys.len(), format.width);
             return Err(ColdError { doing: "write", reason });
         }
-        self.log.check_index(of, cold_keys)?;
-        let has_waste = of.write(cold_keys, rows)?;
+        self.log.check_index(table_log, cold_keys)?;
+        let has_waste = table_log.write(cold_keys, rows)?;
         self.log.counters.wrote(size_of_val(rows), cold_keys.len() * format.bytes());
-        self.log.changed(of, has_waste, cold_keys.len());
+        self.log.changed(table_log, has_waste, cold_keys.len());
         Ok(())
     }
 
     fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
-        let of = self.log.table("remove", table)?;
-        let removed = of.remove(cold_keys)?;
+        let table_log = self.log.table("remove", table)?;
+        let removed = table_log.remove(cold_keys)?;
         self.log.counters.wrote(0, removed.appended);
         // A row less, and perhaps a record more.
-        self.log.changed(of, removed.has_waste, 3 * cold_keys.len());
+        self.log.changed(table_log, removed.has_waste, 3 * cold_keys.len());
         Ok(())
     }
 

@@ -308,11 +308,11 @@ impl TableLog {
 
     /// The addresses of appended records, in their order.
     pub(crate) fn addresses(&self, appended: &[Appended]) -> Vec<u32> {
-        let of = |part: &Appended| {
+        let part_addresses = |part: &Appended| {
             let (slot, row) = (part.slot, part.row);
             (0..part.count).map(move |more| self.layout.address(slot, row + more))
         };
-        appended.iter().flat_map(of).collect()
+        appended.iter().flat_map(part_addresses).collect()
     }
 }
 

@@ -95,9 +95,9 @@ fn call() -> impl Strategy<Value = Call> {
 fn scan_all(view: &mut dyn ColdView, table: u32, limit: usize) -> Vec<(u64, Vec<u32>)> {
     let (mut scan, mut from) = (ColdScan::default(), Some(0));
     while let Some(start) = from {
-        let before = scan.cold_keys.len();
+        let old_len = scan.cold_keys.len();
         from = view.scan(table, start..=u64::MAX, limit, &mut scan).unwrap();
-        assert!(scan.cold_keys.len() - before <= limit);
+        assert!(scan.cold_keys.len() - old_len <= limit);
     }
     let row = |(index, cold_key): (usize, &u64)| {
         (*cold_key, scan.rows[index * WIDTHS[table as usize]..][..WIDTHS[table as usize]].to_vec())
@@ -255,10 +255,10 @@ fn a_long_scan_reads_many_rows_together() {
     let mut view = store.freeze().unwrap();
     cold_keys.iter().take(10_000).for_each(|key| store.write(1, &[*key], &rows(1, &[*key], 2)).unwrap());
     store.compact().unwrap();
-    let before = store.counts().reads;
+    let earlier_reads = store.counts().reads;
     let found = scan_all(view.as_mut(), 1, 1000);
     assert_eq!(found, cold_keys.iter().map(|key| (*key, row(1, *key, 1))).collect::<Vec<_>>());
-    let reads = store.counts().reads - before;
+    let reads = store.counts().reads - earlier_reads;
     assert!(reads < 2000, "{reads} reads for {} rows", cold_keys.len());
 }
 
@@ -323,13 +323,13 @@ fn one_read_has_the_rows_of_several_tables() {
         }
         let mut found = [ColdRows::default(), ColdRows::default()];
         let wanted = [(1, keys(250)), (0, keys(0))];
-        let before = store.counts().reads;
+        let earlier_reads = store.counts().reads;
         let mut reads: Vec<ColdRead<'_>> = Vec::new();
         for ((table, cold_keys), into) in wanted.iter().zip_eq(&mut found) {
             reads.push(ColdRead { table: *table, cold_keys, into });
         }
         store.read_all(&mut reads).unwrap();
-        assert!(store.counts().reads > before);
+        assert!(store.counts().reads > earlier_reads);
         let is_there = |key: &u64| *key / 7919 < 400;
         assert_eq!(found[0].found, wanted[0].1.iter().map(is_there).collect::<Vec<_>>());
         let there: Vec<u64> = wanted[0].1.iter().copied().filter(is_there).collect();

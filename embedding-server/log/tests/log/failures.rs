@@ -35,11 +35,11 @@ proptest! {
                 2 => Some(DiskFault::Syncs),
                 _ => None,
             });
-            let before = log.durable();
+            let old_durable = log.durable();
             match log.flush_appended() {
                 Ok(()) => prop_assert_eq!(log.durable(), log.next_lsn()),
                 Err(stopped) => {
-                    prop_assert_eq!(log.durable(), before);
+                    prop_assert_eq!(log.durable(), old_durable);
                     prop_assert_eq!(log.check(), Err(stopped));
                 }
             }

@@ -289,11 +289,11 @@ fn what_a_file_had_before_is_no_record() {
     };
     let mut seen = inodes(folder.path());
     for seq in 0..2000 {
-        let before = segments(folder.path()).len();
+        let old_count = segments(folder.path()).len();
         Change::Commit(seq).append(&log);
         expected.push(seq);
         log.flush_appended().unwrap();
-        if segments(folder.path()).len() > before {
+        if segments(folder.path()).len() > old_count {
             let now = inodes(folder.path());
             let newest = fs::metadata(segments(folder.path()).pop().unwrap()).unwrap();
             reused += usize::from(!seen.insert(std::os::unix::fs::MetadataExt::ino(&newest)) && now.len() > 1);

@@ -24,7 +24,7 @@ fn table(element: WeightType, dim: usize, state: usize) -> TableHeader {
     }
 }
 
-fn to(saved: &TableHeader, element: WeightType) -> RowConversion {
+fn conversion_to(saved: &TableHeader, element: WeightType) -> RowConversion {
     RowConversion::new(saved, element, StateConversion::Keep)
 }
 
@@ -74,31 +74,31 @@ proptest! {
         let given: Vec<Vec<f32>> = values.chunks_exact(dim).map(<[f32]>::to_vec).collect();
         for from in WeightType::ALL {
             let saved = table(from, dim, state);
-            let before = rows(from, &given, state);
-            let exact = weights_of(&saved, &before);
+            let original = rows(from, &given, state);
+            let exact = weights_of(&saved, &original);
             for element in WeightType::ALL {
-                let conversion = to(&saved, element);
-                let after = conversion.convert(before.clone()).unwrap();
+                let conversion = conversion_to(&saved, element);
+                let converted = conversion.convert(original.clone()).unwrap();
                 let header = conversion.header();
-                prop_assert_eq!((&after.ids, &after.access), (&before.ids, &before.access));
+                prop_assert_eq!((&converted.ids, &converted.access), (&original.ids, &original.access));
                 prop_assert_eq!((header.width, &*header.element), (element.words(dim) + state, element.name()));
                 prop_assert_eq!(conversion.changes_rows(), from != element);
-                for (row, weights) in weights_of(header, &after).iter().enumerate() {
+                for (row, weights) in weights_of(header, &converted).iter().enumerate() {
                     let largest = exact[row].iter().fold(0.0_f32, |most, weight| most.max(weight.abs()));
                     for (found, weight) in weights.iter().zip_eq(&exact[row]) {
                         let error = (found - weight).abs();
                         let most = if from == element { 0.0 } else { half_a_step(element, *weight, largest) };
                         prop_assert!(error <= most, "{} → {}: {weight} became {found}", from.name(), element.name());
                     }
-                    let slot = &after.slots[row * header.width..][..header.width];
+                    let slot = &converted.slots[row * header.width..][..header.width];
                     prop_assert_eq!(&slot[element.words(dim)..], &vec![row as u32; state]);
                 }
                 // What an equal row becomes is equal, and what is converted back loses nothing more.
-                prop_assert_eq!(&conversion.convert(before.clone()).unwrap(), &after);
-                let back = to(conversion.header(), WeightType::F32).convert(after.clone()).unwrap();
-                let again = to(&table(WeightType::F32, dim, state), element).convert(back).unwrap();
+                prop_assert_eq!(&conversion.convert(original.clone()).unwrap(), &converted);
+                let back = conversion_to(conversion.header(), WeightType::F32).convert(converted.clone()).unwrap();
+                let again = conversion_to(&table(WeightType::F32, dim, state), element).convert(back).unwrap();
                 let bits = |rows: &RowBatch| weights_of(header, rows).concat().iter().map(|w| w.to_bits()).collect::<Vec<_>>();
-                prop_assert_eq!(bits(&again), bits(&after));
+                prop_assert_eq!(bits(&again), bits(&converted));
             }
         }
     }
@@ -109,9 +109,9 @@ fn a_row_of_zeros_stays_one_in_each_format() {
     for from in WeightType::ALL {
         for element in WeightType::ALL {
             let saved = table(from, 5, 1);
-            let conversion = to(&saved, element);
-            let after = conversion.convert(rows(from, &[vec![0.0; 5]], 1)).unwrap();
-            assert_eq!(after.slots, vec![0; element.words(5) + 1], "{} → {}", from.name(), element.name());
+            let conversion = conversion_to(&saved, element);
+            let converted = conversion.convert(rows(from, &[vec![0.0; 5]], 1)).unwrap();
+            assert_eq!(converted.slots, vec![0; element.words(5) + 1], "{} → {}", from.name(), element.name());
         }
     }
 }
@@ -120,15 +120,15 @@ fn a_row_of_zeros_stays_one_in_each_format() {
 fn the_nearest_number_is_taken_and_ties_go_to_even() {
     let saved = table(WeightType::F32, 4, 0);
     let given = |weights: [f32; 4]| rows(WeightType::F32, &[weights.to_vec()], 0);
-    let of = |element: WeightType, weights: [f32; 4]| {
-        let conversion = to(&saved, element);
+    let nearest = |element: WeightType, weights: [f32; 4]| {
+        let conversion = conversion_to(&saved, element);
         weights_of(conversion.header(), &conversion.convert(given(weights)).unwrap()).swap_remove(0)
     };
-    assert_eq!(of(WeightType::Int8, [127.0, 0.49, 0.51, -1.5]), [127.0, 0.0, 1.0, -2.0]);
-    assert_eq!(of(WeightType::Int8, [127.0, 2.5, 3.5, -126.6]), [127.0, 2.0, 4.0, -127.0]);
+    assert_eq!(nearest(WeightType::Int8, [127.0, 0.49, 0.51, -1.5]), [127.0, 0.0, 1.0, -2.0]);
+    assert_eq!(nearest(WeightType::Int8, [127.0, 2.5, 3.5, -126.6]), [127.0, 2.0, 4.0, -127.0]);
     // bfloat16 has 8 significant bits, f16 has 11.
-    assert_eq!(of(WeightType::Bf16, [256.9, 257.0, 257.1, 259.0]), [256.0, 256.0, 258.0, 260.0]);
-    assert_eq!(of(WeightType::F16, [2048.9, 2049.0, 2049.1, 2051.0]), [2048.0, 2048.0, 2050.0, 2052.0]);
+    assert_eq!(nearest(WeightType::Bf16, [256.9, 257.0, 257.1, 259.0]), [256.0, 256.0, 258.0, 260.0]);
+    assert_eq!(nearest(WeightType::F16, [2048.9, 2049.0, 2049.1, 2051.0]), [2048.0, 2048.0, 2050.0, 2052.0]);
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn extremes_that_fit_are_kept_and_others_name_table_row_and_weight() {
     let saved = table(WeightType::F32, 2, 1);
     let given = |weight: f32| rows(WeightType::F32, &[vec![0.5, 0.25], vec![1.0, weight]], 1);
     let largest = |element: WeightType, weight: f32| {
-        let conversion = to(&saved, element);
+        let conversion = conversion_to(&saved, element);
         conversion.convert(given(weight)).map(|rows| weights_of(conversion.header(), &rows)[1][1])
     };
     assert_eq!(largest(WeightType::F16, -65519.0), Ok(-65504.0));
@@ -157,7 +157,7 @@ fn extremes_that_fit_are_kept_and_others_name_table_row_and_weight() {
     }
     // A row that is not converted is what it was, also one that is no number.
     let same = given(f32::NAN);
-    assert_eq!(to(&saved, WeightType::F32).convert(same.clone()), Ok(same));
+    assert_eq!(conversion_to(&saved, WeightType::F32).convert(same.clone()), Ok(same));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn rows_without_state_have_weights_alone() {
         let alone = conversion.convert(given.clone()).unwrap();
         let header = conversion.header();
         assert_eq!((header.width, &*header.state), (element.words(3), "sgd"));
-        let kept = to(&saved, element);
+        let kept = conversion_to(&saved, element);
         let with_state = weights_of(kept.header(), &kept.convert(given).unwrap());
         assert_eq!(weights_of(header, &alone), with_state, "{}", element.name());
     }
@@ -178,7 +178,7 @@ fn rows_without_state_have_weights_alone() {
 /// Converts the table `user` alone.
 fn copy(chain: &FileChain, path: &Path) -> Result<WrittenFile, CopyError> {
     let conversion = |table: &TableHeader| match &*table.name {
-        "user" => to(table, WeightType::Int8),
+        "user" => conversion_to(table, WeightType::Int8),
         _ => RowConversion::unchanged(table),
     };
     copy_converted(chain, conversion, File::create(path).unwrap())
@@ -269,7 +269,7 @@ fn a_damaged_file_a_row_that_does_not_fit_and_a_full_disk_are_errors() {
     let target = folder.path().join("copy.zrows");
     let refused = copy(&chain(&[&path]), &target).unwrap_err();
     assert!(refused.to_string().contains("of table `user` has the weight NaN, which int8 cannot hold"), "{refused}");
-    let full = copy_converted(&chain(&[&path]), |table| to(table, WeightType::F32), &mut [0_u8; 99][..]);
+    let full = copy_converted(&chain(&[&path]), |table| conversion_to(table, WeightType::F32), &mut [0_u8; 99][..]);
     assert!(matches!(full, Err(CopyError::Write(_))), "{full:?}");
     let mut bytes = fs::read(&path).unwrap();
     let middle = bytes.len() / 2;

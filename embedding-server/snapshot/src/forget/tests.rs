@@ -38,18 +38,21 @@ fn a_copy_lacks_the_ids_in_rows_and_counts_and_has_all_else() {
     let ids = set([7, 50, 200, 999]);
     let mentioned = mentioned_ids(&SavedFile::disk(&path), "item", &ids).unwrap();
     assert_eq!((mentioned.rows, mentioned.counts), (set([7, 50]), set([7, 200])));
-    let to = folder.path().join("copy.zrows");
-    let copied = copy(&path, &to, "item", &ids, None);
-    let checked = verify(&SavedFile::disk(&to), |_| ()).unwrap();
+    let target = folder.path().join("copy.zrows");
+    let copied = copy(&path, &target, "item", &ids, None);
+    let checked = verify(&SavedFile::disk(&target), |_| ()).unwrap();
     assert_eq!((checked.sha256, checked.rows), (copied.sha256, 198));
     assert_eq!(checked.clock, SnapshotTime { steps: 5, seconds: 6 });
-    assert!(mentioned_ids(&SavedFile::disk(&to), "item", &ids).unwrap().is_empty());
+    assert!(mentioned_ids(&SavedFile::disk(&target), "item", &ids).unwrap().is_empty());
     let row = |path: &Path, table, id| find(SnapshotReader::open(path).unwrap(), table, id).unwrap();
     for id in 0..100 {
         // Another table keeps its row of the same id.
-        assert_eq!(row(&to, "user", id).map(|row| row.slot), row(&path, "user", id).map(|row| row.slot));
+        assert_eq!(row(&target, "user", id).map(|row| row.slot), row(&path, "user", id).map(|row| row.slot));
         let expected = row(&path, "item", id).filter(|_| !ids.contains(&id));
-        assert_eq!(row(&to, "item", id).map(|row| (row.slot, row.access)), expected.map(|row| (row.slot, row.access)));
+        assert_eq!(
+            row(&target, "item", id).map(|row| (row.slot, row.access)),
+            expected.map(|row| (row.slot, row.access))
+        );
     }
 }
 
@@ -57,9 +60,9 @@ fn a_copy_lacks_the_ids_in_rows_and_counts_and_has_all_else() {
 fn a_copy_without_unknown_ids_is_the_same_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = written(folder.path(), &header(64), |writer| writer.rows(0, &rows_of(0..100, 4, false)));
-    let to = folder.path().join("copy.zrows");
-    copy(&path, &to, "user", &set([500]), None);
-    assert_eq!(fs::read(&to).unwrap(), fs::read(&path).unwrap());
+    let target = folder.path().join("copy.zrows");
+    copy(&path, &target, "user", &set([500]), None);
+    assert_eq!(fs::read(&target).unwrap(), fs::read(&path).unwrap());
     assert!(mentioned_ids(&SavedFile::disk(&path), "other", &set([1])).unwrap().is_empty());
 }
 
@@ -113,11 +116,11 @@ proptest! {
             let removed: Vec<_> = changes.iter().filter(|(_, value)| value.is_none()).map(|(id, _)| *id).collect();
             let path = folder.path().join(format!("f{number}.zrows"));
             follows = Some(write(&path, follows.take(), &rows, if number == 0 { &[] } else { &removed }));
-            let to = folder.path().join(format!("c{number}.zrows"));
-            let written = copy(&path, &to, "user", &gone, copied.take());
-            copied = Some(followed(&to, &written));
+            let target = folder.path().join(format!("c{number}.zrows"));
+            let written = copy(&path, &target, "user", &gone, copied.take());
+            copied = Some(followed(&target, &written));
             files.push(SavedFile::disk(path));
-            copies.push(SavedFile::disk(to));
+            copies.push(SavedFile::disk(target));
         }
         for copy in &copies {
             prop_assert!(mentioned_ids(copy, "user", &gone).unwrap().is_empty());

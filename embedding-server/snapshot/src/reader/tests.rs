@@ -166,13 +166,15 @@ fn a_later_version_says_which_release_reads_it() {
 #[test]
 fn contradictory_headers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let with = |table: &str| {
+    let file_with = |table: &str| {
         headed(folder.path(), 2, &format!(r#"{{"release":"","server":0,"servers":1,"tables":[{table}]}}"#))
     };
     let table = r#"{"name":"user","number":0,"dim":4,"element":"f8","width":4,"state":"sgd"}"#;
-    assert!(opened(&with(table)).contains("table `user` of f8, which this release does not know"));
-    assert!(opened(&with(&table.replace("f8", "f32").replace("\"width\":4", "\"width\":3"))).contains("in slots of 3"));
-    assert!(opened(&with("7")).contains("the header of"));
+    assert!(opened(&file_with(table)).contains("table `user` of f8, which this release does not know"));
+    assert!(
+        opened(&file_with(&table.replace("f8", "f32").replace("\"width\":4", "\"width\":3"))).contains("in slots of 3")
+    );
+    assert!(opened(&file_with("7")).contains("the header of"));
 }
 
 #[test]

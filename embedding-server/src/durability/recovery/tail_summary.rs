@@ -95,7 +95,7 @@ impl TailSummary {
                     self.open.remove(&origin);
                     self.time = time;
                     let groups = if groups.is_empty() { &[0][..] } else { &groups };
-                    groups.iter().for_each(|group| windows.restore_applied(*group, PushId::of(origin)));
+                    groups.iter().for_each(|group| windows.restore_applied(*group, PushId::from_origin(origin)));
                 }
                 TailEvent::WindowGroup(group) => windows.restore(&group),
             }
@@ -163,7 +163,7 @@ mod tests {
                     LogRecord::Rows(Some(origin), _) => _ = open.insert(origin),
                     LogRecord::Commit { origin, time, .. } => {
                         open.remove(&origin);
-                        expected.restore_applied(0, PushId::of(origin));
+                        expected.restore_applied(0, PushId::from_origin(origin));
                         steps = time.steps;
                     }
                     LogRecord::Cleared => {

@@ -64,7 +64,7 @@ impl TailWorker {
         payload: &[u8],
     ) -> Result<(), RecordError> {
         let (number, table) = (head.table, replay.tables.table(head.table)?);
-        if let Some(rows) = RowsView::of(head, payload) {
+        if let Some(rows) = RowsView::from_record(head, payload) {
             let rows = rows.map_err(disagree(path, head.lsn))?;
             return self.put_rows(replay, head, table, &rows);
         }

@@ -73,14 +73,14 @@ fn pushes_are_refused_while_no_base_can_cut_the_log_and_go_on_afterwards() {
         "{refusal}"
     );
     assert!(service.ready().unwrap_err().contains("accepts no pushes"));
-    let before = read(&service, &[(ITEM, &[1])]);
+    let old_rows = read(&service, &[(ITEM, &[1])]);
     drop(held);
     let deadline = Instant::now() + TIMEOUT;
     while push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).is_err() {
         assert!(Instant::now() < deadline, "no base was written within {TIMEOUT:?}");
         thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(read(&service, &[(ITEM, &[1])])[0], before[0] - 1.0, "the refused push is applied once");
+    assert_eq!(read(&service, &[(ITEM, &[1])])[0], old_rows[0] - 1.0, "the refused push is applied once");
     assert_eq!(service.ready(), Ok(()));
 }
 

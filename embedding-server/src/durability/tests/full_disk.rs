@@ -30,7 +30,7 @@ struct QuotaDisk {
 }
 
 impl SmallDisk {
-    fn at(folder: &Path) -> Self {
+    fn new(folder: &Path) -> Self {
         fs::create_dir_all(folder).unwrap();
         let size = format!("size={DISK}");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(folder).output();
@@ -83,8 +83,9 @@ impl LogDisk for QuotaDisk {
 /// Acknowledgements stop, readiness says why, and nothing is lost. Once there is room again, the server goes on by itself.
 #[test]
 fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
-    let home = LogFixture::with("", |job| job.tables.iter_mut().for_each(|table| table.init = Initializer::Zero));
-    let disk = SmallDisk::at(&home.log());
+    let home =
+        LogFixture::with_change("", |job| job.tables.iter_mut().for_each(|table| table.init = Initializer::Zero));
+    let disk = SmallDisk::new(&home.log());
     println!("the disk is {disk:?}");
     let start = |home: &LogFixture| {
         let service = EmbeddingService::durable_on(

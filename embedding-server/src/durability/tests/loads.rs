@@ -27,7 +27,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
     let loaded = rows(&donor);
     let service = home.start();
     train(&service, 1, 3, 40);
-    let before = rows(&service);
+    let old_rows = rows(&service);
     let (start, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
     storage::load(&service, &request).unwrap();
     assert_eq!(rows(&service), loaded);
@@ -53,7 +53,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
         home.put_mark_back(&mark);
         let service = home.start();
         if service.check_whole().is_ok() {
-            assert_eq!(rows(&service), before, "cut at {lsn}");
+            assert_eq!(rows(&service), old_rows, "cut at {lsn}");
             befores += 1;
             continue;
         }
@@ -90,20 +90,20 @@ fn a_load_into_a_stopped_log_changes_nothing() {
         train(&service, 1, 10, 100);
         let (_folder, request) = saved(&service, true);
         push(&service, &push_of(&[(0, &[5, 1000])], 900, 1.0)).unwrap();
-        let before = rows(&service);
+        let old_rows = rows(&service);
         home.disk.fail(Some(call));
         // The first one finds out that the disk fails, the second one that the log is stopped.
         for _ in 0..2 {
             let refused = storage::load(&service, &request).unwrap_err();
             assert!(refused.kind.is_retryable() && refused.message.contains("the log cannot be written"), "{refused}");
-            assert_eq!(rows(&service), before);
+            assert_eq!(rows(&service), old_rows);
         }
         home.disk.fail(None);
         service.log.as_ref().unwrap().writer.retry().unwrap();
         assert_eq!(service.ready(), Ok(()));
         drop(service);
         let service = home.start();
-        assert_eq!((rows(&service), service.check_whole().is_ok()), (before, true));
+        assert_eq!((rows(&service), service.check_whole().is_ok()), (old_rows, true));
         storage::load(&service, &request).unwrap();
     }
 }

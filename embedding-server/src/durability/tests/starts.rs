@@ -61,7 +61,7 @@ fn a_log_that_cannot_be_taken_over_is_refused_and_never_deleted() {
     train(&service, 1, 20, 100);
     let expected = rows(&service);
     drop(service);
-    let before = content(&home);
+    let old_content = content(&home);
 
     let job = home.job.clone();
     home.job.train.seed += 1;
@@ -85,7 +85,7 @@ fn a_log_that_cannot_be_taken_over_is_refused_and_never_deleted() {
     fs::remove_file(&lineage).unwrap();
     assert!(refusal(&home).contains("lineage.json is missing"));
     fs::write(&lineage, good).unwrap();
-    assert_eq!(content(&home), before);
+    assert_eq!(content(&home), old_content);
     assert_eq!(rows(&home.start()), expected);
 }
 
@@ -95,13 +95,13 @@ fn a_server_goes_on_under_another_learning_rate() {
     let mut home = LogFixture::new("");
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &[1])], 1, 1.0)).unwrap();
-    let before = read(&service, &[(ITEM, &[1])]);
+    let old_rows = read(&service, &[(ITEM, &[1])]);
     drop(service);
     home.job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 0.5, momentum: 0.0, l2: 0.0 };
     let service = home.start();
     assert!(service.has_recovered());
     push(&service, &push_of(&[(ITEM, &[1])], 2, 1.0)).unwrap();
-    assert_eq!(read(&service, &[(ITEM, &[1])])[0], before[0] - 0.5);
+    assert_eq!(read(&service, &[(ITEM, &[1])])[0], old_rows[0] - 0.5);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_server_that_fails_while_it_forgets_rows_has_another_lineage() {
 /// Rows are ranked by their age while they are put in. The process has less memory than the one before.
 #[test]
 fn rows_that_do_not_fit_any_more_are_the_oldest() {
-    let mut home = LogFixture::with("memory = \"16MiB\"", |job| {
+    let mut home = LogFixture::with_change("memory = \"16MiB\"", |job| {
         for table in &mut job.tables {
             table.victims = zagros_table::EvictionTarget::Drop;
         }
@@ -200,13 +200,13 @@ fn rows_that_do_not_fit_any_more_are_the_oldest() {
         push(&service, &request).unwrap();
     }
     service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
-    let before = ids_by_stripe(&service);
+    let old_ids = ids_by_stripe(&service);
     drop(service);
     home.job.cluster.memory = Some(2 << 20);
-    let after = ids_by_stripe(&home.start());
+    let new_ids = ids_by_stripe(&home.start());
     // Stripes that come first fill the memory; each of the others has to give rows up.
     let [mut kept, mut dropped] = [(0, 0); 2];
-    for (before, after) in before.iter().zip_eq(&after).filter(|(before, after)| after.len() < before.len()) {
+    for (before, after) in old_ids.iter().zip_eq(&new_ids).filter(|(before, after)| after.len() < before.len()) {
         for id in before {
             let sum = if after.contains(id) { &mut kept } else { &mut dropped };
             *sum = (sum.0 + id, sum.1 + 1);

@@ -31,7 +31,7 @@ fn trained(home: &LogFixture, mut between: impl FnMut(usize, Arc<EmbeddingServic
 type Rows = BTreeMap<(usize, u64), Vec<u32>>;
 
 fn home(mode: Mode, cluster: &str) -> LogFixture {
-    LogFixture::with(cluster, |job| {
+    LogFixture::with_change(cluster, |job| {
         job.train.mode = mode;
         job.tables[ITEM as usize].optimizer = TableOptimizer::Sgd { lr: 0.5, momentum: 0.9, l2: 0.1 };
     })

@@ -201,7 +201,7 @@ impl Cluster {
     async fn start_server(self: &Arc<Self>, index: u32) {
         let job = self.job.clone();
         let service = tokio::task::spawn_blocking(move || {
-            let deadline = Deadline::after(LONGEST);
+            let deadline = Deadline::from_now(LONGEST);
             loop {
                 match EmbeddingService::durable(&job, ServerIndex(index), &Registry::new()) {
                     // Requests to the process before, which is this process, have not ended.
@@ -251,11 +251,11 @@ impl Cluster {
     pub(super) async fn kill_and_recover(self: &Arc<Self>, dice: &mut Dice) {
         let alive: Vec<u32> = self.servers.lock().keys().copied().collect();
         let index = alive[dice.below(alive.len() as u64) as usize];
-        let before = self.stop_server(index).await;
+        let stopped = self.stop_server(index).await;
         tokio::time::sleep(Duration::from_millis(dice.below(10))).await;
         self.start_server(index).await;
         if !self.servers.lock().contains_key(&index) {
-            self.leave(before);
+            self.leave(stopped);
         }
     }
 
@@ -276,7 +276,7 @@ impl Cluster {
 
     /// Waits until no bucket is left to move. Servers that are not wanted any more end.
     pub(super) async fn settle(self: &Arc<Self>, servers: u32) {
-        let deadline = Deadline::after(LONGEST);
+        let deadline = Deadline::from_now(LONGEST);
         loop {
             let status = self.call(|core, now| core.status(now));
             let scale = status.scale.unwrap();
@@ -305,14 +305,14 @@ impl Cluster {
     pub(super) async fn send(&self, server: u32, request: PushRequest) -> Result<PushResponse, Refusal> {
         let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
         let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
-        shard.push(request, Deadline::after(TIMEOUT)).await
+        shard.push(request, Deadline::from_now(TIMEOUT)).await
     }
 
     /// Looks rows up at a server, if it lives.
     pub(super) async fn look_up(&self, server: u32, request: LookupRequest) -> Result<LookupResponse, Refusal> {
         let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
         let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };
-        shard.lookup(request, Deadline::after(TIMEOUT)).await
+        shard.lookup(request, Deadline::from_now(TIMEOUT)).await
     }
 
     fn loses_an_answer(&self) -> bool {
@@ -326,7 +326,7 @@ impl Cluster {
         let (mut ended, mut has_cold_rows) = (BTreeMap::new(), false);
         for index in indices {
             let server = Arc::clone(&self.servers.lock()[&index]);
-            let deadline = Deadline::after(LONGEST);
+            let deadline = Deadline::from_now(LONGEST);
             while server.service.placement().map_or(true, |now| now.generation() != map.generation()) {
                 assert!(!deadline.is_past(), "server {index} does not learn of the map");
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -375,7 +375,7 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
             if let Some((plan, _)) = adopted.incoming
                 && copying.as_ref().is_none_or(|(id, _)| *id != plan.id)
             {
-                let before = copying.take();
+                let previous = copying.take();
                 let calls = Arc::new(Calls {
                     cluster: Arc::clone(&cluster),
                     server: Arc::clone(&server),
@@ -383,8 +383,8 @@ async fn take_part(cluster: Arc<Cluster>, server: Arc<Server>) {
                 });
                 let (service, id) = (Arc::clone(&server.service), plan.id);
                 let copying_now = async move {
-                    if let Some((_, before)) = before {
-                        let _ = before.await;
+                    if let Some((_, previous)) = previous {
+                        let _ = previous.await;
                     }
                     copy(service, plan, Arc::clone(&calls) as _, calls).await
                 };

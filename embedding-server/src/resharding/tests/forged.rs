@@ -100,11 +100,11 @@ fn rows_that_do_not_fit_are_refused_whole() {
     assert!(late.kind == RefusalKind::Unavailable && late.message.contains("no worker can be"), "{late}");
     assert_eq!(content(&service), before, "rows do not age by a clock that no server has");
     target.put(&good).unwrap();
-    let after = content(&service);
-    assert!(after.0 == 1 && after.1.iter().any(|cell| *cell > 0) && after.2 == 10, "{after:?}");
+    let new_content = content(&service);
+    assert!(new_content.0 == 1 && new_content.1.iter().any(|cell| *cell > 0) && new_content.2 == 10, "{new_content:?}");
     // A clock that is far ahead in seconds makes a row as old as can be, and nothing else.
     target.put(&MoveRowsResponse { seconds: u64::MAX, ..good }).unwrap();
-    assert_eq!(content(&service), after, "the same again");
+    assert_eq!(content(&service), new_content, "the same again");
 }
 
 #[test]

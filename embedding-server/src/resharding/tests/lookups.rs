@@ -100,8 +100,8 @@ fn by_owner(cluster: &Cluster, rows: &[Row]) -> Vec<Part> {
 }
 
 async fn look_up(cluster: &Cluster, part: &Part, access: Access) -> Found {
-    let of = |table: u32| part.rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();
-    let (users, items) = (of(0), of(1));
+    let ids_of = |table: u32| part.rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();
+    let (users, items) = (ids_of(0), ids_of(1));
     let request = lookup_of(&[(0, &users), (1, &items)], access);
     match cluster.look_up(part.owner, LookupRequest { generation: part.generation, ..request }).await {
         Ok(answer) => {

@@ -89,8 +89,8 @@ async fn acknowledge(
             by_owner.entry(map.route(RowKey { table: TableId(table), id }).0).or_default().push((table, id));
         }
         for (owner, rows) in by_owner {
-            let of = |table: u32| rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();
-            let (users, items) = (of(0), of(1));
+            let ids_of = |table: u32| rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();
+            let (users, items) = (ids_of(0), ids_of(1));
             let request = push_of(&[(0, &users), (1, &items)], seq, gradient);
             let request = PushRequest { generation: map.generation().0, writer, incarnation, ..request };
             if dice.one_in(4) {

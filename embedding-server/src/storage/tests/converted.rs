@@ -5,7 +5,7 @@ use zagros_job::WeightType;
 use super::*;
 
 /// The second table has weights of this format.
-fn with(servers: u32, element: WeightType) -> Vec<Arc<EmbeddingService>> {
+fn services_with(servers: u32, element: WeightType) -> Vec<Arc<EmbeddingService>> {
     changed(
         servers,
         match element {
@@ -38,7 +38,7 @@ fn items(services: &[Arc<EmbeddingService>], element: WeightType) -> BTreeMap<u6
 #[test]
 fn a_run_that_starts_from_a_model_rounds_its_rows_and_keeps_their_state() {
     for from in WeightType::ALL {
-        let saved = with(2, from);
+        let saved = services_with(2, from);
         for service in &saved {
             let [users, ours] = own(service, 0..IDS);
             testing::push(service, &push_of(&[(0, &users), (1, &ours)], 1, 0.5)).unwrap();
@@ -46,7 +46,7 @@ fn a_run_that_starts_from_a_model_rounds_its_rows_and_keeps_their_state() {
         let folder = tempfile::tempdir().unwrap();
         let files = save(&saved, folder.path());
         for element in WeightType::ALL {
-            let started = with(3, element);
+            let started = services_with(3, element);
             let rows: u64 = started.iter().map(|service| start_from(service, folder.path(), &files).unwrap()).sum();
             assert_eq!(rows, 2 * IDS);
             let users = |services: &[Arc<EmbeddingService>]| -> Content {
@@ -66,7 +66,7 @@ fn a_run_that_starts_from_a_model_rounds_its_rows_and_keeps_their_state() {
 fn a_run_that_resumes_converts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let files = save(&trained(1), folder.path());
-    let refused = load(&with(1, WeightType::Int8)[0], folder.path(), &files).unwrap_err();
+    let refused = load(&services_with(1, WeightType::Int8)[0], folder.path(), &files).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(refused.message.contains("of f32 with 4 words of sgd a row there, and dim 4 of int8"), "{refused}");
 }
@@ -74,13 +74,13 @@ fn a_run_that_resumes_converts_nothing() {
 #[test]
 fn a_row_that_the_format_cannot_hold_is_refused_by_table_and_id() {
     let folder = tempfile::tempdir().unwrap();
-    let service = with(1, WeightType::F32).swap_remove(0);
+    let service = services_with(1, WeightType::F32).swap_remove(0);
     testing::push(&service, &push_of(&[(1, &[7])], 1, 1e9)).unwrap();
     let files = save(std::slice::from_ref(&service), folder.path());
     for element in [WeightType::Bf16, WeightType::Int8] {
-        start_from(&with(1, element)[0], folder.path(), &files).unwrap();
+        start_from(&services_with(1, element)[0], folder.path(), &files).unwrap();
     }
-    let refused = start_from(&with(1, WeightType::F16)[0], folder.path(), &files).unwrap_err();
+    let refused = start_from(&services_with(1, WeightType::F16)[0], folder.path(), &files).unwrap_err();
     assert_eq!(refused.kind, RefusalKind::Invalid);
     assert!(refused.message.contains("row 0x0000000000000007 of table `item` has the weight"), "{refused}");
     assert!(refused.message.contains("which f16 cannot hold"), "{refused}");

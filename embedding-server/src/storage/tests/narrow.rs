@@ -17,10 +17,10 @@ fn narrow_rows_come_back_on_any_number_of_servers() {
     }
     let folder = tempfile::tempdir().unwrap();
     let files = save(&saved, folder.path());
-    let before = content(&saved);
+    let saved_content = content(&saved);
     // A word with the scale, one with four codes, and the state.
-    assert_eq!((before[&(0, 7)].0.len(), before[&(1, 7)].0.len()), (2 + DIM as usize, 2));
+    assert_eq!((saved_content[&(0, 7)].0.len(), saved_content[&(1, 7)].0.len()), (2 + DIM as usize, 2));
     for servers in [1, 2, 5] {
-        assert_eq!(content(&loaded(folder.path(), &files, servers, narrow)), before, "{servers} servers");
+        assert_eq!(content(&loaded(folder.path(), &files, servers, narrow)), saved_content, "{servers} servers");
     }
 }

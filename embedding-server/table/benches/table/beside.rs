@@ -64,8 +64,8 @@ impl<'a> Bench<'a> {
     }
 
     fn print(&self, ids: Ids) {
-        let small = self.beside(PageSize::Small, 0);
-        let huge = self.beside(PageSize::Huge, 1);
+        let small = self.plain_rates(PageSize::Small, 0);
+        let huge = self.plain_rates(PageSize::Huge, 1);
         let bytes = self.table.bytes() as f64 / self.plan.rows as f64;
         let ids = format!("{ids:?}").to_lowercase();
         for (what, small, huge) in [("lookup", small[0], huge[0]), ("update", small[1], huge[1])] {
@@ -81,7 +81,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Rates of lookups and of updates. The table has had all updates `before` times, so the array must have them too.
-    fn beside(&self, pages: PageSize, before: usize) -> [Rates; 2] {
+    fn plain_rates(&self, pages: PageSize, before: usize) -> [Rates; 2] {
         let mut plain = Plain::new(self.plan.rows, self.dim, pages);
         let (rows, gradients) = (&self.requests.rows, &self.gradients);
         for _ in 0..before * self.plan.passes {

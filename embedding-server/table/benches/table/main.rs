@@ -91,7 +91,7 @@ fn best<T>(passes: usize, requests: &[Vec<T>], mut pass: impl FnMut(&Vec<T>)) ->
 
 fn plan(args: impl Iterator<Item = String>) -> Plan {
     let mut plan =
-        Plan { rows: 2_000_000, dims: vec![16, 64], passes: 5, shape: RequestShape::of(REQUESTS), only: None };
+        Plan { rows: 2_000_000, dims: vec![16, 64], passes: 5, shape: RequestShape::new(REQUESTS), only: None };
     let mut args = args;
     while let Some(arg) = args.next() {
         let mut number = || args.next().and_then(|value| value.parse().ok()).unwrap_or_else(|| usage(&arg));

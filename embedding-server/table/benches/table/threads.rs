@@ -23,8 +23,8 @@ pub(crate) fn run(plan: &Plan) {
         let table = filled(plan.rows, *dim, WeightType::F32, &mut RequestBuffers::new());
         let ids: Vec<Vec<u64>> =
             requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
-        let lookups = THREADS.map(|threads| together(plan.passes, threads, &ids, || lookup(&table)));
-        let pushes = THREADS.map(|threads| together(plan.passes, threads, &ids, || push(&table, ids[0].len())));
+        let lookups = THREADS.map(|threads| fastest_rate(plan.passes, threads, &ids, || lookup(&table)));
+        let pushes = THREADS.map(|threads| fastest_rate(plan.passes, threads, &ids, || push(&table, ids[0].len())));
         for (index, threads) in THREADS.into_iter().enumerate() {
             let [gather, lookup, push] = [gathers, lookups, pushes].map(|rates| scaled(&rates, index));
             let divided = divided(plan.passes, threads, &table, &ids);
@@ -41,7 +41,7 @@ fn gather_limit(plan: &Plan, dim: usize, requests: &Requests) -> [f64; 3] {
         let plain = &plain;
         move |rows: &Vec<usize>| plain.gather(Places::Known, rows, &mut out)
     };
-    THREADS.map(|threads| together(plan.passes, threads, &requests.rows, gather))
+    THREADS.map(|threads| fastest_rate(plan.passes, threads, &requests.rows, gather))
 }
 
 fn lookup(table: &Table) -> impl FnMut(&Vec<u64>) + Send {
@@ -61,7 +61,7 @@ fn push(table: &Table, rows: usize) -> impl FnMut(&Vec<u64>) + Send {
 
 /// Million rows per second of all threads in the fastest pass. Each thread goes through all requests, from its own
 /// start.
-fn together<T, W>(passes: usize, threads: usize, requests: &[Vec<T>], worker: impl Fn() -> W) -> f64
+fn fastest_rate<T, W>(passes: usize, threads: usize, requests: &[Vec<T>], worker: impl Fn() -> W) -> f64
 where
     T: Sync,
     W: FnMut(&Vec<T>) + Send,

@@ -35,7 +35,7 @@ pub(crate) struct RequestShape {
 
 impl RequestShape {
     /// So many requests as the client sends them.
-    pub(crate) fn of(requests: usize) -> Self {
+    pub(crate) fn new(requests: usize) -> Self {
         Self { requests, batch: BATCH, order: Order::Any }
     }
 }

@@ -28,7 +28,7 @@ struct Measured {
 
 pub(crate) fn run(rows: usize, requests: usize) {
     println!("{rows} rows of dim {DIM}, {requests} requests of Zipf ids: looked up, then pushed\n");
-    let requests = Requests::new(Ids::Zipf, rows, RequestShape::of(requests));
+    let requests = Requests::new(Ids::Zipf, rows, RequestShape::new(requests));
     let ids: Vec<Vec<u64>> = requests.rows.iter().map(|rows| rows.iter().map(|row| id_of(*row)).collect()).collect();
     let all: Vec<u64> = (0..rows).map(id_of).collect();
     let unbounded = measure(&all, &requests, &ids, None);
@@ -51,7 +51,7 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
     let mut scratch = RequestBuffers::new();
     all.chunks(crate::workload::BATCH).for_each(|ids| step(&tables, ids, 0.0, 0, &mut scratch));
     let table = tables.table(0).expect("it is there");
-    let before = table.counts();
+    let old_counts = table.counts();
     let done = AtomicBool::new(false);
     let seconds = thread::scope(|scope| {
         scope.spawn(|| {
@@ -70,7 +70,7 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
     });
     let rows: usize = ids.iter().map(Vec::len).sum();
     let bytes = tables.budget().map_or(table.bytes(), |(used, _)| used);
-    let measured = Measured { rate: rows as f64 / seconds / 1e6, counts: since(before, table.counts()), bytes };
+    let measured = Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.counts()), bytes };
     check(&tables, all, requests);
     measured
 }

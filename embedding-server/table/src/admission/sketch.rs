@@ -64,10 +64,10 @@ impl CountMinSketch {
     pub(super) fn add_times(&mut self, key: u64, times: u32) -> u32 {
         let (columns, depth) = (self.columns(key), self.depth);
         let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
-        let least = (0..depth).map(|row| cells[columns.at(row)]).min().unwrap_or(0);
+        let least = (0..depth).map(|row| cells[columns.cell_index(row)]).min().unwrap_or(0);
         let count = least.saturating_add(u16::try_from(times).unwrap_or(u16::MAX));
         for row in 0..depth {
-            let cell = &mut cells[columns.at(row)];
+            let cell = &mut cells[columns.cell_index(row)];
             *cell = (*cell).max(count);
         }
         u32::from(count)
@@ -76,7 +76,7 @@ impl CountMinSketch {
     /// The count of a key.
     pub(super) fn count(&self, key: u64) -> u32 {
         let (columns, cells) = (self.columns(key), bytemuck::cast_slice::<u32, u16>(&self.words));
-        (0..self.depth).map(|row| u32::from(cells[columns.at(row)])).min().unwrap_or(0)
+        (0..self.depth).map(|row| u32::from(cells[columns.cell_index(row)])).min().unwrap_or(0)
     }
 
     /// Raises the cells from word `from` on to at least those of another sketch of the same shape. Returns what was added to these cells:
@@ -146,7 +146,7 @@ struct CellColumns {
 }
 
 impl CellColumns {
-    fn at(&self, row: u32) -> usize {
+    fn cell_index(&self, row: u32) -> usize {
         let hash = self.first.wrapping_add(row.wrapping_mul(self.second));
         // The hash as a fraction of 2³², times the width.
         let column = (u64::from(hash) * u64::from(self.width)) >> 32;

@@ -33,7 +33,7 @@ fn check(index: &SlotIndex, model: &HashMap<u64, u32>) {
     assert!(model.iter().all(|(key, slot)| index.find(*key) == IndexEntry::Slot(*slot)));
     let is_full = |place| index.bucket(place).is_none_or(|bucket| count(bucket) == WAYS);
     let has_no_room =
-        |key: u64| (0..REACH.min(index.buckets)).all(|steps| is_full(index.after(index.home(key), steps)));
+        |key: u64| (0..REACH.min(index.buckets)).all(|steps| is_full(index.place_after(index.home(key), steps)));
     assert!(index.crowd.keys().all(|key| has_no_room(*key)), "a key is in the crowd while it has room");
 }
 
@@ -115,10 +115,10 @@ fn a_scan_in_parts_returns_each_key_once() {
     let (index, model) = filled((0..1000).map(key_of));
     let (mut all, mut from, mut parts) = (Vec::new(), Some(0), 0);
     while let Some(place) = from {
-        let before = all.len();
+        let old_len = all.len();
         from = index.scan(place, 50, &mut all);
         parts += 1;
-        assert!((1..50 + WAYS).contains(&(all.len() - before)));
+        assert!((1..50 + WAYS).contains(&(all.len() - old_len)));
     }
     assert_eq!((all.len(), parts), (1000, 20));
     assert_eq!(all.into_iter().collect::<HashMap<_, _>>(), model);

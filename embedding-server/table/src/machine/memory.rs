@@ -216,7 +216,7 @@ impl ArenaState {
             self.map(len, pages)?;
         }
         let start = self.rest;
-        self.rest = after(start, len);
+        self.rest = pointer_after(start, len);
         self.rest_len -= len;
         Some(start)
     }
@@ -259,7 +259,7 @@ fn lines(len: usize) -> usize {
 }
 
 #[expect(unsafe_code, reason = "blocks follow each other in a chunk")]
-fn after(start: NonNull<u32>, len: usize) -> NonNull<u32> {
+fn pointer_after(start: NonNull<u32>, len: usize) -> NonNull<u32> {
     // SAFETY: the caller checked that the chunk has `len` words after `start`. A pointer one past the end is allowed.
     unsafe { start.add(len) }
 }

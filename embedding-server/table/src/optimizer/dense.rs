@@ -113,11 +113,11 @@ impl DenseRule {
                 adagrad(weights, gradients, first, scaled as f32, epsilon, weight_decay);
             }
             Self::Adam { weight_decay } => {
-                adam(weights, gradients, first, second, AdamRates { weight_decay, ..AdamRates::of(scaled, applied) });
+                adam(weights, gradients, first, second, AdamRates { weight_decay, ..AdamRates::new(scaled, applied) });
             }
             Self::AdamW { weight_decay } => {
                 let keep = (1.0 - lr * weight_decay) as f32;
-                adam(weights, gradients, first, second, AdamRates { keep, ..AdamRates::of(scaled, applied) });
+                adam(weights, gradients, first, second, AdamRates { keep, ..AdamRates::new(scaled, applied) });
             }
         }
     }
@@ -263,7 +263,7 @@ struct AdamRates {
 
 impl AdamRates {
     /// The factors of the `applied`th update, counted from 1, without decay.
-    fn of(lr: f64, applied: u64) -> Self {
+    fn new(lr: f64, applied: u64) -> Self {
         let left = |beta: f32| 1.0 - f64::from(beta).powf(applied as f64);
         Self {
             step: (lr / left(BETAS.0)) as f32,

@@ -96,7 +96,7 @@ pub(super) fn each<const PARTS: usize>(
     for index in 0..weights.len() {
         // Reads all values before it writes any, so the compiler need not assume that they overlap.
         let (old, steps) = (weights[index], gradient[index]);
-        let before: [[f32; LANES]; PARTS] = std::array::from_fn(
+        let old_state: [[f32; LANES]; PARTS] = std::array::from_fn(
             #[inline(always)]
             |part| state[part].0[index],
         );
@@ -107,7 +107,7 @@ pub(super) fn each<const PARTS: usize>(
             |lane| {
                 let state = std::array::from_fn(
                     #[inline(always)]
-                    |part| before[part][lane],
+                    |part| old_state[part][lane],
                 );
                 rule(old[lane], state, shaping.gradient(steps[lane]))
             },
@@ -124,8 +124,8 @@ pub(super) fn each<const PARTS: usize>(
         }
     }
     for index in 0..weights_rest.len() {
-        let before = state.each_ref().map(|(_, rest)| rest[index]);
-        let (weight, after) = rule(weights_rest[index], before, shaping.gradient(gradient_rest[index]));
+        let old_state = state.each_ref().map(|(_, rest)| rest[index]);
+        let (weight, after) = rule(weights_rest[index], old_state, shaping.gradient(gradient_rest[index]));
         weights_rest[index] = clip(weight, shaping.weight_bound);
         for part in 0..PARTS {
             state[part].1[index] = after[part];

@@ -112,7 +112,7 @@ fn slot(optimizer: Optimizer, weights: &[f32]) -> Vec<f32> {
 }
 
 /// The slot of a row of one weight after some gradients.
-fn after(optimizer: Optimizer, weight: f32, gradients: &[f32]) -> Vec<f32> {
+fn slot_after(optimizer: Optimizer, weight: f32, gradients: &[f32]) -> Vec<f32> {
     let mut slot = slot(optimizer, &[weight]);
     gradients.iter().for_each(|gradient| optimizer.update(&mut slot, &[*gradient], &UpdateLimits::default()));
     slot
@@ -161,7 +161,7 @@ proptest! {
             Optimizer::Ftrl { lr, l2, .. } => Optimizer::Ftrl { lr, beta: 0.0, l1: 0.1, l2 },
             dense @ Optimizer::Dense { .. } => dense,
         };
-        prop_assert_eq!(after(still, weight, &[0.0, 0.0])[0], weight);
+        prop_assert_eq!(slot_after(still, weight, &[0.0, 0.0])[0], weight);
     }
 }
 
@@ -169,24 +169,24 @@ proptest! {
 fn sgd_by_hand() {
     // 1 − 0.5·(1 + 0.25·1) and −2 − 0.5·(1 − 0.25·2)
     let optimizer = Optimizer::Sgd { lr: 0.5, l2: 0.25 };
-    assert_eq!(after(optimizer, 1.0, &[1.0]), [0.375]);
-    assert_eq!(after(optimizer, -2.0, &[1.0]), [-2.25]);
+    assert_eq!(slot_after(optimizer, 1.0, &[1.0]), [0.375]);
+    assert_eq!(slot_after(optimizer, -2.0, &[1.0]), [-2.25]);
 }
 
 #[test]
 fn momentum_by_hand() {
     // v = 2, then 0.5·2 + 1 = 2.
     let optimizer = Optimizer::Momentum { lr: 0.25, momentum: 0.5, l2: 0.0 };
-    assert_eq!(after(optimizer, 1.0, &[2.0]), [0.5, 2.0]);
-    assert_eq!(after(optimizer, 1.0, &[2.0, 1.0]), [0.0, 2.0]);
+    assert_eq!(slot_after(optimizer, 1.0, &[2.0]), [0.5, 2.0]);
+    assert_eq!(slot_after(optimizer, 1.0, &[2.0, 1.0]), [0.0, 2.0]);
 }
 
 #[test]
 fn adagrad_by_hand() {
     let optimizer = Optimizer::Adagrad { lr: 0.5, epsilon: 0.0, initial_accumulator: 16.0, l2: 0.0 };
     // a = 16 + 9, step = 0.5·3 / 5; a = 25 + 144, step = 0.5·12 / 13.
-    assert_eq!(after(optimizer, 1.0, &[3.0]), [0.7, 25.0]);
-    assert_eq!(after(optimizer, 1.0, &[3.0, 12.0]), [0.7 - 6.0 / 13.0, 169.0]);
+    assert_eq!(slot_after(optimizer, 1.0, &[3.0]), [0.7, 25.0]);
+    assert_eq!(slot_after(optimizer, 1.0, &[3.0, 12.0]), [0.7 - 6.0 / 13.0, 169.0]);
 }
 
 #[test]
@@ -202,18 +202,18 @@ fn row_adagrad_by_hand() {
 fn adam_by_hand() {
     let adam = |l2, weight_decay| Optimizer::Adam { lr: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 0.0, l2, weight_decay };
     // With bias correction the first step is lr·sign(g), whatever the size of g.
-    near(&after(adam(0.0, 0.0), 1.0, &[5.0]), &[0.9, 0.5, 0.25, 0.9, 0.99]);
+    near(&slot_after(adam(0.0, 0.0), 1.0, &[5.0]), &[0.9, 0.5, 0.25, 0.9, 0.99]);
     // The decoupled decay subtracts lr·0.5·w. An L2 penalty would change the gradient, but not the first step.
-    near(&after(adam(0.0, 0.5), 1.0, &[5.0])[..1], &[0.85]);
-    near(&after(adam(0.5, 0.0), 1.0, &[5.0])[..1], &[0.9]);
+    near(&slot_after(adam(0.0, 0.5), 1.0, &[5.0])[..1], &[0.85]);
+    near(&slot_after(adam(0.5, 0.0), 1.0, &[5.0])[..1], &[0.9]);
     // m = 0.9·0.5 − 0.1·5 = −0.05, m̂ = −0.05 / 0.19; v = 0.99·0.25 + 0.25, v̂ = 0.4975 / 0.0199 = 25.
-    near(&after(adam(0.0, 0.0), 1.0, &[5.0, -5.0])[..1], &[0.9 + 0.1 * 0.05 / 0.19 / 5.0]);
+    near(&slot_after(adam(0.0, 0.0), 1.0, &[5.0, -5.0])[..1], &[0.9 + 0.1 * 0.05 / 0.19 / 5.0]);
 }
 
 #[test]
 fn the_correction_ends_at_none() {
     let optimizer = Optimizer::Adam { lr: 0.0, beta1: 0.9, beta2: 0.99, epsilon: 0.0, l2: 0.0, weight_decay: 0.0 };
-    let slot = after(optimizer, 1.0, &vec![1.0; 10_000]);
+    let slot = slot_after(optimizer, 1.0, &vec![1.0; 10_000]);
     assert_eq!(slot[3..], [0.0, 0.0]);
     assert!(slot[1..3].iter().all(|moment| (moment - 1.0).abs() < 1e-4), "{slot:?}");
 }
@@ -222,9 +222,9 @@ fn the_correction_ends_at_none() {
 fn ftrl_by_hand() {
     let optimizer = Optimizer::Ftrl { lr: 0.5, beta: 1.0, l1: 1.0, l2: 0.0 };
     // z = 3, n = 9: w = −(3 − 1) / ((1 + 3) / 0.5) = −0.25.
-    near(&after(optimizer, 0.0, &[3.0]), &[-0.25, 3.0, 9.0]);
+    near(&slot_after(optimizer, 0.0, &[3.0]), &[-0.25, 3.0, 9.0]);
     // σ = (5 − 3) / 0.5 = 4: z = 3 − 4 + 4·0.25 = 0, within l1.
-    near(&after(optimizer, 0.0, &[3.0, -4.0]), &[0.0, 0.0, 25.0]);
+    near(&slot_after(optimizer, 0.0, &[3.0, -4.0]), &[0.0, 0.0, 25.0]);
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Table {
         scratch.group(ids, self.stripes());
         let (mut changes, is_logged) = (std::mem::take(&mut scratch.changes), self.is_logged());
         self.for_each_group(scratch, |stripe, group| {
-            let before = stripe.rows();
+            let old_rows = stripe.rows();
             for (key, position) in group.keys.iter().zip_eq(group.positions) {
                 let words = row(slots, *position, self.stride());
                 stripe.put(*key, words);
@@ -77,7 +77,7 @@ impl Table {
                 }
             }
             self.append_changes(stripe.number, &mut changes);
-            new += (stripe.rows() - before) as u64;
+            new += (stripe.rows() - old_rows) as u64;
         });
         scratch.changes = changes;
         Ok(new)
@@ -265,9 +265,9 @@ mod tests {
         let first = read(&table, &[1, 2, 3]);
         let report = table.push(&[1, 2, 3], &[1.0, 1.0, 2.0, 2.0, 3.0, 3.0], 0, &mut RequestBuffers::new()).unwrap();
         assert_eq!(report, PushReport { updated: 3, created: 1, ..PushReport::default() });
-        let after = read(&table, &[1, 2, 3]);
+        let updated = read(&table, &[1, 2, 3]);
         for (position, push) in [1.0, 1.0, 2.0, 2.0, 3.0, 3.0].into_iter().enumerate() {
-            assert_eq!(after[position], first[position] - push);
+            assert_eq!(updated[position], first[position] - push);
         }
     }
 
@@ -360,27 +360,28 @@ mod tests {
     #[test]
     fn a_gradient_that_would_drive_a_row_out_of_range_is_refused_or_skipped() {
         for optimizer in all_optimizers(1.0, 0.0) {
-            let of = |non_finite, limits| {
+            let new_table = |non_finite, limits| {
                 let config = TableConfig { dim: 2, optimizer, non_finite, limits, ..TableConfig::default() };
                 Table::new(5, 2, &config).unwrap()
             };
             let push =
                 |table: &Table, value: f32| table.push(&[1, 2], &[0.5, value, 0.5, 0.5], 0, &mut RequestBuffers::new());
-            let refusing = of(NonFinitePolicy::Refuse, UpdateLimits::default());
+            let refusing = new_table(NonFinitePolicy::Refuse, UpdateLimits::default());
             let refused = push(&refusing, -3e38).unwrap_err();
             assert_eq!(refused, TableError::TooLarge { table: 2, id: 1, position: 1, value: -3e38 });
             assert!(refused.to_string().contains("beyond 1.0995116e12"), "{refused}");
             assert_eq!(refusing.rows(), 0);
-            let skipping = of(NonFinitePolicy::Skip, UpdateLimits::default());
+            let skipping = new_table(NonFinitePolicy::Skip, UpdateLimits::default());
             for _ in 0..2 {
                 let report = push(&skipping, 3e38).unwrap();
                 assert_eq!((report.updated, report.skipped), (1, 1), "{optimizer:?}");
             }
-            let before = read(&skipping, &[1]);
+            let old_rows = read(&skipping, &[1]);
             push(&skipping, 0.5).unwrap();
-            assert_ne!(read(&skipping, &[1]), before, "{optimizer:?}: it learns as before");
+            assert_ne!(read(&skipping, &[1]), old_rows, "{optimizer:?}: it learns as before");
             // A clipped gradient may have any size.
-            let clipping = of(NonFinitePolicy::Refuse, UpdateLimits { clip_norm: 1.0, ..UpdateLimits::default() });
+            let clipping =
+                new_table(NonFinitePolicy::Refuse, UpdateLimits { clip_norm: 1.0, ..UpdateLimits::default() });
             assert_eq!(push(&clipping, 3e38).unwrap().updated, 2);
         }
     }

@@ -14,7 +14,7 @@ impl RequestDeadline {
 
     /// The deadline at this time.
     #[must_use]
-    pub fn at(nanos: u64) -> Self {
+    pub fn new(nanos: u64) -> Self {
         Self(Some(nanos))
     }
 

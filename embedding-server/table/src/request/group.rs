@@ -146,7 +146,7 @@ impl RequestBuffers {
 
     /// The group of one stripe.
     #[inline]
-    pub(crate) fn at(&mut self, stripe: usize) -> StripeGroup<'_> {
+    pub(crate) fn stripe_group(&mut self, stripe: usize) -> StripeGroup<'_> {
         let start = if stripe == 0 { 0 } else { self.ends[stripe - 1] };
         let range = start as usize..self.ends[stripe] as usize;
         let positions = match self.came {
@@ -215,7 +215,7 @@ mod tests {
             scratch.group(&ids, stripes);
             let mut positions = Vec::new();
             for stripe in 0..stripes {
-                let group = scratch.at(stripe);
+                let group = scratch.stripe_group(stripe);
                 prop_assert!(group.positions.is_sorted(), "request order is kept inside a stripe");
                 prop_assert_eq!(group.positions.len(), group.keys.len());
                 for (position, key) in group.positions.iter().zip_eq(group.keys) {
@@ -264,7 +264,7 @@ mod tests {
         let mut scratch = RequestBuffers::new();
         let ids: Vec<u64> = (0..64_000).collect();
         scratch.group(&ids, 64);
-        let sizes: Vec<usize> = (0..64).map(|stripe| scratch.at(stripe).positions.len()).collect();
+        let sizes: Vec<usize> = (0..64).map(|stripe| scratch.stripe_group(stripe).positions.len()).collect();
         // The size is binomial with mean 1000 and standard deviation 31.
         assert!(sizes.iter().all(|size| (800..1200).contains(size)), "{sizes:?}");
     }

@@ -115,7 +115,7 @@ impl Table {
     fn log_rows(&self, stripe: &Stripe, keys: &[u64], places: &[SlotAddress], log: &mut PushLog<'_>) {
         log.changes.origin = log.origin;
         for (key, place) in keys.iter().zip_eq(places) {
-            log.changes.note_row(*key, stripe.at(*place), None);
+            log.changes.note_row(*key, stripe.words_at(*place), None);
         }
         if log.logs_steps {
             keys.iter().for_each(|key| stripe.step_rows.read(*key, &mut log.changes.step_rows));
@@ -130,7 +130,7 @@ impl Table {
         mut work: impl FnMut(&mut Stripe, &mut StripeGroup<'_>),
     ) {
         for stripe in 0..self.stripes() {
-            let mut group = scratch.at(stripe);
+            let mut group = scratch.stripe_group(stripe);
             if !group.keys.is_empty() {
                 work(&mut self.lock(stripe), &mut group);
             }
@@ -161,7 +161,7 @@ impl RowVisitor for TrainingLookup<'_> {
 
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
-        self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
+        self.layout.read(stripe.words_at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
 
@@ -188,7 +188,7 @@ impl RowVisitor for ReadingLookup<'_> {
 
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
-        self.layout.read(stripe.at(place), row_mut(self.out, position, self.layout.dim));
+        self.layout.read(stripe.words_at(place), row_mut(self.out, position, self.layout.dim));
     }
 }
 
@@ -245,7 +245,7 @@ impl RowVisitor for RestoredRows<'_> {
 
     #[inline(always)]
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, _: u64, position: u32) {
-        stripe.at_mut(place).copy_from_slice(row(self.slots, position, self.stride));
+        stripe.words_at_mut(place).copy_from_slice(row(self.slots, position, self.stride));
     }
 }
 

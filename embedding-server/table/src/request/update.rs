@@ -24,19 +24,19 @@ impl<'a> RowUpdate<'a> {
         if layout.element != WeightType::F32 {
             buffer.resize(layout.dim, 0.0);
         }
-        Self::within(layout, step, buffer)
+        Self::with_buffer(layout, step, buffer)
     }
 
     #[inline(always)]
-    fn within(layout: RowLayout, step: PushStep, weights: &'a mut [f32]) -> Self {
+    fn with_buffer(layout: RowLayout, step: PushStep, weights: &'a mut [f32]) -> Self {
         let rate = layout.schedule.rate(step.number);
         let noise = StepNoise::new(layout.seed, layout.table, step.number);
-        Self { layout, step, optimizer: layout.optimizer.at(rate).for_tiles(step), rate, noise, weights }
+        Self { layout, step, optimizer: layout.optimizer.at_rate(rate).for_tiles(step), rate, noise, weights }
     }
 
     /// The same update at another step.
     pub(crate) fn at_step(&mut self, number: u64) -> RowUpdate<'_> {
-        RowUpdate::within(self.layout, PushStep { number, ..self.step }, self.weights)
+        RowUpdate::with_buffer(self.layout, PushStep { number, ..self.step }, self.weights)
     }
 
     /// The number of the step.
@@ -124,13 +124,13 @@ mod tests {
     fn trained(layout: RowLayout, gradients: &[Vec<f32>]) -> Vec<Vec<f32>> {
         let (mut slot, mut buffer) = (vec![0; layout.stride], Vec::new());
         layout.fill_slot(3, &mut slot);
-        let after = |(step, gradient): (usize, &Vec<f32>)| {
+        let train_step = |(step, gradient): (usize, &Vec<f32>)| {
             RowUpdate::new(layout, (step as u64).into(), &mut buffer).apply(&mut slot, 3, gradient);
             let mut weights = vec![f32::NAN; layout.dim];
             layout.read(&slot, &mut weights);
             weights
         };
-        gradients.iter().enumerate().map(after).collect()
+        gradients.iter().enumerate().map(train_step).collect()
     }
 
     proptest! {

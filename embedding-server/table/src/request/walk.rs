@@ -92,13 +92,13 @@ impl Table {
         let (ids, places) = scratch.grouped();
         let mut held: [Option<HeldStripe<'_>>; HELD] = [const { None }; HELD];
         let mut units = [Unit::default(); HELD];
-        let mut ahead = Ahead { stripe: 0, next: 0, held: HELD - 1 };
+        let mut position = Ahead { stripe: 0, next: 0, held: HELD - 1 };
         // Turns until the last unit has left the last stage.
         let mut turns = 1;
         // Loops, not `for_each`: its closure would not be compiled for wide vectors.
         while turns > 0 {
             units.rotate_right(1);
-            units[0] = self.enter(&ids, places, &mut held, &mut ahead, work);
+            units[0] = self.enter(&ids, places, &mut held, &mut position, work);
             turns = if units[0].is_empty() { turns - 1 } else { HELD - 1 };
             for (stage, unit) in units.iter().enumerate() {
                 if unit.is_empty() {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// The access metadata after uses at these ticks, in ascending order.
-    fn after(codec: &AccessCodec, ticks: &[u64]) -> u32 {
+    fn access_after(codec: &AccessCodec, ticks: &[u64]) -> u32 {
         ticks[1..].iter().fold(codec.first(ticks[0]), |access, tick| codec.used(access, *tick))
     }
 
@@ -277,7 +277,7 @@ mod tests {
             let [then, start] = [saved, 0].map(|steps| TableTime { steps, seconds: 5 });
             for order in [EvictionOrder::Lru, EvictionOrder::Lfu { half_life }] {
                 let codec = codec(order, ttl.map(Ttl::Steps));
-                let loaded = codec.rebased(after(&codec, &vec![used; uses]), then, start, StepClock::Restarts);
+                let loaded = codec.rebased(access_after(&codec, &vec![used; uses]), then, start, StepClock::Restarts);
                 let again = codec.used(loaded, later);
                 prop_assert!(codec.rank(loaded, now) <= codec.rank(again, now), "{:?}", order);
                 if order == EvictionOrder::Lru {
@@ -346,7 +346,7 @@ mod tests {
             let ticks: Vec<u64> = gaps.iter().scan(1_u64 << 40, |tick, gap| { *tick += gap; Some(*tick) }).collect();
             let now = ticks[ticks.len() - 1];
             let exact: f64 = ticks.iter().map(|tick| (-((now - tick) as f64) / HALF_LIFE as f64).exp2()).sum();
-            let found = codec.frequency(after(&codec, &ticks), now) as f64 / 256.0;
+            let found = codec.frequency(access_after(&codec, &ticks), now) as f64 / 256.0;
             // One unit is 31 ticks, a 32nd of a half-life. The rounding errors of several uses partly cancel.
             prop_assert!((found - exact.log2()).abs() < 0.06, "{} for {}", found, exact.log2());
         }
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn lfu_keeps_rows_that_are_used_often_until_the_uses_are_old() {
         let codec = lfu_with(100, None);
-        let (often, recent) = (after(&codec, &[1000; 16]), codec.first(1250));
+        let (often, recent) = (access_after(&codec, &[1000; 16]), codec.first(1250));
         assert!(codec.rank(often, 1250) > codec.rank(recent, 1250));
         let recent = codec.first(1500);
         assert!(codec.rank(often, 1500) < codec.rank(recent, 1500));
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn uses_without_end_stay_in_their_bits() {
         let codec = lfu_with(1000, None);
-        let access = after(&codec, &[77_000; 100_000]);
+        let access = access_after(&codec, &[77_000; 100_000]);
         assert_eq!(access >> FREQUENCY_BITS, 77_000 / 31);
         assert!((8..=9).contains(&(codec.frequency(access, 77_000) >> FRACTION_BITS)));
     }

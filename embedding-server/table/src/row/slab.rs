@@ -135,23 +135,23 @@ impl Slab {
     }
 
     #[inline(always)]
-    pub(crate) fn at(&self, place: SlotAddress) -> &[u32] {
+    pub(crate) fn words_at(&self, place: SlotAddress) -> &[u32] {
         &self.blocks[place.block as usize].words()[place.start as usize..][..self.stride]
     }
 
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, place: SlotAddress) -> &mut [u32] {
+    pub(crate) fn words_at_mut(&mut self, place: SlotAddress) -> &mut [u32] {
         &mut self.blocks[place.block as usize].words_mut()[place.start as usize..][..self.stride]
     }
 
     #[inline]
     pub(crate) fn words(&self, slot: u32) -> &[u32] {
-        self.at(self.place(slot))
+        self.words_at(self.place(slot))
     }
 
     #[inline]
     pub(crate) fn words_mut(&mut self, slot: u32) -> &mut [u32] {
-        self.at_mut(self.place(slot))
+        self.words_at_mut(self.place(slot))
     }
 
     /// The access metadata of a slot.

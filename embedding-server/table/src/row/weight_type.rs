@@ -70,12 +70,12 @@ impl WeightType {
     /// of its last bit.
     #[must_use]
     pub fn holds(self, weight: f32) -> bool {
-        let beyond = match self {
+        let limit = match self {
             Self::F32 | Self::Int8 => f32::INFINITY,
             Self::F16 => narrow::F16_BEYOND,
             Self::Bf16 => narrow::BF16_BEYOND,
         };
-        weight.abs() < beyond
+        weight.abs() < limit
     }
 
     /// Rounds the weights of a row to the numbers that [`Self::encode`] stores.

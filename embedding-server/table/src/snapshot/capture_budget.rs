@@ -99,8 +99,8 @@ impl CaptureBudget {
 
     pub(crate) fn shrink(&self, bytes: usize) {
         let mut state = self.state.lock();
-        let before = self.held.fetch_sub(bytes, Ordering::AcqRel);
-        state.most = state.most.max(before);
+        let old_held = self.held.fetch_sub(bytes, Ordering::AcqRel);
+        state.most = state.most.max(old_held);
         state.releases += 1;
         self.freed.notify_all();
     }
@@ -115,11 +115,11 @@ impl CaptureBudget {
     pub(crate) fn wait(&self, wait: Duration) -> CopyRoom {
         let mut state = self.state.lock();
         state.waits += 1;
-        let before = state.releases;
+        let old_releases = state.releases;
         if self.is_full() {
             self.freed.wait_while_for(&mut state, |_| self.is_full(), wait);
         }
-        match (self.is_full(), state.releases == before) {
+        match (self.is_full(), state.releases == old_releases) {
             (false, _) => CopyRoom::Free,
             (true, false) => CopyRoom::Contended,
             (true, true) => CopyRoom::Stuck,

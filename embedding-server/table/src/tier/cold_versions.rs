@@ -99,8 +99,8 @@ mod tests {
                             prop_assert!(!keys.contains(key) || versions.is_stale(*key, *version));
                         }
                         // Of the version just before, nothing else is.
-                        let before = versions.now().wrapping_sub(1);
-                        prop_assert!((0..50).all(|key| keys.contains(&key) || !versions.is_stale(key, before)));
+                        let previous = versions.now().wrapping_sub(1);
+                        prop_assert!((0..50).all(|key| keys.contains(&key) || !versions.is_stale(key, previous)));
                         read.retain(|(key, _)| !keys.contains(key));
                     }
                     Change::MakeAllStale => {

@@ -252,14 +252,14 @@ fn drop_candidates(stripe: &mut Stripe, buffer: &EvictionBuffer) -> u64 {
 /// Removes the candidates that are past their time to live. The cold version stays: a cold copy of such a row is past
 /// its time to live as well.
 fn remove_expired(stripe: &mut Stripe, buffer: &mut EvictionBuffer) -> u64 {
-    let before = buffer.candidates.len();
+    let old_len = buffer.candidates.len();
     buffer.candidates.retain(|row| {
         if row.rank == 0 {
             stripe.remove(row.key());
         }
         row.rank > 0
     });
-    let expired = (before - buffer.candidates.len()) as u64;
+    let expired = (old_len - buffer.candidates.len()) as u64;
     stripe.counts.expired += expired;
     expired
 }

@@ -48,7 +48,7 @@ impl Table {
         let (layout, tick) = (*self.layout(), self.tick());
         scratch.group(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
-            let before = page_in.entries.len();
+            let old_len = page_in.entries.len();
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
             for index in 0..group.keys.len() {
                 if index.is_multiple_of(AHEAD) {
@@ -66,7 +66,7 @@ impl Table {
                 }
                 layout.read(stripe.slot(slot), row_mut(out, position, layout.dim));
             }
-            stripe.count_lookups(group.keys.len(), page_in.entries.len() - before);
+            stripe.count_lookups(group.keys.len(), page_in.entries.len() - old_len);
         });
     }
 

@@ -229,9 +229,9 @@ impl Table {
     }
 
     fn forget_pending(&self, stripe: &mut Stripe, key: u64) {
-        let before = stripe.pending.len();
+        let old_len = stripe.pending.len();
         stripe.pending.retain(|gradient| gradient.key != key);
-        self.pending_count().fetch_sub(before - stripe.pending.len(), Ordering::Relaxed);
+        self.pending_count().fetch_sub(old_len - stripe.pending.len(), Ordering::Relaxed);
     }
 
     fn remove_cold_copies(&self, stripe: usize, ids: &[u64]) -> Result<(), ColdError> {

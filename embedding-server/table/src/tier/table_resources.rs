@@ -55,8 +55,8 @@ impl RowBudget {
     /// two threads ask for the last bytes, one of them gets them.
     pub(crate) fn reserve(&self, bytes: usize, idle: usize) -> bool {
         let limit = self.limit().saturating_sub(idle);
-        let within = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+        let grown = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
     }
 
     /// Reserves bytes even beyond the limit.
@@ -113,8 +113,9 @@ mod tests {
     fn a_wait_is_a_part_of_the_timeout_at_most() {
         let ten = Duration::from_secs(10);
         assert_eq!(TableResources::default().wait(ten, 4), ten);
-        let of = |seconds| TableResources { timeout: Some(Duration::from_secs(seconds)), ..TableResources::default() };
-        assert_eq!([300, 20].map(|seconds| of(seconds).wait(ten, 4)), [ten, Duration::from_secs(5)]);
+        let resources =
+            |seconds| TableResources { timeout: Some(Duration::from_secs(seconds)), ..TableResources::default() };
+        assert_eq!([300, 20].map(|seconds| resources(seconds).wait(ten, 4)), [ten, Duration::from_secs(5)]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn elapsed() -> u64 {
 }
 
 fn shortly() -> RequestDeadline {
-    RequestDeadline::at(elapsed() + Duration::from_millis(300).as_nanos() as u64)
+    RequestDeadline::new(elapsed() + Duration::from_millis(300).as_nanos() as u64)
 }
 
 fn tables(config: &TableConfig, nanos: fn() -> u64) -> (Arc<TableSet>, Arc<HookedStore>) {
@@ -60,7 +60,7 @@ fn push_before(tables: &TableSet, ids: &[u64], amount: f32, deadline: RequestDea
 
 fn lookup_before(tables: &TableSet, ids: &[u64], access: LookupMode) -> Result<Vec<f32>, TableError> {
     let (part, mut out) = (RequestPart { table: 0, dim: 2, ids }, vec![0.0; 2 * ids.len()]);
-    tables.enter_before(RequestDeadline::at(END))?.lookup(&[part], access, &mut out, &mut RequestBuffers::new())?;
+    tables.enter_before(RequestDeadline::new(END))?.lookup(&[part], access, &mut out, &mut RequestBuffers::new())?;
     Ok(out)
 }
 
@@ -76,23 +76,23 @@ fn a_push_whose_sender_gave_up_during_the_read_of_a_cold_row_changes_no_row() {
     let (tables, store) = cold_row();
     store.after_read(|| set_clock(END));
     // Row 1000 is in memory and could be updated at once.
-    let late = push_before(&tables, &[1000, 1], 3.0, RequestDeadline::at(END));
+    let late = push_before(&tables, &[1000, 1], 3.0, RequestDeadline::new(END));
     assert_eq!(waited_for(late), "rows of the cold tier");
     assert_eq!(read(&tables, &[1000, 1]), [0.0, 0.0, -5.0, -5.0]);
     set_clock(END - 1);
-    push_before(&tables, &[1000, 1], 3.0, RequestDeadline::at(END)).unwrap();
+    push_before(&tables, &[1000, 1], 3.0, RequestDeadline::new(END)).unwrap();
     assert_eq!(read(&tables, &[1000, 1]), [-3.0, -3.0, -8.0, -8.0]);
 }
 
 #[test]
 fn a_lookup_whose_sender_gave_up_during_the_read_of_a_cold_row_brings_no_row_to_memory() {
     let (tables, store) = cold_row();
-    let before = hot(&tables);
+    let old_hot = hot(&tables);
     for access in [LookupMode::Train, LookupMode::Read] {
         set_clock(1000);
         store.after_read(|| set_clock(END));
         assert_eq!(waited_for(lookup_before(&tables, &[1], access)), "rows of the cold tier");
-        assert_eq!(hot(&tables), before);
+        assert_eq!(hot(&tables), old_hot);
     }
     set_clock(1000);
     assert_eq!(lookup_before(&tables, &[1], LookupMode::Train).unwrap(), [-5.0, -5.0]);
@@ -125,7 +125,7 @@ fn a_push_whose_sender_gives_up_while_it_is_applied_is_applied_whole() {
     });
     store.after_read(|| {});
     store.after_read(|| set_clock(END));
-    push_before(&tables, &[1, 2], 1.0, RequestDeadline::at(END)).unwrap();
+    push_before(&tables, &[1, 2], 1.0, RequestDeadline::new(END)).unwrap();
     assert!(!store.has_hooks(), "no row was read again");
     set_clock(1000);
     assert_eq!(read(&tables, &[1, 2]), [-6.0, -6.0, -5.0, -5.0]);

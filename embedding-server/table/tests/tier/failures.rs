@@ -6,7 +6,7 @@ use zagros_table::{
     ColdStore, LookupMode, RequestBuffers, RequestPart, TableError, TableResources, TableSet, TableSnapshotError,
 };
 
-use crate::support::{HookedStore, hot, ledger_config, push, read, tiny, train, within};
+use crate::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
 
 const FULL: &str = "no space left on device";
 
@@ -35,7 +35,7 @@ fn firsts(rows: &[f32]) -> Vec<f32> {
 
 #[test]
 fn rows_in_memory_are_served_and_no_cold_row_is_created_anew() {
-    let (tables, store) = within(&[ledger_config(2, 4)], 100_000);
+    let (tables, store) = tables_within(&[ledger_config(2, 4)], 100_000);
     let ids: Vec<u64> = (0..10_000).collect();
     push(&tables, &ids, 1.0);
     fail(&store);
@@ -68,7 +68,7 @@ fn rows_in_memory_are_served_and_no_cold_row_is_created_anew() {
 #[test]
 fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     const BUDGET: usize = 200_000;
-    let (tables, store) = within(&[ledger_config(2, 4)], BUDGET);
+    let (tables, store) = tables_within(&[ledger_config(2, 4)], BUDGET);
     let mut id = 0;
     let mut push_next = |count: u64| {
         id += count;
@@ -77,11 +77,11 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
     while tables.table(0).unwrap().counts().evicted == 0 {
         push_next(32).unwrap();
     }
-    let before = push_next(1).unwrap();
+    let start = push_next(1).unwrap();
     store.fail_writes(true);
     let (refusal, accepted) = loop {
         match push_next(1) {
-            Ok(pushed) => assert!(pushed - before < 100_000, "it never refuses"),
+            Ok(pushed) => assert!(pushed - start < 100_000, "it never refuses"),
             Err(refusal) => break (refusal, id - 1),
         }
     };
@@ -124,8 +124,8 @@ fn a_gradient_is_pending_until_its_row_can_be_read() {
 
 #[test]
 fn a_table_that_keeps_evicted_rows_needs_a_cold_tier() {
-    let without = TableResources { budget: Some(1 << 20), ..TableResources::default() };
-    let error = TableSet::new(0, &[ledger_config(2, 1)], without).unwrap_err();
+    let resources = TableResources { budget: Some(1 << 20), ..TableResources::default() };
+    let error = TableSet::new(0, &[ledger_config(2, 1)], resources).unwrap_err();
     assert!(error.to_string().contains("there is no cold tier; set a budget of memory with a cold tier"), "{error}");
 }
 

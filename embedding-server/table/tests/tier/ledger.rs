@@ -7,7 +7,7 @@ use std::thread;
 
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, RowBatch, TableSet, TableSnapshot};
 
-use crate::support::{by_id, ledger_config, read, within};
+use crate::support::{by_id, ledger_config, read, tables_within};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 300;
@@ -59,7 +59,7 @@ fn check_cut(cut: &TableSnapshot<'_>) {
 /// Invariant TI-1.
 #[test]
 fn every_push_counts_once_wherever_its_row_lies() {
-    let (tables, _) = within(&[ledger_config(DIM, 4), ledger_config(DIM, 4)], BUDGET);
+    let (tables, _) = tables_within(&[ledger_config(DIM, 4), ledger_config(DIM, 4)], BUDGET);
     let (start, done) = (Barrier::new(THREADS as usize + 2), AtomicBool::new(false));
     let mut cuts = 0;
     thread::scope(|scope| {

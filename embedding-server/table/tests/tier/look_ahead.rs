@@ -35,24 +35,27 @@ fn counts(tables: &TableSet) -> TableCounts {
 #[test]
 fn a_hinted_row_is_in_memory_when_it_is_looked_up() {
     let (tables, store) = cold_rows();
-    let before = counts(&tables);
+    let old_counts = counts(&tables);
     assert_eq!(hint(&tables, &[3, 4, 77]), 2);
     assert!(hot(&tables).contains(&3) && !hot(&tables).contains(&77), "a hint creates no row");
     store.inner.fail_with(Some("no read is needed".to_owned()));
     assert_eq!(train(&tables, &[3, 4]), [-3.0, -3.0, -4.0, -4.0]);
     let now = counts(&tables);
-    assert_eq!((now.hinted - before.hinted, now.ready - before.ready, now.late - before.late), (3, 2, 0));
-    assert_eq!((now.hits - before.hits, now.misses - before.misses, now.created - before.created), (2, 0, 0));
+    assert_eq!((now.hinted - old_counts.hinted, now.ready - old_counts.ready, now.late - old_counts.late), (3, 2, 0));
+    assert_eq!(
+        (now.hits - old_counts.hits, now.misses - old_counts.misses, now.created - old_counts.created),
+        (2, 0, 0)
+    );
 }
 
 #[test]
 fn a_row_that_nobody_hinted_is_late() {
     let (tables, _) = cold_rows();
-    let before = counts(&tables);
+    let old_counts = counts(&tables);
     let mut out = [0.0; 4];
     let part = RequestPart { table: 0, dim: 2, ids: &[5, 78] };
     let report = tables.lookup(&[part], LookupMode::Train, &mut out, &mut RequestBuffers::new()).unwrap();
-    assert_eq!((report.late, report.created, counts(&tables).late - before.late), (1, 1, 1));
+    assert_eq!((report.late, report.created, counts(&tables).late - old_counts.late), (1, 1, 1));
 }
 
 /// Belady within the window: what a batch needs soon stays, although it was not used for the longest time.
@@ -110,9 +113,9 @@ fn a_hint_does_not_displace_what_an_earlier_one_named() {
     let ready: Vec<u64> = batches.iter().map(|ids| hint(&tables, ids)).collect();
     assert_eq!(ready[0], 40, "{ready:?}");
     assert!(ready[3] < 40, "{ready:?}");
-    let before = counts(&tables).late;
+    let old_late = counts(&tables).late;
     train(&tables, &batches[0]);
-    assert_eq!(counts(&tables).late, before);
+    assert_eq!(counts(&tables).late, old_late);
 }
 
 /// A hint reads a row; before it has brought the row in, the row is changed and leaves again.
@@ -148,12 +151,12 @@ fn a_hint_says_when_the_cold_tier_fails_and_takes_no_memory() {
 #[test]
 fn a_malformed_hint_is_refused() {
     let (tables, _) = cold_rows();
-    let of = |table, dim| {
+    let bring_in = |table, dim| {
         let part = RequestPart { table, dim, ids: &[1] };
         tables.enter().bring_in(&[part], &mut RequestBuffers::new())
     };
-    assert!(matches!(of(1, 2), Err(TableError::UnknownTable { .. })));
-    assert!(matches!(of(0, 3), Err(TableError::Dim { .. })));
+    assert!(matches!(bring_in(1, 2), Err(TableError::UnknownTable { .. })));
+    assert!(matches!(bring_in(0, 3), Err(TableError::Dim { .. })));
 }
 
 /// Without a horizon, or a cold tier, hints are harmless.

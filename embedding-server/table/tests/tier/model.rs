@@ -10,7 +10,7 @@ use zagros_table::{
     RowBatch, TableConfig, TableResources, TableSet, TableSnapshot, Ttl, UpdateLimits,
 };
 
-use crate::support::{by_id, within};
+use crate::support::{by_id, tables_within};
 
 const DIM: usize = 2;
 const STRIDE: usize = 2 * DIM;
@@ -127,7 +127,7 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn call(&mut self, call: &Call) {
-        let before: HashMap<u64, u64> = self.model.rows.keys().map(|id| (*id, self.model.rank(*id))).collect();
+        let old_ranks: HashMap<u64, u64> = self.model.rows.keys().map(|id| (*id, self.model.rank(*id))).collect();
         let hot: BTreeSet<u64> = self.model.hot.iter().flatten().copied().collect();
         let (mut requested, mut used) = (BTreeSet::new(), Vec::new());
         match call {
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
             }
             Call::ReadSnapshot => self.read_cut(),
         }
-        let mut ranks = before;
+        let mut ranks = old_ranks;
         for id in &used {
             ranks.insert(*id, self.model.rank(*id));
         }
@@ -223,7 +223,7 @@ fn tables(retention: EvictionPolicy, stripes: usize, budget: usize) -> TableSet 
     let config =
         TableConfig { dim: DIM, init: INIT, optimizer: OPTIMIZER, retention, stripes, ..TableConfig::default() };
     match retention.target {
-        EvictionTarget::Cold => within(&[config], budget).0,
+        EvictionTarget::Cold => tables_within(&[config], budget).0,
         EvictionTarget::Drop => {
             TableSet::new(0, &[config], TableResources { budget: Some(budget), ..TableResources::default() }).unwrap()
         }

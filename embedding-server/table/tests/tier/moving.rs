@@ -8,7 +8,7 @@ use std::thread;
 use zagros_table::{ChangeWatcher, ColdStore, RowBatch, Table, TableSet};
 use zagros_zip::ZipEq;
 
-use crate::support::{HookedStore, hot, ledger_config, push, read, tiny, train, within};
+use crate::support::{HookedStore, hot, ledger_config, push, read, tables_within, tiny, train};
 
 const IDS: u64 = 3000;
 const DIM: usize = 2;
@@ -46,7 +46,7 @@ fn copy_into(copied: &mut BTreeMap<u64, f32>, rows: &RowBatch, stride: usize) {
 /// Invariant TI-1: each row is listed once, and what is read of it is what a request would read.
 #[test]
 fn a_copy_has_every_row_while_rows_change_their_tier() {
-    let (tables, _) = within(&[ledger_config(DIM, 4)], 40 << 10);
+    let (tables, _) = tables_within(&[ledger_config(DIM, 4)], 40 << 10);
     let ids: Vec<u64> = (0..IDS).collect();
     ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
     let (changed, done) = (Arc::<Changed>::default(), AtomicBool::new(false));
@@ -142,7 +142,7 @@ fn a_row_that_changes_while_its_cold_copy_is_read_is_read_again() {
 
 #[test]
 fn removed_rows_are_gone_from_both_tiers_and_others_stay() {
-    let (tables, store) = within(&[ledger_config(DIM, 4)], 40 << 10);
+    let (tables, store) = tables_within(&[ledger_config(DIM, 4)], 40 << 10);
     let ids: Vec<u64> = (0..IDS).collect();
     ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
     let table = tables.table(0).unwrap();

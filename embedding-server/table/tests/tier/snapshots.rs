@@ -11,7 +11,7 @@ use zagros_table::{
 };
 use zagros_zip::ZipEq;
 
-use crate::support::{by_id, hot, ledger_config, push, read, tiny, train, within};
+use crate::support::{by_id, hot, ledger_config, push, read, tables_within, tiny, train};
 
 fn content(snapshot: &TableSnapshot<'_>, stripes: usize) -> BTreeMap<u64, Vec<f32>> {
     let mut rows = RowBatch::default();
@@ -174,9 +174,9 @@ fn rows_of_small_norm_are_evicted() {
 fn maintenance_evicts_rows_before_memory_is_full() {
     let (tables, store) = tiny(&[ledger_config(2, 4)]);
     push(&tables, &(0..2000).collect::<Vec<_>>(), 1.0);
-    let before = store.size().rows;
+    let old_rows = store.size().rows;
     tend_all(&tables);
-    assert!(store.size().rows > before);
+    assert!(store.size().rows > old_rows);
     assert!(tables.maintain().unwrap().is_idle());
 }
 
@@ -186,7 +186,7 @@ fn maintenance_evicts_rows_before_memory_is_full() {
 fn a_stripe_is_read_in_parts_of_one_instant() {
     let ids: Vec<u64> = (0..3000).collect();
     let order = |budget: usize, changes: bool| {
-        let (tables, store) = within(&[ledger_config(2, 1)], budget);
+        let (tables, store) = tables_within(&[ledger_config(2, 1)], budget);
         ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
         assert_eq!(store.size().rows > 0, budget < 1 << 30);
         let snapshot = tables.snapshot().unwrap();
@@ -226,22 +226,22 @@ fn a_stripe_is_read_in_parts_of_one_instant() {
 /// A row that changes before it is read exists twice. The budget counts the copy, and rows are evicted for it.
 #[test]
 fn copies_for_a_snapshot_count_against_the_budget() {
-    let (tables, _) = within(&[ledger_config(62, 1)], 1 << 30);
+    let (tables, _) = tables_within(&[ledger_config(62, 1)], 1 << 30);
     let ids: Vec<u64> = (0..2000).collect();
     push(&tables, &ids, 1.0);
     let used = || tables.budget().unwrap().0;
-    let before = used();
+    let old_used = used();
     let snapshot = tables.snapshot().unwrap();
     push(&tables, &ids, 1.0);
-    assert!(used() >= before + 2000 * 63 * 4, "{} bytes, {before} before", used());
+    assert!(used() >= old_used + 2000 * 63 * 4, "{} bytes, {old_used} before", used());
     // Rows that have not changed are read in their slots.
     drop(snapshot);
-    assert_eq!(used(), before);
+    assert_eq!(used(), old_used);
     let snapshot = tables.snapshot().unwrap();
     let (mut parts, mut rows) = (snapshot.stripe(0, 0).unwrap(), RowBatch::default());
     while parts.read(100, &mut rows).unwrap() {
         rows = RowBatch::default();
         push(&tables, &[1], 0.0);
-        assert!(used() <= before + 16 * 1024, "{} bytes, {before} before", used());
+        assert!(used() <= old_used + 16 * 1024, "{} bytes, {old_used} before", used());
     }
 }

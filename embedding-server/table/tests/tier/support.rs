@@ -19,15 +19,15 @@ pub(crate) fn ledger_config(dim: usize, stripes: usize) -> TableConfig {
 
 /// Tables with the smallest possible memory, and their store.
 pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
-    within(configs, 1)
+    tables_within(configs, 1)
 }
 
 /// Tables with a budget, and their store.
-pub(crate) fn within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
+pub(crate) fn tables_within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
     looking_ahead(configs, budget, 0)
 }
 
-/// As [`within`]. Rows of a hint are kept for so many more hints.
+/// As [`tables_within`]. Rows of a hint are kept for so many more hints.
 pub(crate) fn looking_ahead(configs: &[TableConfig], budget: usize, look_ahead: usize) -> (TableSet, Arc<HookedStore>) {
     let store = hooked(configs);
     let cold: Arc<dyn ColdStore> = Arc::clone(&store) as _;

@@ -42,8 +42,8 @@ fn a_worker_that_leaves_is_judged_by_nobody() {
         case.rejoins = true;
         let known = ServerScaling { servers: 3, wanted: 3, workers: 2, workers_wanted: wanted, ..Default::default() };
         case.workers = WorkerScale { wanted, started: 2, known: Some(known) };
-        let at = Some(Timestamp::from_second(case.now).unwrap());
-        let exit = PodExit { code: 143, reason: "Error".to_owned(), message: String::new(), at };
+        let end_time = Some(Timestamp::from_second(case.now).unwrap());
+        let exit = PodExit { code: 143, reason: "Error".to_owned(), message: String::new(), at: end_time };
         let left = PodState { exit: Some(exit), ..pod("ctr-1-worker-1-x7k2p", Role::Worker) };
         case.observed.pods = vec![pod("ctr-1-worker-0-x7k2p", Role::Worker), left];
         assert_eq!(case.step().status.workers_lost.is_some(), is_lost, "{wanted} are wanted");

@@ -184,9 +184,9 @@ pub(crate) async fn answer(api: &Api, request: Request<Body>) -> Response<ApiBod
     if verb == "watch" {
         return Response::new(StreamBody::new(watch(api.clone(), call)).boxed_unsync());
     }
-    let before = api.store().version;
+    let version = api.store().version;
     let result = carry_out(api, &call, verb);
-    if api.store().version != before {
+    if api.store().version != version {
         api.store().writes.push(format!("{verb} {} {}", call.resource(), call.key().name));
     }
     api.announce();

@@ -232,7 +232,7 @@ impl ObjectStore {
         if finalizers(&object) > 0 || grace > 0 {
             let is_new = object["metadata"]["deletionTimestamp"].is_null();
             if is_new || seconds == Some(0) {
-                object["metadata"]["deletionTimestamp"] = json!(self.clock.after(grace));
+                object["metadata"]["deletionTimestamp"] = json!(self.clock.time_after(grace));
                 object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
             }
             return self.put(key, object, ObjectPart::Main);

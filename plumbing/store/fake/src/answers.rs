@@ -106,8 +106,8 @@ fn respond(
         ("GET", None) if key.is_empty() => {
             let (prefix, after) = (query.get("prefix").unwrap_or_default(), query.get("continuation-token"));
             let delimiter = query.get("delimiter").and_then(|text| text.chars().next());
-            let after = after.or_else(|| query.get("marker")).unwrap_or_default();
-            let page = objects.list(prefix, delimiter, after, PAGE);
+            let marker = after.or_else(|| query.get("marker")).unwrap_or_default();
+            let page = objects.list(prefix, delimiter, marker, PAGE);
             let is_azure = query.get("comp") == Some("list");
             if is_azure { list_of_azure(&page).into_response() } else { list(&page).into_response() }
         }

@@ -39,7 +39,7 @@ pub enum Peer {
 impl Peer {
     /// The peer of a request. A request whose connection is not known has proven nothing.
     #[must_use]
-    pub fn of(extensions: &http::Extensions) -> Self {
+    pub fn from_extensions(extensions: &http::Extensions) -> Self {
         extensions.get::<Self>().copied().unwrap_or(Self::Unproven)
     }
 
@@ -103,7 +103,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match Peer::of(request.extensions()).may_call(request.uri().path()) {
+        match Peer::from_extensions(request.extensions()).may_call(request.uri().path()) {
             Ok(()) => Either::Right(self.0.call(limited(request))),
             Err(status) => Either::Left(ready(Ok(status.into_http()))),
         }
@@ -187,6 +187,6 @@ mod tests {
 
     #[test]
     fn a_request_of_an_unknown_connection_has_proven_nothing() {
-        assert_eq!(Peer::of(&http::Extensions::new()), Peer::Unproven);
+        assert_eq!(Peer::from_extensions(&http::Extensions::new()), Peer::Unproven);
     }
 }

@@ -70,7 +70,7 @@ pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result
     let key = match credentials {
         Credentials::Open => None,
         // The other end may not know a key above its own role.
-        Credentials::Secret(key) => Some(key.of(to).unwrap_or_else(|| key.clone())),
+        Credentials::Secret(key) => Some(key.derive(to).unwrap_or_else(|| key.clone())),
     };
     Ok(endpoint.connect_with_connector_lazy(ProvenConnector::new(key)))
 }

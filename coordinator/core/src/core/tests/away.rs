@@ -9,7 +9,7 @@ const LINEAGE: u64 = 0x10;
 /// One server with a log and one worker, in.
 fn running() -> (Core, JoinResponse, JoinResponse) {
     let mut core = core(1, 1);
-    let server = core.join(at(0), &durable(1, LINEAGE, false)).unwrap();
+    let server = core.join(time(0), &durable(1, LINEAGE, false)).unwrap();
     let worker = join(&mut core, 0, MemberSlot::worker(0));
     core.take_events();
     (core, server, worker)
@@ -29,26 +29,29 @@ fn hear(core: &mut Core, seconds: std::ops::RangeInclusive<u64>, worker: &JoinRe
 #[test]
 fn a_server_that_comes_back_with_its_rows_keeps_bucket_map_and_generation() {
     let (mut core, server, worker) = running();
-    let before = core.placement(at(1));
+    let earlier = core.placement(time(1));
     hear(&mut core, 2..=14, &worker);
-    let status = core.status(at(14));
+    let status = core.status(time(14));
     assert_eq!((status.members[0].state.as_str(), status.state.as_str()), ("away", "training"));
     assert!(status.warnings[0].starts_with("embedding server 0 is away: silent for 14 s; its rows"), "{status:?}");
     let away = RunEvent::ServerAway { slot: MemberSlot::server(0), silence: Duration::from_secs(12), timeout: TIMEOUT };
     assert_eq!(core.take_events(), [away]);
 
     let request = JoinRequest { address: "127.0.0.1:9".to_owned(), ..durable(2, LINEAGE, true) };
-    let back = core.join(at(15), &request).unwrap();
-    assert_eq!((back.incarnation, back.generation, back.run), (2, before.generation, server.run));
+    let back = core.join(time(15), &request).unwrap();
+    assert_eq!((back.incarnation, back.generation, back.run), (2, earlier.generation, server.run));
     let events = core.take_events();
     let recovered =
         RunEvent::ServerRecovered { slot: MemberSlot::server(0), incarnation: 2, silence: Duration::from_secs(15) };
     assert!(matches!(events[0], RunEvent::MemberJoined { .. }) && events[1..] == [recovered], "{events:?}");
-    let after = core.placement(at(15));
-    assert_eq!((after.generation, &after.owners, &after.writers), (before.generation, &before.owners, &before.writers));
-    let ServerEntry { instance, address, lineage, .. } = &after.servers[0];
+    let later = core.placement(time(15));
+    assert_eq!(
+        (later.generation, &later.owners, &later.writers),
+        (earlier.generation, &earlier.owners, &earlier.writers)
+    );
+    let ServerEntry { instance, address, lineage, .. } = &later.servers[0];
     assert_eq!((*instance, address.as_str(), *lineage), (2, "127.0.0.1:9", LINEAGE));
-    assert_eq!(core.status(at(15)).members[0].state, "alive");
+    assert_eq!(core.status(time(15)).members[0].state, "alive");
     // Invariant MB-1: the process before may have been cut off only.
     assert_eq!(beat(&mut core, 16, &server).unwrap_err().kind, RefusalKind::Fenced);
     beat(&mut core, 16, &back).unwrap();
@@ -60,8 +63,8 @@ fn a_server_that_comes_back_with_its_rows_keeps_bucket_map_and_generation() {
 fn a_server_with_its_rows_need_not_wait_for_the_lease_of_the_process_before() {
     let (mut core, _, _) = running();
     let stranger = durable(3, 0, false);
-    assert_eq!(core.join(at(1), &stranger).unwrap_err().kind, RefusalKind::Unavailable);
-    assert_eq!(core.join(at(1), &durable(2, LINEAGE, true)).unwrap().incarnation, 2);
+    assert_eq!(core.join(time(1), &stranger).unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(core.join(time(1), &durable(2, LINEAGE, true)).unwrap().incarnation, 2);
     assert_eq!(core.outcome(), None);
 }
 
@@ -72,7 +75,7 @@ fn a_server_that_was_only_silent_returns_by_its_heartbeat() {
     core.take_events();
     beat(&mut core, 15, &server).unwrap();
     assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::server(0) }]);
-    assert_eq!(core.status(at(15)).members[0].state, "alive");
+    assert_eq!(core.status(time(15)).members[0].state, "alive");
 }
 
 /// Invariant MB-6.
@@ -83,7 +86,7 @@ fn a_server_that_comes_back_without_its_rows_ends_the_run_which_says_why() {
     {
         let (mut core, _, worker) = running();
         hear(&mut core, 2..=14, &worker);
-        let refused = core.join(at(15), &durable(2, brought, recovered)).unwrap_err();
+        let refused = core.join(time(15), &durable(2, brought, recovered)).unwrap_err();
         assert_eq!(refused.kind, RefusalKind::Fenced);
         let answer = beat(&mut core, 16, &worker).unwrap();
         assert!(answer.stop && answer.reason.contains("embedding server 0 came back without the rows that it held"));
@@ -98,16 +101,16 @@ fn a_server_that_comes_back_without_its_rows_ends_the_run_which_says_why() {
 #[test]
 fn rows_of_another_run_are_discarded_before_a_server_joins() {
     let mut core = core(1, 1);
-    assert!(core.join(at(0), &durable(1, LINEAGE, true)).unwrap().discard);
-    assert!(core.status(at(0)).members.is_empty());
-    let joined = core.join(at(0), &durable(1, 0x11, false)).unwrap();
+    assert!(core.join(time(0), &durable(1, LINEAGE, true)).unwrap().discard);
+    assert!(core.status(time(0)).members.is_empty());
+    let joined = core.join(time(0), &durable(1, 0x11, false)).unwrap();
     assert_eq!((joined.discard, joined.incarnation), (false, 1));
     // No worker trains yet: a server that was restarted with another log has lost nothing.
-    core.tick(at(4));
-    core.tick(at(8));
-    core.tick(at(12));
-    assert!(core.join(at(13), &durable(2, LINEAGE, true)).unwrap().discard);
-    assert_eq!(core.join(at(13), &durable(2, 0x12, false)).unwrap().incarnation, 2);
+    core.tick(time(4));
+    core.tick(time(8));
+    core.tick(time(12));
+    assert!(core.join(time(13), &durable(2, LINEAGE, true)).unwrap().discard);
+    assert_eq!(core.join(time(13), &durable(2, 0x12, false)).unwrap().incarnation, 2);
     assert_eq!(core.outcome(), None);
 }
 
@@ -115,7 +118,7 @@ fn rows_of_another_run_are_discarded_before_a_server_joins() {
 fn a_drain_waits_for_a_server_that_is_away_and_not_for_ever() {
     let (mut core, _, worker) = running();
     hear(&mut core, 2..=14, &worker);
-    core.drain(at(14), "the coordinator was asked to end");
+    core.drain(time(14), "the coordinator was asked to end");
     assert!(!beat(&mut core, 15, &worker).unwrap().stop);
     // A lease and the timeout, from its last heartbeat.
     hear(&mut core, 16..=40, &worker);

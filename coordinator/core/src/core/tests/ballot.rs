@@ -13,7 +13,7 @@ fn group_of(workers: u32) -> (Core, Vec<JoinResponse>) {
     join(&mut core, 0, MemberSlot::server(0));
     let members: Vec<_> = (0..workers).map(|index| join_worker(&mut core, 0, index, 1)).collect();
     for member in &members {
-        assert_eq!(core.group(at(0), &ask_after(member, 0)).unwrap().generation, 1);
+        assert_eq!(core.group(time(0), &ask_after(member, 0)).unwrap().generation, 1);
     }
     (core, members)
 }
@@ -22,7 +22,7 @@ fn join_worker(core: &mut Core, seconds: u64, index: u32, instance: u64) -> Join
     let slot = MemberSlot::worker(index);
     let request =
         JoinRequest { address: format!("127.0.0.1:80{index}"), supersede: instance > 1, ..request(slot, instance) };
-    core.join(at(seconds), &request).unwrap()
+    core.join(time(seconds), &request).unwrap()
 }
 
 fn vote(reason: BarrierReason, counts: &'static str) -> BarrierVote {
@@ -40,7 +40,7 @@ fn comes(core: &mut Core, seconds: u64, member: &JoinResponse, reason: BarrierRe
 
 fn comes_to(core: &mut Core, seconds: u64, member: &JoinResponse, ballot: u64, reason: BarrierReason) -> State {
     let request = ask(member, ballot, Some(vote(reason, "")));
-    core.barrier(at(seconds), &request).unwrap().state.unwrap()
+    core.barrier(time(seconds), &request).unwrap().state.unwrap()
 }
 
 fn decision(state: &State) -> Option<BarrierDecision> {
@@ -59,10 +59,10 @@ fn waits_for(state: State) -> String {
 fn a_barrier_waits_for_all_and_tells_each_the_same_however_often_it_asks() {
     let (mut core, workers) = group_of(3);
     let first = ask(&workers[0], 1, Some(vote(BarrierReason::EpochEnd, "first")));
-    assert_eq!(waits_for(core.barrier(at(1), &first).unwrap().state.unwrap()), "dense worker 1, dense worker 2");
+    assert_eq!(waits_for(core.barrier(time(1), &first).unwrap().state.unwrap()), "dense worker 1, dense worker 2");
     // The answer was lost, and the counts are of later. The first vote stays.
     let again = ask(&workers[0], 1, Some(vote(BarrierReason::Stop, "later")));
-    assert_eq!(waits_for(core.barrier(at(2), &again).unwrap().state.unwrap()), "dense worker 1, dense worker 2");
+    assert_eq!(waits_for(core.barrier(time(2), &again).unwrap().state.unwrap()), "dense worker 1, dense worker 2");
     assert_eq!(waits_for(comes(&mut core, 2, &workers[2], BarrierReason::EpochEnd)), "dense worker 1");
     let last = comes(&mut core, 3, &workers[1], BarrierReason::Checkpoint);
     assert_eq!(decision(&last), Some(BarrierDecision::Checkpoint));
@@ -85,7 +85,7 @@ fn a_worker_that_missed_an_answer_gets_it_after_the_others_have_gone_on() {
     assert_eq!(comes(&mut core, 4, &workers[1], BarrierReason::EpochEnd), second);
     let next = comes_to(&mut core, 5, &workers[1], 2, BarrierReason::Ready);
     assert_eq!(decision(&next), Some(BarrierDecision::Continue));
-    let mut refused = |ballot| core.barrier(at(5), &ask(&workers[0], ballot, None)).unwrap_err();
+    let mut refused = |ballot| core.barrier(time(5), &ask(&workers[0], ballot, None)).unwrap_err();
     for ballot in [0, 4] {
         let refusal = refused(ballot);
         assert_eq!(refusal.kind, RefusalKind::Invalid);
@@ -118,7 +118,7 @@ fn a_worker_that_says_it_is_on_its_way_is_waited_for_and_the_others_are_not() {
     let on_its_way = ask(&workers[1], 1, None);
     for seconds in (1..100).step_by(5) {
         workers.iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
-        core.barrier(at(seconds), &on_its_way).unwrap();
+        core.barrier(time(seconds), &on_its_way).unwrap();
         if seconds < 50 {
             comes(&mut core, seconds, &workers[2], BarrierReason::Ready);
         }
@@ -129,7 +129,7 @@ fn a_worker_that_says_it_is_on_its_way_is_waited_for_and_the_others_are_not() {
     (100..127).step_by(5).for_each(|now| workers.iter().for_each(|worker| drop(beat(&mut core, now, worker).unwrap())));
     let found = failure(comes(&mut core, 127, &workers[0], BarrierReason::Ready));
     assert_eq!(found.workers, [1]);
-    let late = core.barrier(at(127), &on_its_way).unwrap().state.unwrap();
+    let late = core.barrier(time(127), &on_its_way).unwrap().state.unwrap();
     assert_eq!(failure(late), found);
 }
 
@@ -140,9 +140,9 @@ fn a_process_that_replaced_a_worker_does_not_vote_in_its_place() {
     comes(&mut core, 1, &workers[0], BarrierReason::EpochEnd);
     let replacement = join_worker(&mut core, 2, 1, 2);
     assert_eq!(replacement.incarnation, 2);
-    let older = core.barrier(at(3), &ask(&workers[1], 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
+    let older = core.barrier(time(3), &ask(&workers[1], 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
     assert_eq!(older.kind, RefusalKind::Fenced);
-    let newer = core.barrier(at(3), &ask(&replacement, 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
+    let newer = core.barrier(time(3), &ask(&replacement, 1, Some(vote(BarrierReason::EpochEnd, "")))).unwrap_err();
     assert_eq!(newer.kind, RefusalKind::Invalid);
     assert!(newer.message.starts_with("dense worker 1 (incarnation 2) votes in the process group"), "{newer}");
     // It will never come: no worker waits for the timeout.
@@ -180,13 +180,16 @@ fn workers_at_different_points_of_their_runs_learn_so() {
 #[test]
 fn a_vote_without_a_reason_or_with_many_bytes_and_one_after_the_end_change_nothing() {
     let (mut core, workers) = group_of(2);
-    let mut refused = |vote| core.barrier(at(1), &ask(&workers[0], 1, Some(vote))).unwrap_err();
+    let mut refused = |vote| core.barrier(time(1), &ask(&workers[0], 1, Some(vote))).unwrap_err();
     let long = BarrierVote { counts: "0".repeat(4097), ..vote(BarrierReason::Ready, "") };
     assert_eq!(refused(long).message, "the vote of dense worker 0 has 4097 bytes of counts, at most 4096");
     assert_eq!(refused(BarrierVote::default()).message, "dense worker 0 votes without a reason");
-    core.end(at(2), RunOutcome::Interrupted("ctrl-c".to_owned()));
-    let over = core.barrier(at(2), &ask(&workers[0], 1, None)).unwrap_err();
-    assert_eq!((over.kind, over.message.as_str()), (RefusalKind::Fenced, "the run is over (run interrupted: ctrl-c)"));
+    core.end(time(2), RunOutcome::Interrupted("ctrl-c".to_owned()));
+    let refusal = core.barrier(time(2), &ask(&workers[0], 1, None)).unwrap_err();
+    assert_eq!(
+        (refusal.kind, refusal.message.as_str()),
+        (RefusalKind::Fenced, "the run is over (run interrupted: ctrl-c)")
+    );
 }
 
 /// A coordinator that stood still could hear no worker, so no worker is late for it.
@@ -207,33 +210,33 @@ fn of_three() -> (Core, Vec<JoinResponse>) {
 fn asked_to_end(core: &mut Core, seconds: u64, member: &JoinResponse) -> bool {
     let JoinResponse { member, incarnation, .. } = *member;
     let request = HeartbeatRequest { member, incarnation, leaving: true, ..HeartbeatRequest::default() };
-    core.heartbeat(at(seconds), &request).unwrap().leave
+    core.heartbeat(time(seconds), &request).unwrap().leave
 }
 
 /// Who is in the next group, as far as there is one.
 fn next_group(core: &mut Core, seconds: u64, member: &JoinResponse) -> Vec<u32> {
-    core.group(at(seconds), &ask_after(member, 1)).unwrap().workers
+    core.group(time(seconds), &ask_after(member, 1)).unwrap().workers
 }
 
 /// Invariant RK-4 of asynchronous workers.
 #[test]
 fn a_worker_that_leaves_is_counted_by_all_and_in_no_group_after_that() {
     let (mut core, workers) = of_three();
-    let early = core.barrier(at(1), &ask(&workers[2], 1, Some(vote(BarrierReason::Leave, "")))).unwrap_err();
+    let early = core.barrier(time(1), &ask(&workers[2], 1, Some(vote(BarrierReason::Leave, "")))).unwrap_err();
     assert!(early.message.ends_with("votes to leave, and the run does not go on without it"), "{early}");
     assert!(asked_to_end(&mut core, 1, &workers[2]));
     comes(&mut core, 2, &workers[0], BarrierReason::Checkpoint);
     let leaves = ask(&workers[2], 1, Some(vote(BarrierReason::Leave, "its counts")));
-    assert_eq!(waits_for(core.barrier(at(2), &leaves).unwrap().state.unwrap()), "dense worker 1");
+    assert_eq!(waits_for(core.barrier(time(2), &leaves).unwrap().state.unwrap()), "dense worker 1");
     let decided = comes(&mut core, 3, &workers[1], BarrierReason::EpochEnd);
     assert_eq!(decision(&decided), Some(BarrierDecision::Regroup));
     // The others have their next group while its process is still there, and before all have heard.
     assert_eq!(next_group(&mut core, 4, &workers[1]), [0, 1]);
     let missed = comes(&mut core, 4, &workers[0], BarrierReason::Checkpoint);
     assert_eq!(missed, decided, "the counts of the one that leaves are lost");
-    let again = core.barrier(at(5), &leaves).unwrap().state.unwrap();
+    let again = core.barrier(time(5), &leaves).unwrap().state.unwrap();
     assert_eq!(decision(&again), Some(BarrierDecision::Regroup));
-    assert_eq!(core.group(at(5), &ask_after(&workers[2], 1)).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(core.group(time(5), &ask_after(&workers[2], 1)).unwrap_err().kind, RefusalKind::Invalid);
     leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
     assert_eq!((next_group(&mut core, 6, &workers[0]), core.outcome()), (vec![0, 1], None));
     // Another ballot of the group before waits for no worker, and has no counts of a worker that left.
@@ -251,7 +254,7 @@ fn a_worker_that_is_lost_after_it_was_counted_is_not_waited_for() {
     for seconds in (2..=14).step_by(2) {
         workers[..2].iter().for_each(|worker| drop(beat(&mut core, seconds, worker).unwrap()));
     }
-    assert_eq!(core.status(at(14)).members[3].state, "given up");
+    assert_eq!(core.status(time(14)).members[3].state, "given up");
     assert_eq!((next_group(&mut core, 14, &workers[0]), core.outcome()), (vec![0, 1], None));
 }
 
@@ -263,7 +266,7 @@ fn a_run_that_drains_waits_for_those_that_stay_when_one_that_was_counted_leaves(
     {
         comes(&mut core, 1, &workers[worker], reason);
     }
-    core.drain(at(2), "a member was asked to end");
+    core.drain(time(2), "a member was asked to end");
     leave(&mut core, &workers[2], Outcome::Interrupted, "was asked to end").unwrap();
     assert_eq!(core.outcome(), None, "the others have not made their checkpoint");
 }

@@ -12,7 +12,7 @@ fn every_asynchronous_worker_learns_of_a_barrier_that_one_requests() {
             HeartbeatRequest { member: workers[0].member, incarnation: 1, barrier: 1, ..HeartbeatRequest::default() };
         let answer = |answer: HeartbeatResponse| (answer.barrier, answer.barrier_in_ms);
         let expected = if asynchronous { [(1, 2000), (1, 1000)] } else { [(0, 0); 2] };
-        assert_eq!(answer(core.heartbeat(at(1), &asks).unwrap()), expected[0]);
+        assert_eq!(answer(core.heartbeat(time(1), &asks).unwrap()), expected[0]);
         assert_eq!(answer(beat(&mut core, 2, &workers[1]).unwrap()), expected[1]);
     }
 }

@@ -6,13 +6,14 @@ const REASON: &str = "the coordinator was asked to end";
 
 fn leaving(core: &mut Core, seconds: u64, member: &JoinResponse) -> HeartbeatResponse {
     let (member, incarnation) = (member.member, member.incarnation);
-    core.heartbeat(at(seconds), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() }).unwrap()
+    core.heartbeat(time(seconds), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() })
+        .unwrap()
 }
 
 #[test]
 fn workers_learn_of_a_drain_and_the_run_continues_until_they_have_left() {
     let (mut core, server, worker) = running();
-    core.drain(at(1), REASON);
+    core.drain(time(1), REASON);
     assert!(core.outcome().is_none());
     let response = beat(&mut core, 2, &worker).unwrap();
     assert_eq!((response.draining.as_str(), response.stop), (REASON, false));
@@ -34,7 +35,7 @@ fn a_server_that_is_asked_to_end_drains_the_run() {
     let response = beat(&mut core, 2, &worker).unwrap();
     assert_eq!((response.draining.as_str(), response.stop), ("embedding server 0 was asked to end", false));
     // Later reasons change nothing.
-    core.drain(at(2), REASON);
+    core.drain(time(2), REASON);
     leave(&mut core, &worker, Outcome::Finished, "").unwrap();
     assert!(leaving(&mut core, 3, &server).stop);
 }
@@ -43,7 +44,7 @@ fn a_server_that_is_asked_to_end_drains_the_run() {
 fn a_drain_without_workers_ends_at_once() {
     let mut core = core(1, 1);
     let server = join(&mut core, 0, MemberSlot::server(0));
-    core.drain(at(1), REASON);
+    core.drain(time(1), REASON);
     assert!(beat(&mut core, 1, &server).unwrap().stop);
     assert_eq!(core.outcome(), Some(&RunOutcome::Interrupted(REASON.to_owned())));
 }
@@ -51,13 +52,13 @@ fn a_drain_without_workers_ends_at_once() {
 #[test]
 fn a_drain_does_not_wait_for_a_worker_that_is_lost_or_cannot_save() {
     let (mut core, server, worker) = running();
-    core.drain(at(1), REASON);
+    core.drain(time(1), REASON);
     for second in [5, 9, 12] {
         beat(&mut core, second, &server).unwrap();
     }
     assert_eq!(core.outcome(), Some(&RunOutcome::Interrupted(REASON.to_owned())), "the worker is lost");
     let (mut core, server, worker) = (running().0, server, worker);
-    core.drain(at(1), REASON);
+    core.drain(time(1), REASON);
     for second in [5, 9, 12] {
         let _ = beat(&mut core, second, &worker);
     }

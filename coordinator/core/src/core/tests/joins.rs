@@ -15,12 +15,12 @@ fn a_join_that_comes_again_changes_nothing() {
         };
         let other = if slot.role == Role::DenseWorker { MemberSlot::server(0) } else { MemberSlot::worker(0) };
         join(&mut core, 0, other);
-        let first = core.join(at(0), &join_of(1)).unwrap();
-        assert_eq!(core.join(at(1), &join_of(1)).unwrap(), first, "{slot}");
+        let first = core.join(time(0), &join_of(1)).unwrap();
+        assert_eq!(core.join(time(1), &join_of(1)).unwrap(), first, "{slot}");
         beat(&mut core, 1, &first).unwrap();
-        let second = core.join(at(2), &join_of(2)).unwrap();
+        let second = core.join(time(2), &join_of(2)).unwrap();
         assert_eq!(second.incarnation, 2, "{slot}");
-        assert_eq!(core.join(at(3), &join_of(1)).unwrap_err().kind, RefusalKind::Fenced, "{slot}");
+        assert_eq!(core.join(time(3), &join_of(1)).unwrap_err().kind, RefusalKind::Fenced, "{slot}");
         beat(&mut core, 3, &second).unwrap();
     }
 }

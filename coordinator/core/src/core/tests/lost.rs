@@ -9,8 +9,8 @@ use super::*;
 fn met(workers: u32, min_workers: u32) -> (Core, Vec<JoinResponse>) {
     let mut core = Core::new(CoreConfig { min_workers, ..core(1, workers).config });
     join(&mut core, 0, MemberSlot::server(0));
-    let joined: Vec<_> = (0..workers).map(|index| core.join(at(0), &reachable(index, 1)).unwrap()).collect();
-    let group = core.group(at(0), &ask_after(&joined[0], 0)).unwrap();
+    let joined: Vec<_> = (0..workers).map(|index| core.join(time(0), &reachable(index, 1)).unwrap()).collect();
+    let group = core.group(time(0), &ask_after(&joined[0], 0)).unwrap();
     assert_eq!((group.generation, group.world), (1, workers));
     core.take_events();
     (core, joined)
@@ -33,7 +33,7 @@ fn trained(core: &mut Core, seconds: u64, worker: &JoinResponse) {
     let progress = Some(Progress { trained: true, ..Progress::default() });
     let (member, incarnation) = (worker.member, worker.incarnation);
     let request = HeartbeatRequest { member, incarnation, progress, ..HeartbeatRequest::default() };
-    core.heartbeat(at(seconds), &request).unwrap();
+    core.heartbeat(time(seconds), &request).unwrap();
 }
 
 #[test]
@@ -41,12 +41,12 @@ fn the_run_goes_on_without_a_lost_worker_while_enough_are_left() {
     let (mut core, workers) = met(3, 2);
     let [first, second, _] = &workers[..] else { unreachable!() };
     hear(&mut core, 2..=40, &[first, second]);
-    let answer = core.group(at(40), &ask_after(first, 1)).unwrap().waiting_for;
+    let answer = core.group(time(40), &ask_after(first, 1)).unwrap().waiting_for;
     assert_eq!(answer, "dense worker 2 is lost: silent for longer than its lease");
     hear(&mut core, 42..=42, &[first, second]);
-    let group = core.group(at(42), &ask_after(first, 1)).unwrap();
+    let group = core.group(time(42), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, group.rank, group.world, &group.workers[..]), (2, 0, 2, &[0, 1][..]));
-    assert_eq!(core.status(at(42)).members[3].state, "given up");
+    assert_eq!(core.status(time(42)).members[3].state, "given up");
     let given_up = RunEvent::WorkerGivenUp { slot: MemberSlot::worker(2), timeout: TIMEOUT, left: 2 };
     assert_eq!(core.take_events().last(), Some(&given_up));
 
@@ -64,14 +64,14 @@ fn a_worker_that_was_given_up_may_push_no_more_until_another_process_has_its_slo
     let (mut core, workers) = met(3, 2);
     let [first, second, third] = &workers[..] else { unreachable!() };
     let of_third = |core: &mut Core, seconds: u64| {
-        let writers = core.placement(at(seconds)).writers;
+        let writers = core.placement(time(seconds)).writers;
         writers.iter().find(|writer| writer.member == third.member).unwrap().incarnation
     };
     hear(&mut core, 2..=40, &[first, second]);
     assert_eq!(of_third(&mut core, 40), 1, "it is lost, and may return");
     hear(&mut core, 42..=42, &[first, second]);
     assert_eq!(of_third(&mut core, 42), 2, "it is given up");
-    let back = core.join(at(43), &reachable(2, 2)).unwrap();
+    let back = core.join(time(43), &reachable(2, 2)).unwrap();
     assert_eq!((back.incarnation, of_third(&mut core, 43)), (2, 2));
 }
 
@@ -80,12 +80,12 @@ fn a_worker_that_was_given_up_comes_back_and_the_others_form_a_new_group() {
     let (mut core, workers) = met(3, 1);
     let [first, _, third] = &workers[..] else { unreachable!() };
     hear(&mut core, 2..=42, &[first, third]);
-    let group = core.group(at(42), &ask_after(third, 1)).unwrap();
+    let group = core.group(time(42), &ask_after(third, 1)).unwrap();
     assert_eq!((group.rank, &group.workers[..]), (1, &[0, 2][..]));
     assert_eq!(beat(&mut core, 43, first).unwrap().group, 2);
-    let back = core.join(at(43), &reachable(1, 2)).unwrap();
+    let back = core.join(time(43), &reachable(1, 2)).unwrap();
     assert_eq!(beat(&mut core, 43, first).unwrap().group, 2, "it is not ready yet");
-    let group = core.group(at(44), &ask_after(&back, 0)).unwrap();
+    let group = core.group(time(44), &ask_after(&back, 0)).unwrap();
     assert_eq!((group.generation, group.rank, &group.workers[..]), (3, 1, &[0, 1, 2][..]));
     assert_eq!(beat(&mut core, 44, first).unwrap().group, 3);
 }
@@ -93,7 +93,8 @@ fn a_worker_that_was_given_up_comes_back_and_the_others_form_a_new_group() {
 /// As the heartbeat of a process that was asked to end.
 fn leaving(core: &mut Core, seconds: u64, worker: &JoinResponse) -> HeartbeatResponse {
     let (member, incarnation) = (worker.member, worker.incarnation);
-    core.heartbeat(at(seconds), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() }).unwrap()
+    core.heartbeat(time(seconds), &HeartbeatRequest { member, incarnation, leaving: true, ..Default::default() })
+        .unwrap()
 }
 
 #[test]
@@ -107,14 +108,14 @@ fn a_worker_that_the_run_can_do_without_leaves_and_the_others_go_on() {
         Work::EpochDone(zagros_protocol::control::EpochDone { leave: true }),
         "it gets no more"
     );
-    core.complete(at(1), &completion(third, &held)).unwrap();
-    let waiting = core.group(at(2), &ask_after(first, 1)).unwrap().waiting_for;
+    core.complete(time(1), &completion(third, &held)).unwrap();
+    let waiting = core.group(time(2), &ask_after(first, 1)).unwrap().waiting_for;
     assert!(waiting.contains("dense worker 2 must give up the group"), "{waiting}");
     for _ in 0..2 {
         leave(&mut core, third, Outcome::Interrupted, "was asked to end").unwrap();
     }
     assert_eq!(core.outcome(), None);
-    let group = core.group(at(2), &ask_after(first, 1)).unwrap();
+    let group = core.group(time(2), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, &group.workers[..]), (2, &[0, 1][..]));
     // With one more the run has too few: it is drained.
     assert!(leaving(&mut core, 3, second).draining.contains("dense worker 1 was asked to end"));
@@ -130,8 +131,8 @@ fn the_first_worker_and_workers_of_mode_sync_drain_the_run() {
         let (core, _) = met(3, 1);
         let mut core = Core::new(CoreConfig { fixed_splits, asynchronous, ..core.config });
         join(&mut core, 0, MemberSlot::server(0));
-        let joined: Vec<_> = (0..3).map(|index| core.join(at(0), &reachable(index, 1)).unwrap()).collect();
-        core.group(at(0), &ask_after(&joined[0], 0)).unwrap();
+        let joined: Vec<_> = (0..3).map(|index| core.join(time(0), &reachable(index, 1)).unwrap()).collect();
+        core.group(time(0), &ask_after(&joined[0], 0)).unwrap();
         assert_eq!(leaving(&mut core, 1, &joined[2]).draining.contains("dense worker 2"), draining);
     }
 }
@@ -148,14 +149,14 @@ fn the_first_worker_is_always_needed() {
 fn a_process_that_vouches_for_the_end_of_a_worker_takes_its_slot_at_once() {
     let (mut core, workers) = met(2, 2);
     let Work::Split(first) = assign(&mut core, 1, &workers[1], 0).unwrap() else { panic!("no split") };
-    assert_eq!(core.join(at(2), &reachable(1, 2)).unwrap_err().kind, RefusalKind::Unavailable);
+    assert_eq!(core.join(time(2), &reachable(1, 2)).unwrap_err().kind, RefusalKind::Unavailable);
     let successor = JoinRequest { supersede: true, ..reachable(1, 2) };
     // A refused request changes no slot.
     let other = JoinRequest { files: Vec::new(), ..successor.clone() };
-    assert_eq!(core.join(at(2), &other).unwrap_err().kind, RefusalKind::Invalid);
+    assert_eq!(core.join(time(2), &other).unwrap_err().kind, RefusalKind::Invalid);
     assert!(core.take_events().is_empty() && beat(&mut core, 2, &workers[1]).is_ok());
 
-    let joined = core.join(at(2), &successor).unwrap();
+    let joined = core.join(time(2), &successor).unwrap();
     assert_eq!(joined.incarnation, 2);
     assert!(matches!(
         core.take_events()[..],
@@ -164,13 +165,13 @@ fn a_process_that_vouches_for_the_end_of_a_worker_takes_its_slot_at_once() {
     assert_eq!(beat(&mut core, 3, &workers[1]).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(assign(&mut core, 3, &joined, 0).unwrap(), Work::Split(first));
     let server = JoinRequest { supersede: true, ..request(MemberSlot::server(0), 2) };
-    assert_eq!(core.join(at(3), &server).unwrap_err().kind, RefusalKind::Unavailable, "its rows are not given away");
+    assert_eq!(core.join(time(3), &server).unwrap_err().kind, RefusalKind::Unavailable, "its rows are not given away");
 }
 
 #[test]
 fn a_worker_that_comes_too_late_to_train_is_not_waited_for() {
     let (mut core, workers) = met(2, 2);
-    let late = core.join(at(2), &JoinRequest { supersede: true, ..reachable(1, 2) }).unwrap();
+    let late = core.join(time(2), &JoinRequest { supersede: true, ..reachable(1, 2) }).unwrap();
     leave(&mut core, &workers[0], Outcome::Finished, "").unwrap();
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
     assert!(beat(&mut core, 3, &late).unwrap().stop);
@@ -185,19 +186,19 @@ fn a_worker_that_is_lost_after_training_fails_no_run_in_mode_sync() {
         if leaves_first {
             leave(&mut core, &workers[0], Outcome::Finished, "").unwrap();
             assert_eq!(core.outcome(), None, "the other may still be at work");
-            core.tick(at(5));
-            core.tick(at(9));
-            core.tick(at(13));
+            core.tick(time(5));
+            core.tick(time(9));
+            core.tick(time(13));
         } else {
             hear(&mut core, 2..=60, &[&workers[0]]);
             assert_eq!(core.outcome(), None);
-            assert!(core.join(at(60), &reachable(1, 2)).unwrap().over, "nothing is left for another one");
+            assert!(core.join(time(60), &reachable(1, 2)).unwrap().over, "nothing is left for another one");
             let first = &workers[0];
             let (member, incarnation, outcome) = (first.member, first.incarnation, Outcome::Finished as i32);
-            core.leave(at(61), &LeaveRequest { member, incarnation, outcome, reason: String::new() }).unwrap();
+            core.leave(time(61), &LeaveRequest { member, incarnation, outcome, reason: String::new() }).unwrap();
         }
         assert_eq!(core.outcome(), Some(&RunOutcome::Finished), "the first leaves first: {leaves_first}");
-        assert!(core.join(at(62), &reachable(1, 3)).unwrap().over);
+        assert!(core.join(time(62), &reachable(1, 3)).unwrap().over);
     }
 }
 
@@ -209,11 +210,11 @@ fn a_lost_worker_breaks_its_group_and_not_the_next_one() {
     assert_eq!(beat(&mut core, 10, first).unwrap().broken_group, 0);
     // Its lease expires. A worker that waits for it in an all-reduce learns so with its next heartbeat.
     assert_eq!(beat(&mut core, 11, first).unwrap().broken_group, 1);
-    let back = core.join(at(12), &reachable(1, 2)).unwrap();
-    let group = core.group(at(12), &ask_after(first, 1)).unwrap();
+    let back = core.join(time(12), &reachable(1, 2)).unwrap();
+    let group = core.group(time(12), &ask_after(first, 1)).unwrap();
     assert_eq!((group.generation, beat(&mut core, 12, first).unwrap().broken_group), (2, 1));
     // A process that is known to be gone loses its slot before its lease expires.
-    core.join(at(13), &JoinRequest { supersede: true, ..reachable(1, 3) }).unwrap();
+    core.join(time(13), &JoinRequest { supersede: true, ..reachable(1, 3) }).unwrap();
     assert_eq!(beat(&mut core, 13, first).unwrap().broken_group, 2);
     assert!(beat(&mut core, 13, &back).is_err());
 }
@@ -231,7 +232,7 @@ fn a_silent_worker_is_taken_back_with_its_splits_while_nobody_else_reads_them() 
     beat(&mut core, 37, &worker).unwrap();
     assert_eq!(core.take_events(), [RunEvent::MemberReturned { slot: MemberSlot::worker(0) }]);
     let complete = completion(&worker, &first);
-    core.complete(at(37), &complete).unwrap();
+    core.complete(time(37), &complete).unwrap();
 }
 
 /// Invariants SP-1 and MB-1.
@@ -249,7 +250,7 @@ fn a_silent_worker_whose_splits_others_read_is_fenced() {
     assert_eq!(beat(&mut core, 13, &ada).unwrap_err().kind, RefusalKind::Fenced);
     assert_eq!(beat(&mut core, 14, &ada).unwrap_err().kind, RefusalKind::Fenced);
     let complete = completion(&ada, &stolen);
-    assert_eq!(core.complete(at(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
+    assert_eq!(core.complete(time(14), &complete).unwrap_err().kind, RefusalKind::Fenced);
 }
 
 fn at_the_end(
@@ -261,7 +262,7 @@ fn at_the_end(
     let vote = vote.map(|reason| BarrierVote { reason: reason.into(), ..BarrierVote::default() });
     let (member, incarnation) = (worker.member, worker.incarnation);
     let request = BarrierRequest { member, incarnation, group, ballot: 1, vote };
-    core.barrier(at(seconds), &request).unwrap().state.unwrap()
+    core.barrier(time(seconds), &request).unwrap().state.unwrap()
 }
 
 /// Invariant RK-6.
@@ -273,10 +274,10 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
     trained(&mut core, 1, &workers[0]);
     assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), None), State::Wait(_)));
     assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Wait(_)));
-    let next = core.join(at(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap();
+    let next = core.join(time(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap();
     assert!(!next.over && next.incarnation == 2);
     assert!(matches!(at_the_end(&mut core, 2, (&workers[1], 1), saved), State::Failure(_)));
-    assert_eq!(core.group(at(2), &ask_after(&workers[1], 1)).unwrap().generation, 2);
+    assert_eq!(core.group(time(2), &ask_after(&workers[1], 1)).unwrap().generation, 2);
     // The replacement saves before its first heartbeat.
     assert!(matches!(at_the_end(&mut core, 3, (&next, 2), saved), State::Wait(_)));
     assert!(matches!(at_the_end(&mut core, 3, (&workers[1], 2), saved), State::Result(_)));
@@ -290,7 +291,7 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
     trained(&mut core, 1, &workers[0]);
     assert!(matches!(at_the_end(&mut core, 1, (&workers[0], 1), saved), State::Wait(_)));
     assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
-    assert!(core.join(at(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap().over);
+    assert!(core.join(time(2), &JoinRequest { supersede: true, ..reachable(0, 2) }).unwrap().over);
     assert_eq!(core.outcome(), None, "the other has not left");
     leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
@@ -301,6 +302,6 @@ fn until_the_model_is_saved_a_lost_first_worker_is_replaced_and_afterwards_nobod
     assert!(matches!(at_the_end(&mut core, 1, (&workers[1], 1), saved), State::Result(_)));
     leave(&mut core, &workers[1], Outcome::Finished, "").unwrap();
     assert_eq!(core.outcome(), None);
-    (2..=13).step_by(2).for_each(|second| core.tick(at(second)));
+    (2..=13).step_by(2).for_each(|second| core.tick(time(second)));
     assert_eq!(core.outcome(), Some(&RunOutcome::Finished));
 }

@@ -71,10 +71,10 @@ impl StoredMessage {
         let (at, metadata, body) = (block.offset(), block.metaDataLength(), block.bodyLength());
         let metadata = Some(metadata).filter(|length| (8..=MOST_METADATA).contains(length));
         let place = metadata.and_then(|metadata| {
-            let at = u64::try_from(at).ok()?;
-            let start = at.checked_add(u64::from(metadata.unsigned_abs()))?;
+            let offset = u64::try_from(at).ok()?;
+            let start = offset.checked_add(u64::from(metadata.unsigned_abs()))?;
             let end = start.checked_add(u64::try_from(body).ok()?)?;
-            (end <= bytes).then_some((at, start..end))
+            (end <= bytes).then_some((offset, start..end))
         });
         place.ok_or_else(|| Fault::new("it names a place outside of the file"))
     }

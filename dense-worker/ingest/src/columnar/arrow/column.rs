@@ -103,7 +103,7 @@ impl ArrowColumn {
         }
         out.forget();
         // An entry that is null is never named: its rows are null.
-        (0..count).for_each(|entry| entries.with(entry, |value| out.remember(value)));
+        (0..count).for_each(|entry| entries.with_value(entry, |value| out.remember(value)));
         self.is_remembered = true;
     }
 }
@@ -159,7 +159,7 @@ impl ArrayNode {
                 return out.entry(keys.place(index)).or_else(fail);
             }
             Self::Values(values) => {
-                values.with(index, |value| out.value(value));
+                values.with_value(index, |value| out.value(value));
                 return Ok(());
             }
             Self::Fields(nulls, below) | Self::Lists(nulls, _, below) => (nulls, below),
@@ -172,7 +172,7 @@ impl ArrayNode {
             }
             return below.give(index, place, out);
         };
-        let (start, end) = if is_null { (0, 0) } else { ends.of(index) };
+        let (start, end) = if is_null { (0, 0) } else { ends.bounds(index) };
         if start == end {
             // There is no list, or an empty one.
             out.null();
@@ -184,7 +184,7 @@ impl ArrayNode {
 impl ListEnds {
     /// Where a list starts and ends.
     #[inline]
-    fn of(&self, index: usize) -> (usize, usize) {
+    fn bounds(&self, index: usize) -> (usize, usize) {
         match self {
             Self::Short(ends) => (ends[index] as usize, ends[index + 1] as usize),
             Self::Long(ends) => (ends[index] as usize, ends[index + 1] as usize),
@@ -200,7 +200,7 @@ fn give_values<O: Output>(values: &ArrayValues, start: usize, end: usize, out: &
         if !has_no_null && values.is_null(row) {
             out.null();
         } else {
-            values.with(row, |value| out.value(value));
+            values.with_value(row, |value| out.value(value));
         }
         out.end_row();
     }
@@ -226,13 +226,13 @@ fn give_entries<O: Output>(values: &ArrayValues, start: usize, end: usize, out: 
 /// Gives rows that all have an entry.
 fn give_full<O: Output>(keys: &WholeNumbers, start: usize, end: usize, out: &mut O) -> Result<()> {
     let mut places = [0_i32; PORTION];
-    let mut at = start;
-    while at < end {
-        let here = (end - at).min(PORTION);
+    let mut row = start;
+    while row < end {
+        let here = (end - row).min(PORTION);
         // A dictionary that is remembered has no more entries than its record batch has rows.
-        (0..here).for_each(|index| places[index] = keys.place(at + index) as i32);
+        (0..here).for_each(|index| places[index] = keys.place(row + index) as i32);
         out.entries(&places[..here]).or_else(fail)?;
-        at += here;
+        row += here;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(super) struct FileContent {
 
 impl FileContent {
     /// The content of a file with these columns, without rows.
-    pub(super) fn of(written: Schema<'_>, version: MetadataVersion) -> Result<Self> {
+    pub(super) fn new(written: Schema<'_>, version: MetadataVersion) -> Result<Self> {
         if !written.endianness().equals_to_target_endianness() {
             return fail(
                 "its numbers have their most significant byte first; write it on a machine with the other order",

@@ -149,7 +149,7 @@ fn described(footer: &[u8]) -> Result<FileContent> {
         }
     };
     let Some(schema) = footer.schema() else { return fail("its footer has no schema") };
-    let mut content = FileContent::of(schema, footer.version())?;
+    let mut content = FileContent::new(schema, footer.version())?;
     content.dictionaries.extend(footer.dictionaries().into_iter().flatten());
     content.batches.extend(footer.recordBatches().into_iter().flatten());
     Ok(content)

@@ -80,7 +80,7 @@ fn add(
     match (content, message.header_type()) {
         (content @ None, MessageHeader::Schema) => {
             let Some(schema) = message.header_as_schema() else { return fail("its schema is none") };
-            *content = Some(FileContent::of(schema, message.version())?);
+            *content = Some(FileContent::new(schema, message.version())?);
         }
         (Some(content), MessageHeader::DictionaryBatch) => {
             let Some(dictionary) = message.header_as_dictionary_batch() else { return fail("its dictionary is none") };

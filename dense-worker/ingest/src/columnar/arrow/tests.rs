@@ -84,10 +84,10 @@ fn an_object_gives_the_batches_of_a_file_and_only_used_columns_are_fetched() {
     for threads in [1, 3] {
         job.data.threads = threads;
         assert_eq!(read(&job, path.to_str().unwrap()).unwrap(), expected);
-        let before = store.requests().len();
+        let earlier_requests = store.requests().len();
         assert_eq!(read(&job, "s3://arrow-logs/day/a.arrow").unwrap(), expected);
         // Twice the start, the end and each batch's metadata. 2 MB of a record batch are used, in pieces of 1 MiB, and 1 MB is not.
-        let requests = store.requests().len() - before;
+        let requests = store.requests().len() - earlier_requests;
         assert!((BATCHES * 4..BATCHES * 6 + 10).contains(&requests), "{requests} requests");
     }
 }
@@ -198,9 +198,9 @@ fn nulls_in_lists_beside_weights_are_skipped_with_their_weights() {
     let batches = read(&job, path).unwrap();
     let bag = &batches[0].categorical[0];
     assert_eq!(batches[0].size, 3, "the row whose weight is null is malformed");
-    assert_eq!(bag.of(0), [b"a", b"b"].map(|text| crate::hash_value(text)));
+    assert_eq!(bag.sample_ids(0), [b"a", b"b"].map(|text| crate::hash_value(text)));
     assert_eq!(bag.weights, [0.25, 0.75], "of the mean");
-    assert!(bag.of(1).is_empty() && bag.of(2).is_empty());
+    assert!(bag.sample_ids(1).is_empty() && bag.sample_ids(2).is_empty());
 }
 
 #[test]

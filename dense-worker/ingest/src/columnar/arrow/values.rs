@@ -129,7 +129,7 @@ impl ArrayValues {
 
     /// Calls `take` with a value that is there.
     #[inline]
-    pub(super) fn with<R>(&self, index: usize, take: impl FnOnce(Value<'_>) -> R) -> R {
+    pub(super) fn with_value<R>(&self, index: usize, take: impl FnOnce(Value<'_>) -> R) -> R {
         let int = |value: i64| Value::Int(value);
         match &self.stored {
             StoredValues::Null => take(Value::Bytes(b"")),
@@ -149,7 +149,7 @@ impl ArrayValues {
             }
             StoredValues::Views(values) => take(Value::Bytes(values.value(index))),
             StoredValues::Fixed(width, bytes) => take(Value::Bytes(&bytes[index * width..(index + 1) * width])),
-            StoredValues::Entries(keys, entries) => entries.with(keys.place(index), take),
+            StoredValues::Entries(keys, entries) => entries.with_value(keys.place(index), take),
         }
     }
 }

@@ -146,10 +146,10 @@ mod tests {
         assert_eq!(expected.iter().map(|batch| batch.size).sum::<usize>(), ROWS * GROUPS);
         for threads in [1, 3] {
             job.data.threads = threads;
-            let before = store.requests().len();
+            let earlier_requests = store.requests().len();
             assert_eq!(read(&job, "s3://parquet-logs/day/a.parquet").unwrap(), expected);
             // A row group has two small columns and two of two pieces; threads may fetch a few pieces again.
-            let requests = store.requests().len() - before;
+            let requests = store.requests().len() - earlier_requests;
             assert!((GROUPS * 6..GROUPS * 9).contains(&requests), "{requests} requests");
         }
     }

@@ -68,10 +68,10 @@ fn missing_texts_and_bags_of_a_csv() {
     let (rows, _) = parse(&job, DataPart::All, b"0,?,?,a||b|a\n1,2.5,Basel,\n0,3,\"a,b\",?\n\n\r\n");
     assert_eq!((rows.labels.as_slice(), rows.numeric.as_slice()), (&[0.0, 1.0, 0.0][..], &[-1.0, 2.5, 3.0][..]));
     assert_eq!(rows.categorical[0].ids, [b"".as_slice(), b"Basel", b"a,b"].map(hash_value));
-    assert_eq!(rows.categorical[1].of(0), [b"a", b"b", b"a"].map(|text| hash_value(text)));
-    assert!(rows.categorical[1].of(1).is_empty() && rows.categorical[1].of(2).is_empty());
+    assert_eq!(rows.categorical[1].sample_ids(0), [b"a", b"b", b"a"].map(|text| hash_value(text)));
+    assert!(rows.categorical[1].sample_ids(1).is_empty() && rows.categorical[1].sample_ids(2).is_empty());
     let (rows, _) = parse(&job, DataPart::All, b"0,3,x,a|?|b\n");
-    assert_eq!(rows.categorical[1].of(0), [b"a", b"b"].map(|text| hash_value(text)));
+    assert_eq!(rows.categorical[1].sample_ids(0), [b"a", b"b"].map(|text| hash_value(text)));
 }
 
 #[test]
@@ -191,8 +191,8 @@ proptest! {
     fn damaged_rows_do_not_break_the_columns(line in 0_usize..5, at in 0_usize..100, byte: u8) {
         let job = fixture::criteo();
         let mut lines: Vec<Vec<u8>> = (0..5).map(|n| (fixture::criteo_line(n) + "\n").into_bytes()).collect();
-        let at = at % lines[line].len();
-        lines[line][at] = byte;
+        let place = at % lines[line].len();
+        lines[line][place] = byte;
         let (rows, _) = parse(&job, DataPart::All, &lines.concat());
         prop_assert!(rows.categorical.iter().all(|column| column.ids.len() == rows.size));
         prop_assert_eq!(rows.labels.len(), rows.size);

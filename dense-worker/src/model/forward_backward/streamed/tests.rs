@@ -40,13 +40,13 @@ impl PendingLayer for Fetched {
 }
 
 impl TileTables {
-    pub(crate) fn of(job: &Job) -> Arc<Self> {
+    pub(crate) fn new(job: &Job) -> Arc<Self> {
         let tables = job.server_tables();
         let of_layers = tables.iter().enumerate().skip(job.tables.len());
         let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
         let (layers, first) = (job.worker_layers(), job.tables.len() as u32);
         let update = if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
-        let (limit, squares, log) = (GradientLimit::of(job), Mutex::default(), Mutex::default());
+        let (limit, squares, log) = (GradientLimit::new(job), Mutex::default(), Mutex::default());
         Arc::new(Self { tables: tables.collect(), layers, first, limit, update, squares, log })
     }
 
@@ -127,7 +127,7 @@ fn streamed(mut job: Job) -> Job {
 
 fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
     let [numeric, mut embeddings, labels] = super::super::tests::samples(job, batch, seed);
-    let shape = InputShape::of(job);
+    let shape = InputShape::new(job);
     for (index, sample) in embeddings.chunks_exact_mut(shape.width().max(1)).enumerate() {
         for SequenceShape { offset, dim, sequence } in &shape.sequences {
             sample[offset + dim * sequence.length] = (index % (sequence.length + 1)) as f32;
@@ -139,7 +139,7 @@ fn samples(job: &Job, batch: usize, seed: u64) -> [Vec<f32>; 3] {
 /// Steps of both, and that all they give and learn has the same bits.
 fn check(job: Job, batch: usize) {
     let tiles = streamed(job.clone());
-    let store = TileTables::of(&tiles);
+    let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
     let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
     let mut weights = vec![0.0; resident.weights()];
@@ -175,7 +175,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-fn with(numeric: usize, dims: &[usize], model: Model, batch: usize, threads: usize) -> Job {
+fn sized_job(numeric: usize, dims: &[usize], model: Model, batch: usize, threads: usize) -> Job {
     let mut job = job(numeric, dims, model);
     (job.train.threads, job.train.batch_size) = (threads, batch);
     job
@@ -203,7 +203,7 @@ fn networks() -> Vec<Model> {
 fn every_network_learns_the_same_bits_layer_by_layer() {
     for model in networks() {
         for (batch, threads) in [(300, 1), (2 * CHUNK + 5, 1), (2 * CHUNK + 5, 2)] {
-            let mut job = with(3, &[6, 6, 6], model.clone(), batch, threads);
+            let mut job = sized_job(3, &[6, 6, 6], model.clone(), batch, threads);
             // Several learning rates.
             job.parametrization = Parametrization::Mup { base_width: 4 };
             check(job, batch);
@@ -217,7 +217,7 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
     let deep = Model::Ffnn { hidden: vec![11, 6, 9, 12, 7, 8, 5], dropout: 0.3 };
     for model in networks().into_iter().chain([deep]) {
         for threads in [1, 2] {
-            let mut job = with(3, &[6, 6, 6], model.clone(), 300, threads);
+            let mut job = sized_job(3, &[6, 6, 6], model.clone(), 300, threads);
             job.train.memory = Some(1);
             assert!(job.recomputes());
             check(job, 300);
@@ -228,9 +228,9 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
 /// Layers of segments that are not the last come a third time.
 #[test]
 fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
-    let mut job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8, 8], dropout: 0.0 }, 64, 1));
+    let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8, 8], dropout: 0.0 }, 64, 1));
     job.train.memory = Some(1);
-    let store = TileTables::of(&job);
+    let store = TileTables::new(&job);
     let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     model.step(&numeric, &embeddings, &labels).unwrap();
@@ -244,11 +244,11 @@ fn a_step_that_computes_outputs_again_pulls_their_layers_again() {
 /// layers, where they are 10²⁰ times smaller than in the last.
 #[test]
 fn a_deep_tower_has_the_gradients_of_resident_weights_in_every_layer() {
-    let mut job = with(3, &[6, 6, 6], Model::Ffnn { hidden: vec![128; 62], dropout: 0.0 }, 4096, 2);
+    let mut job = sized_job(3, &[6, 6, 6], Model::Ffnn { hidden: vec![128; 62], dropout: 0.0 }, 4096, 2);
     job.dense_optimizer = DenseOptimizer::Sgd { lr: 1e20, momentum: 0.0, weight_decay: 0.0 };
     job.train.memory = Some(1);
     let tiles = streamed(job.clone());
-    let store = TileTables::of(&tiles);
+    let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
     let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
     let first: Vec<Vec<f32>> = (0..63).map(|layer| store.read(layer)).collect();
@@ -282,13 +282,13 @@ fn a_layer_in_slices_learns_the_same() {
         Model::Ple { levels: 1, shared_experts: 1, task_experts: 1, layers: layers() },
     ];
     for (model, threads) in models.into_iter().flat_map(|model| [(model.clone(), 1), (model, 2)]) {
-        let mut job = with(3, &[6, 6, 6], model, 300, threads);
+        let mut job = sized_job(3, &[6, 6, 6], model, 300, threads);
         job.dense_optimizer = DenseOptimizer::Sgd { lr: 0.1, momentum: 0.0, weight_decay: 0.0 };
         let mut tiles = streamed(job.clone());
         tiles.train.memory = Some(1);
         let names: Vec<String> = tiles.worker_layers().into_iter().map(|layer| layer.name).collect();
         assert!(names.windows(2).any(|pair| pair[0] == pair[1]), "a layer is cut: {names:?}");
-        let store = TileTables::of(&tiles);
+        let store = TileTables::new(&tiles);
         let mut resident = DenseModel::new(&job).unwrap();
         let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
         for seed in 1..4 {
@@ -313,9 +313,9 @@ fn assert_close(found: &[f32], expected: &[f32], model: &Model) {
 
 #[test]
 fn a_worker_has_one_slice_after_another() {
-    let mut job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![512, 256], dropout: 0.0 }, 64, 1));
+    let mut job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![512, 256], dropout: 0.0 }, 64, 1));
     job.train.memory = Some(1);
-    let store = TileTables::of(&job);
+    let store = TileTables::new(&job);
     let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     model.step(&numeric, &embeddings, &labels).unwrap();
@@ -334,7 +334,7 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
         DenseOptimizer::AdamW { lr: 0.01, weight_decay: 0.1 },
         DenseOptimizer::Adagrad { lr: 0.1, epsilon: 1e-8, initial_accumulator: 0.1, weight_decay: 0.01 },
     ] {
-        let mut job = with(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 1);
+        let mut job = sized_job(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 1);
         (job.dense_optimizer, job.train.updates.schedule) = (optimizer, schedule);
         check(job, 64);
     }
@@ -343,7 +343,7 @@ fn every_optimiser_gives_the_same_bits_at_the_tiles() {
 /// Gradients that are clipped by the norm of all wait in their tiles, and so do those of a batch that may be skipped.
 #[test]
 fn a_step_is_clipped_by_its_norm_or_skipped_as_a_whole() {
-    let mut job = with(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 2);
+    let mut job = sized_job(2, &[4, 4], Model::Ffnn { hidden: vec![40, 8], dropout: 0.0 }, 64, 2);
     job.dense_optimizer = DenseOptimizer::Adam { lr: 0.01, weight_decay: 0.01 };
     job.train.updates.clip_norm = Some(0.05);
     check(job.clone(), 64);
@@ -354,18 +354,18 @@ fn a_step_is_clipped_by_its_norm_or_skipped_as_a_whole() {
 fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
     job.train.updates.non_finite = NonFinitePolicy::Skip;
     let tiles = streamed(job.clone());
-    let store = TileTables::of(&tiles);
+    let store = TileTables::new(&tiles);
     let mut resident = DenseModel::new(&job).unwrap();
     let mut far = DenseModel::streamed(&tiles, store.clone()).unwrap();
     for (seed, bad) in number_from(1, numbers) {
         let [mut numeric, embeddings, labels] = samples(&job, 64, seed);
         numeric[5] = bad.unwrap_or(numeric[5]);
-        let before = store.all();
+        let old_weights = store.all();
         let expected = resident.step(&numeric, &embeddings, &labels).map_err(|error| error.to_string());
         let found = far.step(&numeric, &embeddings, &labels).map_err(|error| error.to_string());
         assert_eq!(expected.is_err(), bad.is_some());
         assert_eq!(found.is_err(), bad.is_some(), "{found:?}");
-        assert_eq!(store.all() == before, bad.is_some(), "a batch that is skipped changes nothing");
+        assert_eq!(store.all() == old_weights, bad.is_some(), "a batch that is skipped changes nothing");
         let mut weights = vec![0.0; resident.weights()];
         resident.copy_weights(&mut weights).unwrap();
         assert!(bits(&store.all()) == bits(&weights), "after step {seed}");
@@ -375,15 +375,15 @@ fn check_skipped(mut job: Job, numbers: &[Option<f32>]) {
 /// A layer of several tiles, of which the last is not full.
 #[test]
 fn a_layer_larger_than_a_tile_is_joined_from_its_tiles() {
-    let job = with(0, &[16; 26], Model::Ffnn { hidden: vec![401], dropout: 0.0 }, 64, 1);
+    let job = sized_job(0, &[16; 26], Model::Ffnn { hidden: vec![401], dropout: 0.0 }, 64, 1);
     assert_eq!(streamed(job.clone()).streamed_layers()[0].tensors[0].tiles.count, 3);
     check(job, 64);
 }
 
 #[test]
 fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
-    let job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 1));
-    let store = TileTables::of(&job);
+    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 1));
+    let store = TileTables::new(&job);
     let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
     for seed in 1..3 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
@@ -396,15 +396,15 @@ fn a_step_pulls_each_layer_twice_but_the_last_once_and_the_next_one_early() {
 
 #[test]
 fn a_layer_whose_gradient_is_not_finite_is_named_and_not_pushed() {
-    let job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 2));
-    let store = TileTables::of(&job);
+    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 64, 2));
+    let store = TileTables::new(&job);
     let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
     let [mut numeric, embeddings, labels] = samples(&job, 64, 1);
-    let before = store.all();
+    let old_weights = store.all();
     numeric[5] = f32::INFINITY;
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert!(error.to_string().starts_with("a gradient of layer layers."), "{error}");
-    assert_eq!(store.all(), before);
+    assert_eq!(store.all(), old_weights);
 }
 
 /// A store that loses a layer.
@@ -445,8 +445,8 @@ impl LayerStore for Lossy {
 
 #[test]
 fn all_threads_end_when_a_layer_does_not_come() {
-    let job = streamed(with(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 256, 3));
-    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::of(&job)))).unwrap();
+    let job = streamed(sized_job(2, &[4], Model::Ffnn { hidden: vec![8, 8], dropout: 0.0 }, 256, 3));
+    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 256, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");

@@ -162,10 +162,10 @@ impl IndexLeaf {
     /// Takes the upper half out. Answers it with its first key.
     pub(super) fn split(&mut self) -> (u64, Self) {
         let (middle, last) = (self.len() / 2, self.len() - 1);
-        let above = self.key(middle);
-        let upper = self.part(middle, self.len(), above, width_of(self.key(last) - above));
+        let middle_key = self.key(middle);
+        let upper = self.part(middle, self.len(), middle_key, width_of(self.key(last) - middle_key));
         *self = self.part(0, middle, 0, width_of(self.key(middle - 1)));
-        (above, upper)
+        (middle_key, upper)
     }
 
     /// Some entries with keys relative to `base`, in `width` bytes.

@@ -19,7 +19,7 @@ fn gated(hidden: Vec<i64>, first: Vec<String>) -> Model {
 }
 
 fn plain(model: Model) -> Job {
-    with(3, &[6, 6, 6], model, SIZE, 1)
+    sized_job(3, &[6, 6, 6], model, SIZE, 1)
 }
 
 /// Sequences of features 1, and 2, with feature 0 as their target.
@@ -52,7 +52,7 @@ fn networks_with_autograd_alone_learn_the_same_bits_layer_by_layer() {
         plain(wukong(2, 2)),
         // As many vectors as features: no residual matrix.
         plain(wukong(1, 2)),
-        with(0, &[6, 6, 6], wukong(3, 2), SIZE, 2),
+        sized_job(0, &[6, 6, 6], wukong(3, 2), SIZE, 2),
         plain(gated(vec![], vec![])),
         plain(gated(vec![5], vec!["C1".into(), "I0".into()])),
         plain(wukong(1, 3)),
@@ -99,7 +99,7 @@ fn experts_without_layers_learn_the_same_up_to_rounding() {
     let experts = Model::Mmoe { experts: 3, layers: ExpertLayers { hidden: vec![], tower: vec![5], dropout: 0.0 } };
     let job = plain(experts);
     let tiles = streamed(job.clone());
-    let store = TileTables::of(&tiles);
+    let store = TileTables::new(&tiles);
     let (mut resident, mut far) = (DenseModel::new(&job).unwrap(), DenseModel::streamed(&tiles, store).unwrap());
     for seed in 0..100 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
@@ -115,7 +115,7 @@ fn a_step_by_autograd_pulls_each_layer_twice_but_the_last_once() {
     let job = streamed(plain(wukong(1, 2)));
     let names: Vec<String> = job.streamed_layers().into_iter().map(|layer| layer.name).collect();
     assert_eq!(names, ["bottom.0", "bottom.1", "fmb_projection.0", "fmb_0.0", "fmb_0.1", "lcb.0", "top.0", "top.1"]);
-    let store = TileTables::of(&job);
+    let store = TileTables::new(&job);
     let mut model = DenseModel::streamed(&job, store.clone()).unwrap();
     for seed in 1..3 {
         let [numeric, embeddings, labels] = samples(&job, 64, seed);
@@ -123,9 +123,9 @@ fn a_step_by_autograd_pulls_each_layer_twice_but_the_last_once() {
         model.step(&numeric, &embeddings, &labels).unwrap();
     }
     let log = store.log.lock().unwrap().clone();
-    let of = |kind: &str| log.iter().filter_map(|entry| entry.strip_prefix(kind)).collect::<Vec<_>>().join(" ");
-    assert_eq!(of("pull "), "0 1 2 3 4 5 6 7 6 5 4 3 2 1 0");
-    assert_eq!(of("push "), "7 6 5 4 3 2 1 0");
+    let entries = |kind: &str| log.iter().filter_map(|entry| entry.strip_prefix(kind)).collect::<Vec<_>>().join(" ");
+    assert_eq!(entries("pull "), "0 1 2 3 4 5 6 7 6 5 4 3 2 1 0");
+    assert_eq!(entries("push "), "7 6 5 4 3 2 1 0");
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_step_by_autograd_is_skipped_as_a_whole() {
 #[test]
 fn weights_that_are_not_in_use_are_not_there() {
     let job = streamed(plain(wukong(1, 2)));
-    let model = DenseModel::streamed(&job, TileTables::of(&job)).unwrap();
+    let model = DenseModel::streamed(&job, TileTables::new(&job)).unwrap();
     let Compute::StreamedAutograd(variables) = &model.compute else { unreachable!("wukong has autograd alone") };
     assert!(variables.are_away());
     assert_eq!(model.weights(), 0);
@@ -146,7 +146,7 @@ fn weights_that_are_not_in_use_are_not_there() {
 #[test]
 fn a_layer_that_does_not_come_ends_a_step_by_autograd() {
     let job = streamed(plain(wukong(1, 2)));
-    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::of(&job)))).unwrap();
+    let mut model = DenseModel::streamed(&job, Arc::new(Lossy(TileTables::new(&job)))).unwrap();
     let [numeric, embeddings, labels] = samples(&job, 64, 1);
     let error = model.step(&numeric, &embeddings, &labels).unwrap_err();
     assert_eq!(error.to_string(), "cannot fetch the weights of layer layers.1 of the dense network: as the test wants");
