@@ -9,7 +9,6 @@ use zagros_shell::out;
 /// What a measure loses without a feature.
 type MeasureOf = fn(&FeatureImportance) -> Option<Spread>;
 
-/// Prints it.
 pub(crate) fn print(importance: &Importance) {
     table(importance).into_iter().for_each(|line| out!("{line}"));
 }

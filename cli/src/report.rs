@@ -22,9 +22,7 @@ use crate::terminal::{Follower, Terminal};
 /// The known measures of a generated data set: `planted.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Planted {
-    /// Training rows.
     pub(crate) rows: u64,
-    /// Test rows.
     pub(crate) test_rows: u64,
     /// Seed of the generator.
     pub(crate) seed: u64,

@@ -98,7 +98,6 @@ pub(crate) fn start_from(model: Option<&Path>, sets: &mut Vec<String>) -> Result
     Ok(())
 }
 
-/// The job of a folder.
 fn parse(folder: &Folder, text: Vec<u8>, sets: &[String]) -> Result<Job, Failure> {
     let path = PathBuf::from(format!("{folder}/{JOB}"));
     let text = String::from_utf8(text).map_err(|error| {
@@ -128,7 +127,6 @@ pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
     }
 }
 
-/// The URL, if the name is not a path.
 pub(crate) fn url(named: &Path) -> Option<&str> {
     named.to_str().filter(|text| text.contains("://"))
 }

@@ -61,7 +61,6 @@ impl EpochPlan {
         if self.drop_last { of_each / batch.max(1) } else { of_each.div_ceil(batch.max(1)) }
     }
 
-    /// In words.
     pub(crate) fn in_words(&self) -> String {
         let how = match self.rows {
             RowCount::Counted(_) => "counted",

@@ -15,7 +15,6 @@ const ANSWER_AGE: Duration = Duration::from_millis(50);
 /// A journal, and which runs it is for.
 #[derive(Clone, Debug)]
 pub struct JournalUse {
-    /// Its folder.
     pub folder: PathBuf,
     /// Which runs are written to it.
     pub runs: JournalRuns,
@@ -50,7 +49,6 @@ pub(crate) struct JournaledCore {
 pub(crate) struct JournalFailure {
     /// When the first input was refused, by the clock of this process.
     pub(crate) since: Instant,
-    /// In words.
     pub(crate) why: String,
 }
 

@@ -111,7 +111,6 @@ impl CoordinatorMetrics {
         }
     }
 
-    /// Counts an event.
     pub(crate) fn count(&self, event: &RunEvent) {
         match event {
             RunEvent::MemberLost { .. } | RunEvent::ServerAway { .. } => self.expired_leases.inc(),

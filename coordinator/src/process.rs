@@ -65,7 +65,6 @@ pub struct CoordinatorConfig {
 /// How the process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoordinatorEnd {
-    /// The run is over.
     Over(RunOutcome),
     /// The process was asked to end. The run goes on with the next process.
     Restarts,

@@ -25,7 +25,6 @@ pub struct StatusReport {
     pub generation: u64,
     /// Epoch over the data, counted from 0.
     pub epoch: u32,
-    /// Epochs in all.
     pub epochs: u32,
     /// Splits in an epoch; 0 before the first worker has joined.
     pub splits: u32,
@@ -113,7 +112,6 @@ pub struct EvaluationReport {
     pub step: u64,
     /// Epoch over the data, counted from 0.
     pub epoch: u32,
-    /// Samples scored.
     pub samples: u64,
     /// Area under the ROC curve.
     pub auc: f64,

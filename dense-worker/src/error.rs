@@ -28,7 +28,6 @@ pub enum WorkerError {
     Embedding {
         /// Number of the batch since this worker started.
         batch: u64,
-        /// Why.
         source: ClientError,
     },
     /// It is not known which embedding servers the run has.
@@ -39,7 +38,6 @@ pub enum WorkerError {
     Step {
         /// The step, counted from 1.
         step: u64,
-        /// Why.
         source: ModelError,
     },
     /// Other dense workers are gone, late, or cannot be reached.
@@ -131,7 +129,6 @@ pub enum WorkerError {
         what: &'static str,
         /// How long the worker tried.
         waited: Duration,
-        /// Its answer.
         refusal: Refusal,
     },
     /// The coordinator was silent for so long that another worker may hold this worker's splits by now.
@@ -176,7 +173,6 @@ pub enum WorkerError {
         server: String,
         /// What was asked.
         what: &'static str,
-        /// Its answer.
         refusal: Refusal,
     },
     /// A folder does not hold a saved model, or holds that of another job.
@@ -195,9 +191,7 @@ pub enum WorkerError {
     File {
         /// `write`, `create`, …
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// The parts of a batch do not fit together.
@@ -205,7 +199,6 @@ pub enum WorkerError {
     Inconsistent {
         /// Number of the batch since this worker started.
         batch: u64,
-        /// What disagrees.
         reason: String,
     },
     /// A thread could not be started, or ended without a message.

@@ -20,7 +20,6 @@ pub trait Observer: Send + Sync {
     }
 }
 
-/// An event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Numeric transforms are being measured. This reads the training rows once.
@@ -38,11 +37,9 @@ pub enum Event {
     WaitingFor(String),
     /// The worker and every embedding server have joined the run.
     Joined {
-        /// Member id.
         member: u64,
         /// Counts up with each restart of this worker.
         incarnation: u32,
-        /// Embedding servers.
         servers: u32,
     },
     /// The first batch is about to be read.
@@ -71,7 +68,6 @@ pub enum Event {
     Evaluating {
         /// Steps made before.
         step: u64,
-        /// Which part.
         part: HeldOutPart,
         /// Bytes read so far of its files.
         done: u64,
@@ -91,7 +87,6 @@ pub enum Event {
     Evaluated {
         /// Steps made before.
         step: u64,
-        /// Which part.
         part: HeldOutPart,
         /// In which epoch, from 0.
         epoch: u32,

@@ -6,7 +6,6 @@ use zagros_eval::Evaluation;
 /// Measures of one of several targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TargetMeasures {
-    /// Its name.
     pub target: String,
     /// Of the rows that have a label.
     #[serde(flatten)]

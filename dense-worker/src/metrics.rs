@@ -16,7 +16,6 @@ use crate::summary::StageSeconds;
 /// The worker's metrics. [`StageSeconds`] is read from them, so the two agree.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Steps made.
     pub steps: IntCounter,
     /// Steps that were skipped because a value was not finite.
     pub skipped_steps: IntCounter,
@@ -40,7 +39,6 @@ pub struct Metrics {
     pub lookups_in_flight: IntGauge,
     /// Malformed rows skipped.
     pub bad_rows: IntCounter,
-    /// Checkpoints written.
     pub checkpoints: IntCounter,
     /// Checkpoints that failed.
     pub checkpoint_failures: IntCounter,

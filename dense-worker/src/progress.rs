@@ -22,7 +22,6 @@ impl Smoothed {
         Self { keep: 1.0 - 1.0 / values.max(1.0), sum: 0.0, weight: 0.0 }
     }
 
-    /// Adds a value.
     pub(crate) fn add(&mut self, value: f64) {
         self.sum = self.keep * self.sum + (1.0 - self.keep) * value;
         self.weight = self.keep * self.weight + (1.0 - self.keep);
@@ -46,7 +45,6 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    /// No predictions.
     pub(crate) fn new() -> Self {
         Self { positives: vec![0; BINS], negatives: vec![0; BINS] }
     }
@@ -132,7 +130,6 @@ pub(crate) struct Overall {
 }
 
 impl Overall {
-    /// No predictions.
     pub(crate) fn new() -> Self {
         Self { histogram: Histogram::new(), sums: Sums::default() }
     }
@@ -209,7 +206,6 @@ struct RecentState {
     predictions: String,
     /// The present sums. A new sum would be rounded differently.
     sums: Sums,
-    /// Oldest first.
     batches: Vec<Sums>,
 }
 

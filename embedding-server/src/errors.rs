@@ -52,7 +52,6 @@ pub enum ServerError {
     LogStopped {
         /// Index of the server.
         index: u32,
-        /// Why.
         #[source]
         source: LogStopped,
     },
@@ -89,7 +88,6 @@ pub enum ServerError {
         /// What does not fit.
         difference: String,
     },
-    /// The cold tier is not the one that the log belongs to.
     #[error(
         "embedding server {index} has no cold tier in {} that belongs to its log: rows that had left memory are missing; restore \
          the folder, or delete the folder of the log and resume the run from its newest checkpoint", folder.display()

@@ -17,7 +17,6 @@ use tables::TableCollector;
 
 use crate::datapath::WaitingHints;
 
-/// The metrics of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
@@ -178,7 +177,6 @@ impl<'a> ServerLabel<'a> {
         register(self.registry, IntGauge::with_opts(self.options(name, help)))
     }
 
-    /// A gauge of seconds.
     pub(crate) fn seconds_gauge(&self, name: &str, help: &str) -> Gauge {
         register(self.registry, Gauge::with_opts(self.options(name, help)))
     }

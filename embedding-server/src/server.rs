@@ -32,9 +32,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct ServerConfig {
     /// The job, which all roles share.
     pub job: Arc<Job>,
-    /// Index of the server.
     pub index: ServerIndex,
-    /// The coordinator.
     pub control: Arc<dyn ControlPlane>,
     /// The bound port of the data path.
     pub data_listener: TcpListener,

@@ -233,7 +233,6 @@ impl EmbeddingService {
         }
     }
 
-    /// Index of the server.
     #[must_use]
     pub fn index(&self) -> ServerIndex {
         self.index

@@ -13,7 +13,6 @@ use crate::nesting;
 /// A value and its position.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// The value.
     pub(crate) value: Value,
     /// Its position. For a table that a header opens, the position of the header.
     pub(crate) at: Place,
@@ -35,11 +34,9 @@ pub(crate) enum Value {
 /// A key of a table, and its value.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The key.
     pub(crate) key: String,
     /// The position of the key.
     pub(crate) key_at: Place,
-    /// Its value.
     pub(crate) node: Node,
 }
 

@@ -36,7 +36,6 @@ impl Source {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: false })
     }
 
-    /// All of the text.
     pub(crate) fn text(&self) -> &str {
         self.named.inner()
     }

@@ -20,7 +20,6 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// No overrides.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -40,7 +39,6 @@ impl Overrides {
         Self { sets, environment }
     }
 
-    /// Only arguments.
     #[must_use]
     pub fn sets<S: Into<String>>(sets: impl IntoIterator<Item = S>) -> Self {
         Self { sets: sets.into_iter().map(Into::into).collect(), environment: Vec::new() }
@@ -64,7 +62,6 @@ impl Overrides {
     }
 }
 
-/// One setting.
 struct Setting {
     keys: Vec<(String, Place)>,
     value: Node,

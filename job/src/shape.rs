@@ -50,9 +50,7 @@ pub(crate) enum Shape {
 /// Limits of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Bounds {
-    /// From this.
     pub(crate) min: Option<f64>,
-    /// To this.
     pub(crate) max: Option<f64>,
     /// Greater than this.
     pub(crate) above: Option<f64>,
@@ -63,7 +61,6 @@ pub(crate) struct Bounds {
 /// A word that a key may hold.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Choice {
-    /// The word.
     pub(crate) word: String,
     /// What it means.
     pub(crate) doc: String,
@@ -83,7 +80,6 @@ pub(crate) struct Variant {
 /// A key of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Field {
-    /// The key.
     pub(crate) name: String,
     /// What it means.
     pub(crate) doc: String,
@@ -91,7 +87,6 @@ pub(crate) struct Field {
     pub(crate) required: bool,
     /// Its value if it is not given, unless `doc` gives a default in words.
     pub(crate) default: Option<Json>,
-    /// Its values.
     pub(crate) shape: Shape,
 }
 

@@ -33,22 +33,15 @@ const REFUSED: Duration = Duration::from_secs(60);
 /// A job: its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
-/// The objects of one job.
 #[derive(Clone, Debug, Default)]
 pub struct JobObjects {
-    /// Its Jobs.
     pub jobs: Vec<Arc<Job>>,
-    /// Its StatefulSets.
     pub sets: Vec<Arc<StatefulSet>>,
-    /// Its pods.
     pub pods: Vec<Arc<Pod>>,
-    /// Its Services.
     pub services: Vec<Arc<Service>>,
 }
 
@@ -82,7 +75,6 @@ impl ObjectCaches {
         jobs.and(sets).and(pods).and(services)
     }
 
-    /// The objects of a job.
     #[must_use]
     pub fn objects(&self, job: &JobKey) -> JobObjects {
         JobObjects {

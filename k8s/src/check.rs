@@ -17,7 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Verbs on a resource.
 #[derive(Clone, Copy, Debug)]
 pub struct RequiredRight {
-    /// API group.
     pub group: &'static str,
     /// Plural, with its subresource: `hybridjobs/status`.
     pub resource: &'static str,

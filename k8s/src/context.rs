@@ -29,7 +29,6 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub struct OperatorContext {
     /// The client of Kubernetes.
     pub client: Client,
-    /// Publishes Events.
     pub recorder: Recorder,
     /// The operator's metrics.
     pub metrics: OperatorMetrics,
@@ -37,7 +36,6 @@ pub struct OperatorContext {
     pub asker: CoordinatorQuery,
     /// Asks the coordinators for another number of embedding servers.
     pub scaler: CoordinatorScale,
-    /// The time.
     pub clock: Clock,
     /// Whether HybridJobs may have folders of nodes and privileged containers.
     pub allows_host_access: bool,
@@ -59,7 +57,6 @@ impl Reconciliation<'_> {
         (self.context.clock)()
     }
 
-    /// The memory of the job.
     pub(crate) fn memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, job.metadata.uid.as_deref(), look)
     }

@@ -12,7 +12,6 @@ pub enum Error {
     Kube {
         /// `apply Service ctr-1-server`.
         what: String,
-        /// Why.
         #[source]
         source: Arc<kube::Error>,
     },

@@ -39,7 +39,6 @@ pub(crate) fn hybrid_job() -> HybridJob {
     job
 }
 
-/// An attempt of it.
 pub(crate) fn attempt(number: i32) -> Attempt {
     Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
 }

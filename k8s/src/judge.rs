@@ -29,9 +29,7 @@ pub enum AttemptVerdict {
         /// Which worker, and how it ended last.
         cause: AttemptFailure,
     },
-    /// Failed.
     Failed {
-        /// The cause.
         cause: AttemptFailure,
         /// Whether another attempt may succeed.
         retryable: bool,

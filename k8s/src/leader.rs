@@ -146,9 +146,7 @@ struct ObservedLease {
 /// Who holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseHolder {
-    /// This operator.
     Mine,
-    /// Another operator.
     Theirs(String),
 }
 

@@ -29,7 +29,6 @@ pub struct OperatorMemory {
     jobs: Mutex<HashMap<JobKey, JobMemory>>,
 }
 
-/// The memory of one job.
 #[derive(Debug, Default)]
 pub struct JobMemory {
     uid: Option<String>,
@@ -107,7 +106,6 @@ impl OperatorMemory {
         look(memory)
     }
 
-    /// Forgets a job.
     pub fn forget(&self, job: &JobKey) {
         self.jobs().remove(job);
     }

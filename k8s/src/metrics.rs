@@ -13,7 +13,6 @@ pub struct OperatorMetrics {
     pub seconds: Histogram,
     /// Checks of specs.
     pub checks: IntCounter,
-    /// Attempts that failed.
     pub failed_attempts: IntCounter,
     /// 1 while this operator leads.
     pub leads: IntGauge,

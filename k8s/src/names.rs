@@ -14,7 +14,6 @@ pub const JOB_LABEL: &str = "zagros.dev/job";
 pub const ATTEMPT_LABEL: &str = "zagros.dev/attempt";
 /// Label of claims that outlive their HybridJob, with the value `true`.
 pub const RETAIN_LABEL: &str = "zagros.dev/retain";
-/// Label with the role.
 pub const ROLE_LABEL: &str = "zagros.dev/role";
 /// Ends the name of the coordinator's StatefulSet.
 pub const COORDINATOR_SUFFIX: &str = "-coord";
@@ -32,14 +31,11 @@ pub const ADMIN_PORT: u16 = 7780;
 pub enum Role {
     /// Decides which server owns which rows.
     Coordinator,
-    /// Holds rows.
     Server,
-    /// Trains.
     Worker,
 }
 
 impl Role {
-    /// All roles.
     pub const ALL: [Self; 3] = [Self::Coordinator, Self::Server, Self::Worker];
 
     /// The role in names of objects, in the role's label, and as the container's name.
@@ -94,7 +90,6 @@ impl fmt::Display for Role {
 pub struct Attempt {
     /// Name of the HybridJob.
     pub job: String,
-    /// Its namespace.
     pub namespace: String,
     /// From 1.
     pub number: i32,

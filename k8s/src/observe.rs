@@ -33,7 +33,6 @@ const STUCK: [&str; 8] = [
 pub struct ObservedObjects {
     /// The coordinator, if its StatefulSet exists: as a Job would be, because it runs to an end.
     pub coordinator: Option<JobState>,
-    /// The workers' Job.
     pub workers: Option<JobState>,
     /// How many servers are ready, if the StatefulSet exists.
     pub servers: Option<i32>,
@@ -52,9 +51,7 @@ pub struct ObservedObjects {
 /// An object of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedObject {
-    /// What it is.
     pub kind: OwnedKind,
-    /// Its name.
     pub name: String,
     /// Its attempt, where its label is a number.
     pub attempt: Option<i32>,
@@ -73,7 +70,6 @@ pub enum OwnedKind {
     Workers,
     /// The servers' StatefulSet.
     Servers,
-    /// A Service.
     Service,
 }
 
@@ -88,17 +84,14 @@ impl OwnedKind {
 /// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemainingPod {
-    /// Its name.
     pub name: String,
     /// Its attempt, where its label is a number.
     pub attempt: Option<i32>,
-    /// Its role.
     pub role: Role,
     /// When the kubelet kills it, if its deletion was requested.
     pub until: Option<Timestamp>,
 }
 
-/// A Job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobState {
     /// Pods that are ready.
@@ -117,17 +110,12 @@ pub struct JobState {
     pub is_ending: bool,
 }
 
-/// How a Job ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobEnd {
     /// All its pods ended with 0.
-    Complete {
-        /// When.
-        at: Timestamp,
-    },
+    Complete { at: Timestamp },
     /// A pod failed or was lost.
     Failed {
-        /// When.
         at: Timestamp,
         /// Kubernetes' word: `BackoffLimitExceeded`.
         reason: String,
@@ -136,12 +124,9 @@ pub enum JobEnd {
     },
 }
 
-/// A pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodState {
-    /// Name.
     pub name: String,
-    /// Its role.
     pub role: Role,
     /// Whether it is ready.
     pub is_ready: bool,
@@ -166,13 +151,11 @@ pub struct PodState {
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodExit {
-    /// Its code.
     pub code: i32,
     /// Kubernetes' word: `Error`, `OOMKilled`.
     pub reason: String,
     /// The end of its log.
     pub message: String,
-    /// When.
     pub at: Option<Timestamp>,
 }
 

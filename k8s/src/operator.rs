@@ -61,7 +61,6 @@ pub struct OperatorConfig {
     pub asker: CoordinatorQuery,
     /// How they are asked for another number of embedding servers.
     pub scaler: CoordinatorScale,
-    /// The time.
     pub clock: Clock,
 }
 

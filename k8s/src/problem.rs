@@ -1,6 +1,5 @@
 //! Problems of a spec, with the path of the field.
 
-/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct SpecProblem {

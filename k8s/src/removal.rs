@@ -21,7 +21,6 @@ pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
 /// Which attempts are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalScope {
-    /// All attempts.
     All,
     /// All but this attempt.
     Others(i32),
@@ -59,9 +58,7 @@ pub enum RemovalStep {
 /// An object to remove, or whose pods are asked to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovalTarget {
-    /// Its kind.
     pub kind: OwnedKind,
-    /// Its name.
     pub name: String,
     /// How to remove it.
     pub how: RemovalMethod,

@@ -22,7 +22,6 @@ pub const TEMPLATE_ANNOTATION: &str = "zagros.dev/template";
 pub struct ServerFacts {
     /// Their StatefulSet, once it exists.
     pub set: Option<ServerSet>,
-    /// Their pods.
     pub pods: Vec<ServerPod>,
     /// How many of them the coordinator counts as alive, if it said so just now.
     pub alive: Option<i32>,
@@ -48,7 +47,6 @@ pub struct ServerSet {
 /// A server's pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerPod {
-    /// Its index.
     pub index: i32,
     /// Revision of the template that it was made from.
     pub revision: Option<String>,

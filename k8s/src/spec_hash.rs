@@ -5,7 +5,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::crd::{HybridJobSpec, PodSettings};
 
-/// Hashes of a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecHash {
     /// Of the fields from which an attempt is made.

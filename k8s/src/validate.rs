@@ -111,7 +111,6 @@ pub enum JobText {
 }
 
 impl JobText {
-    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

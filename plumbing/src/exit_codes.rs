@@ -1,6 +1,5 @@
 //! The exit codes of all programs. Programs, the operator's retries and the test of docs/exit-codes.md use this table.
 
-/// One exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExitCode {
     /// The code. From 128 on it is 128 plus the number of the signal that ended the process.
@@ -21,7 +20,6 @@ pub const USAGE: u8 = 2;
 pub const DATA: u8 = 3;
 /// Another process is lost, late or of another version, or a port is taken.
 pub const CLUSTER: u8 = 4;
-/// Training diverged.
 pub const DIVERGED: u8 = 5;
 /// A disk is full, or a folder or file cannot be written or read.
 pub const STORAGE: u8 = 6;

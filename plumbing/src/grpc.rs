@@ -71,6 +71,5 @@ pub fn endpoint(address: &str) -> Result<Endpoint, InvalidAddress> {
 #[derive(Debug, thiserror::Error)]
 #[error("{address:?} is not an address; expected host:port, such as 127.0.0.1:7700")]
 pub struct InvalidAddress {
-    /// The text.
     pub address: String,
 }

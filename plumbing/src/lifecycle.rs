@@ -64,7 +64,6 @@ impl Lifecycle {
         Self { shutdown, ..Self::default() }
     }
 
-    /// The token.
     #[must_use]
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown

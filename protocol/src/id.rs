@@ -16,7 +16,6 @@ pub struct ServerIndex(pub u32);
 /// if they share a table on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RowKey {
-    /// The table.
     pub table: TableId,
     /// The id within the table.
     pub id: u64,

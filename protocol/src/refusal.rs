@@ -33,7 +33,6 @@ pub enum RefusalKind {
 }
 
 impl RefusalKind {
-    /// Every kind.
     pub const ALL: [Self; 11] = [
         Self::Moved,
         Self::Invalid,
@@ -84,7 +83,6 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal of this kind.
     pub fn new(kind: RefusalKind, message: impl fmt::Display) -> Self {
         Self { kind, message: message.to_string() }
     }

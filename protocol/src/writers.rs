@@ -10,7 +10,6 @@ pub fn tile_writer(member: u64) -> u64 {
     member | TILES
 }
 
-/// The member that a writer is.
 #[must_use]
 pub fn member_of_writer(writer: u64) -> u64 {
     writer & !TILES

@@ -19,7 +19,6 @@ use crate::tensor::capsule;
 /// Blocks that are read before they are asked for.
 const AHEAD: usize = 2;
 
-/// A name and a tensor.
 type NamedTensor<'py> = (&'static str, Bound<'py, PyCapsule>);
 
 /// One table across the files of a save.

@@ -77,7 +77,6 @@ impl Fixture {
         self.start(arguments).finish()
     }
 
-    /// Starts.
     pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> RunningCommand {
         self.start_program(Program::Zagros, arguments)
     }

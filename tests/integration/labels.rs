@@ -82,7 +82,6 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).expect("JSON")
 }
 
-/// The measure of a label.
 fn measure(measures: &Value, label: &str, name: &str) -> f64 {
     let targets = measures["targets"].as_array().expect("measures of several labels");
     let target = targets.iter().find(|target| target["target"] == label).expect("the label is measured");

@@ -14,7 +14,6 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long any run of a test may take before it is killed and the test fails with its output.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Which of the programs.
 #[derive(Clone, Copy, Debug)]
 pub enum Program {
     /// `zagros`: every role.
@@ -52,9 +51,7 @@ impl Program {
 pub struct FinishedCommand {
     /// How it ended.
     pub status: ExitStatus,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
 }
 

@@ -163,7 +163,6 @@ fn process_cpu() -> f64 {
     seconds(ClockId::ProcessCPUTime)
 }
 
-/// Seconds of a clock.
 fn seconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -40,7 +40,6 @@ pub(super) struct TableFigures {
     /// µs a sample.
     pub(super) wall_us: f64,
     pub(super) cpu_us: f64,
-    /// Measured batches.
     pub(super) batches: usize,
     /// Distinct ids, and those whose rows were in memory.
     pub(super) ids: u64,

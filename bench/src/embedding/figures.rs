@@ -17,7 +17,6 @@ pub(super) struct EmbeddingFigures {
     pub(super) cases: Vec<WireCase>,
 }
 
-/// The shape of the workload.
 #[derive(Debug, Serialize)]
 pub(super) struct WorkloadShape {
     pub(super) workload: &'static str,
@@ -69,7 +68,6 @@ struct LatencyQuantiles {
 struct CaseLimits {
     /// Through loopback sockets, both ends.
     sockets_ms: f64,
-    /// Copied once.
     copy_ms: f64,
     /// Batches per second through the sockets, with as many connections as clients.
     sockets_batches_per_second: f64,

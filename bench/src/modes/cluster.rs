@@ -15,7 +15,6 @@ use super::proxy::{Proxy, RunningProxy};
 use crate::program;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
 
-/// The result of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct RunResult {
     pub(super) samples_per_second: f64,

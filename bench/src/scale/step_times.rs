@@ -10,7 +10,6 @@ use zagros_shell::{Failure, OrInternal};
 /// The last step whose time is recorded whatever its distance from the one before.
 pub(super) const LAST_RECORDED: u64 = 1000;
 
-/// A step.
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct StepTime {
     /// Seconds since the epoch of the clock.

@@ -13,9 +13,7 @@ const STAGES: &str = "zagros_worker_stage_seconds_total";
 /// The measures of a stretch of steps.
 #[derive(Clone, Debug)]
 pub struct MeterWindow {
-    /// Trained on.
     pub samples: u64,
-    /// Wall time.
     pub seconds: f64,
     /// User and system time of all threads of this process.
     pub cpu_seconds: f64,

@@ -28,7 +28,6 @@ pub struct Calibration {
     pub step: StepCosts,
     /// Messages over loopback.
     pub wire: WireCosts,
-    /// Reading data.
     pub parse: ParseRates,
     /// The disk of the temporary folder.
     pub disk: DiskRates,
@@ -145,7 +144,6 @@ pub struct ParseRates {
     pub criteo: f64,
     /// `format = "delimited"`.
     pub delimited: f64,
-    /// JSON lines.
     pub json_lines: f64,
     /// Parquet and Arrow files, by their bytes on disk.
     pub parquet: f64,

@@ -29,7 +29,6 @@ pub enum CostError {
         /// The role, singular.
         role: &'static str,
     },
-    /// There is no group.
     #[error("the machines file has no [[group]]")]
     NoGroup,
     /// The network is not one of ours.

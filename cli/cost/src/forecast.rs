@@ -22,7 +22,6 @@ const LEAST_GAIN: f64 = 0.5;
 pub struct ForecastInputs<'a> {
     /// The job, with the threads that its processes have.
     pub job: &'a Job,
-    /// Its data.
     pub data: &'a DataShape,
     /// The speed of a core.
     pub calibration: &'a Calibration,
@@ -35,7 +34,6 @@ pub struct ForecastInputs<'a> {
 pub struct Forecast {
     /// A sample, whatever the machines.
     pub work: SampleWork,
-    /// The times of its stages.
     pub stages: StageTimes,
     /// What bounds the run.
     pub limits: RateLimits,
@@ -57,14 +55,12 @@ pub struct Forecast {
 pub struct WorkerScaling {
     /// The most workers of which each adds at least half of what the first one made.
     pub workers: f64,
-    /// Samples a second with so many.
     pub samples_per_second: f64,
 }
 
 /// The cost of one epoch over the data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpochCost {
-    /// Samples.
     pub samples: f64,
     /// Hours of training, without evaluation and checkpoints.
     pub hours: f64,

@@ -18,17 +18,11 @@ pub enum RateLimit {
     /// The threads that parse.
     Parsers,
     /// All cores of the machines of a group.
-    Cores {
-        /// The group.
-        group: String,
-    },
+    Cores { group: String },
     /// The threads of the embedding servers.
     Servers,
     /// The network of the machines of a group.
-    Network {
-        /// The group.
-        group: String,
-    },
+    Network { group: String },
     /// The disks of the embedding servers, with the rows that are not in memory.
     Disks,
     /// The way to the servers and back, which at most τ + 1 batches make at once.

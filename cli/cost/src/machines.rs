@@ -15,14 +15,11 @@ pub struct Machines {
     pub currency: String,
 }
 
-/// Equal machines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineGroup {
     /// Its name in messages.
     pub name: String,
-    /// Machines.
     pub count: f64,
-    /// Cores of each.
     pub cores: f64,
     /// Bytes of memory of each.
     pub memory: f64,
@@ -66,7 +63,6 @@ fn bus() -> f64 {
     12.0
 }
 
-/// The file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MachinesFile {

@@ -55,7 +55,6 @@ pub enum PlanStage {
 }
 
 impl PlanStage {
-    /// In words.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -82,7 +81,6 @@ impl PlanStage {
     }
 }
 
-/// The times of all stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageTimes {
     /// CPU seconds a sample.
@@ -306,7 +304,6 @@ impl ColdTimes {
     }
 }
 
-/// Streamed weights.
 struct StreamTimes {
     /// CPU seconds a sample of a worker.
     worker: f64,

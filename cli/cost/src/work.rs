@@ -49,14 +49,12 @@ impl WeightTraffic {
     }
 }
 
-/// The work of one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SampleWork {
     /// Samples of a worker's step.
     pub batch: f64,
     /// Batches that may be unacknowledged at a lookup: τ.
     pub staleness: f64,
-    /// Consistency.
     pub mode: Mode,
     /// Precision of the dense products.
     pub precision: Precision,
@@ -68,7 +66,6 @@ pub struct SampleWork {
     pub ids: f64,
     /// Values of the rows of all ids.
     pub id_values: f64,
-    /// By table.
     pub tables: Vec<TableWork>,
     /// Bytes from a worker to the servers: ids of lookups, ids and gradients of pushes.
     pub bytes_up: f64,

@@ -32,7 +32,6 @@ pub enum ColumnKind {
     Constant,
     /// Another value in nearly every row.
     RowName,
-    /// A time.
     Time(TimeForm),
     /// A number, with a long tail or not; and a category as well, if its values come again and again.
     Number {
@@ -63,7 +62,6 @@ pub(crate) struct Known {
 /// A column, as the sample shows it.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its name.
     pub name: String,
     /// What it holds.
     pub kind: ColumnKind,

@@ -30,7 +30,6 @@ pub enum InitError {
     /// The data cannot be read.
     #[error("{source}")]
     Unreadable {
-        /// Its name.
         data: PathBuf,
         /// What failed, where, and what to do.
         source: Box<IngestError>,
@@ -41,19 +40,10 @@ pub enum InitError {
          --set data.format=delimited --set data.header=false --set 'data.columns=[\"…\", …]' (and data.delimiter, if it is no comma)",
         path.display()
     )]
-    NoNames {
-        /// The file.
-        path: PathBuf,
-    },
+    NoNames { path: PathBuf },
     /// There are too few rows to learn anything from.
     #[error("the data has {rows} rows; at least {needed} are needed to tell what its columns hold")]
-    TooFewRows {
-        /// Rows seen.
-        rows: usize,
-        /// Rows needed.
-        needed: usize,
-    },
-    /// No separator divides the lines into columns.
+    TooFewRows { rows: usize, needed: usize },
     #[error(
         "{files}no separator divides the lines into columns; tried tab, comma, semicolon and `|`; the first line is {line:?}; write the rows with one of these separators, or as JSON lines, Parquet or Arrow"
     )]
@@ -70,7 +60,6 @@ pub enum InitError {
     Ragged {
         /// Rows with another number of fields.
         bad: usize,
-        /// Rows seen.
         rows: usize,
         /// Fields of most rows.
         fields: usize,
@@ -78,7 +67,6 @@ pub enum InitError {
         line: usize,
         /// Fields of that line.
         found: usize,
-        /// The separator.
         separator: char,
         /// The files, if there are several.
         files: LookedAt,
@@ -97,7 +85,6 @@ pub enum InitError {
         like: PathBuf,
         /// What separates its fields.
         separator: char,
-        /// How many fields it has.
         fields: usize,
     },
     /// No column looks like a label.
@@ -110,18 +97,12 @@ pub enum InitError {
     },
     /// The label that the user names is no column.
     #[error("there is no column {name:?}; the columns are {columns}")]
-    NoSuchColumn {
-        /// The name.
-        name: String,
-        /// The columns there are.
-        columns: String,
-    },
+    NoSuchColumn { name: String, columns: String },
     /// The label that the user names is nothing that can be learned.
     #[error(
         "column {name:?} has {values} values in the sample, and a label is one of two texts, a number or one of up to 50 classes: name another column, or write a column that says whether a row is positive, such as `rating >= 4`"
     )]
     NotALabel {
-        /// The name.
         name: String,
         /// Its distinct values.
         values: usize,
@@ -130,10 +111,7 @@ pub enum InitError {
     #[error(
         "no column but the label {label:?} can be a feature: every other one is constant, differs in each row, or tells the label by itself"
     )]
-    NoFeature {
-        /// The label.
-        label: String,
-    },
+    NoFeature { label: String },
 }
 
 impl InitError {

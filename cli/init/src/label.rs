@@ -29,7 +29,6 @@ const POSITIVE: [&str; 8] = ["1", "true", "yes", "y", "t", "click", "clicked", "
 /// The column that is learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// Its place.
     pub column: usize,
     /// What its values are.
     pub kind: LabelForm,
@@ -58,7 +57,6 @@ pub enum LabelForm {
         /// Whether they are numbers, so that a regression is possible too.
         are_numbers: bool,
     },
-    /// A number.
     Regression {
         /// Whether the numbers are counts with a long tail.
         are_counts: bool,

@@ -22,7 +22,6 @@ const MAX_CHANCE: f64 = 1e-9;
 /// A column that tells the label by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leak {
-    /// Its place.
     pub column: usize,
     /// Share of the sample's rows whose label it tells.
     pub share: f64,

@@ -53,7 +53,6 @@ pub struct NewestParts {
     pub test_from: Bound,
     /// Shares of the sample's rows.
     pub validation_share: f64,
-    /// As above.
     pub test_share: f64,
     /// Whether the name of the column does not say that it is the time of a row.
     pub is_guess: bool,
@@ -64,9 +63,7 @@ pub struct NewestParts {
 /// A time as the job file writes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Bound {
-    /// A number.
     Number(f64),
-    /// A text.
     Text(String),
 }
 

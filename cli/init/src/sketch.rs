@@ -17,7 +17,6 @@ const MIN_ROWS: usize = 10;
 pub struct Sketch {
     /// How the data is written.
     pub layout: Layout,
-    /// The columns.
     pub columns: Vec<Column>,
     /// Columns that the trainer cannot read, and why.
     pub unusable: Vec<(String, String)>,

@@ -11,11 +11,8 @@ use crate::dialect::{Dialect, Divided};
 pub enum Layout {
     /// Text with separators.
     Delimited(Dialect),
-    /// Criteo's TSV.
     Criteo,
-    /// Parquet files.
     Parquet,
-    /// Arrow files.
     Arrow,
     /// A JSON object on each line.
     Jsonl,

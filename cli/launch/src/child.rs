@@ -236,7 +236,6 @@ impl ChildProcess {
         matches!(status.code(), Some(0 | 130 | 143)) || status.signal() == Some(Signal::TERM.as_raw())
     }
 
-    /// Kills it.
     pub async fn kill(&mut self) {
         let _ = self.process.kill().await;
         self.try_ended();

@@ -17,7 +17,6 @@ use zagros_shell::{Exit, Failure, OrInternal};
 
 /// A coordinator and its embedding servers, which have joined.
 pub struct EmbeddedCluster {
-    /// The coordinator.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches a server. The memberships of the servers live as long as this does.
     pub connect: Connect,

@@ -13,12 +13,10 @@ pub enum WorkerLoss {
     Replaced,
     /// Every process is started again, from the newest checkpoint: the runs of mode `sync` are bit-equal.
     SetsRunBack,
-    /// The run ends.
     EndsRun,
 }
 
 impl WorkerLoss {
-    /// Of a job.
     pub fn from_job(job: &Job) -> Self {
         match job.train.mode {
             _ if !job.cluster.has_groups() => Self::EndsRun,

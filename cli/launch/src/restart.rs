@@ -28,7 +28,6 @@ pub struct RestartBudget<'a> {
     pub least: usize,
     /// Whether a role comes back with what it held.
     pub is_in_place: &'a dyn Fn(RoleName) -> bool,
-    /// Starts a role.
     pub start: &'a dyn Fn(RoleName) -> Result<ChildProcess, Failure>,
     /// Starts a dense worker in a slot that no process holds.
     pub join: &'a dyn Fn(u32) -> Result<ChildProcess, Failure>,

@@ -35,7 +35,6 @@ impl RowFolders {
         keys.into_iter().filter_map(|(key, folder)| Some(format!("{key}={}", folder.as_ref()?.display())))
     }
 
-    /// Where the logs are.
     pub(crate) fn logs(&self) -> &Path {
         &self.logs
     }

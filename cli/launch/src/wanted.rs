@@ -8,7 +8,6 @@ use zagros_protocol::control::{Role, StatusResponse};
 /// What a run is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedRoles {
-    /// Embedding servers.
     pub servers: u32,
     /// Dense workers; `None` until a scale request has asked for a number of them.
     pub workers: Option<WantedWorkers>,
@@ -17,7 +16,6 @@ pub struct WantedRoles {
 /// The dense workers that a run is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedWorkers {
-    /// How many.
     pub count: u32,
     /// Indices that no process has taken, or whose process the coordinator has given up.
     pub vacant: BTreeSet<u32>,

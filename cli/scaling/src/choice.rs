@@ -72,7 +72,6 @@ impl LawChoice {
     }
 }
 
-/// The measurements that a form is of.
 pub(crate) fn part(form: LawForm, measured: &Measurements) -> Measurements {
     let (largest, most) = (measured.largest(), measured.samples().last().copied().unwrap_or(0.0));
     match form {

@@ -8,11 +8,8 @@ pub enum ScalingError {
         "the run of {parameters} parameters and {samples} samples with seed {seed} has the log loss {loss}, which no law can be fitted to; see its log"
     )]
     NotANumber {
-        /// Dense parameters.
         parameters: f64,
-        /// Samples.
         samples: f64,
-        /// Seed.
         seed: u64,
         /// Held-out log loss.
         loss: f64,
@@ -28,9 +25,7 @@ pub enum ScalingError {
     /// Too few places on the axis of a law.
     #[error("a law {law} needs {least} measurements at different places, and there are {found}")]
     TooFewPoints {
-        /// The law.
         law: &'static str,
-        /// Cells.
         found: usize,
         /// Cells that are needed.
         least: usize,
@@ -41,9 +36,7 @@ pub enum ScalingError {
          give more time, smaller sizes or fewer seeds"
     )]
     BudgetTooSmall {
-        /// Its sizes.
         sizes: usize,
-        /// Its seeds.
         seeds: usize,
         /// Seconds that it takes.
         needed: f64,

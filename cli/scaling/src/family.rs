@@ -62,12 +62,10 @@ pub struct FamilyRequest {
     pub jobs: usize,
 }
 
-/// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberRun {
     /// Number of its size, from 0.
     pub size: usize,
-    /// Its seed.
     pub seed: u64,
     /// Shares of the rows after which it is measured; the last one is its length.
     pub shares: Vec<f64>,
@@ -91,7 +89,6 @@ pub struct Family {
 }
 
 impl Family {
-    /// The whole of the request.
     #[must_use]
     pub fn whole(request: &FamilyRequest, cost: &RunCost) -> Self {
         Self::new(request, cost, request.sizes.len(), request.seeds, &request.shares)

@@ -21,16 +21,13 @@ const RUNS: usize = 8;
 /// A size, and the samples it is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastTarget {
-    /// Dense parameters.
     pub parameters: f64,
-    /// Samples.
     pub samples: f64,
 }
 
 /// What is forecast, and how exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForecastPlan {
-    /// What is forecast.
     pub target: ForecastTarget,
     /// Probability of the interval, such as 0.9.
     pub level: f64,
@@ -56,7 +53,6 @@ pub enum ForecastDecision {
 /// The forecast of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// What is forecast.
     pub target: ForecastTarget,
     /// Probability of the interval.
     pub level: f64,

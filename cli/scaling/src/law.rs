@@ -11,7 +11,6 @@ use crate::measurement::compute;
 pub enum Axis {
     /// Dense parameters N.
     Size,
-    /// Samples D.
     Samples,
     /// Compute C = 6·N·D, FLOP.
     Compute,
@@ -29,7 +28,6 @@ impl Axis {
     }
 }
 
-/// The form of a law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LawForm {
@@ -58,7 +56,6 @@ impl LawForm {
         }
     }
 
-    /// The formula.
     #[must_use]
     pub fn formula(self) -> &'static str {
         match self {
@@ -77,7 +74,6 @@ pub struct PowerTerm {
     pub axis: Axis,
     /// A or B, at least 0, nats.
     pub coefficient: f64,
-    /// α or β.
     pub exponent: f64,
 }
 
@@ -92,7 +88,6 @@ impl PowerTerm {
 /// A fitted law.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Law {
-    /// Its form.
     pub form: LawForm,
     /// E, at least 0, nats: the loss that is left with any network and any number of samples.
     pub floor: f64,
@@ -116,7 +111,6 @@ impl Law {
         self.floor + self.terms.iter().map(|term| term.loss(parameters, samples)).sum::<f64>()
     }
 
-    /// The term of an axis.
     #[must_use]
     pub fn term(&self, axis: Axis) -> Option<&PowerTerm> {
         self.terms.iter().find(|term| term.axis == axis)

@@ -38,9 +38,7 @@ pub(crate) fn compute(parameters: f64, samples: f64) -> f64 {
 /// All seeds of one size and number of samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LawCell {
-    /// Dense parameters.
     pub parameters: f64,
-    /// Samples.
     pub samples: f64,
     /// Loss of each seed, nats.
     pub losses: Vec<f64>,

@@ -9,9 +9,7 @@ use crate::law::{Axis, Law, LawForm};
 pub struct Optimum {
     /// Compute of training, FLOP.
     pub compute: f64,
-    /// Dense parameters.
     pub parameters: f64,
-    /// Samples.
     pub samples: f64,
     /// Log loss by the law, nats.
     pub loss: f64,

@@ -11,7 +11,6 @@ use zagros_plumbing::durable;
 pub struct Announcement {
     /// `coordinator`, `embedding-server-0`, `dense-worker-0`, …
     pub role: String,
-    /// Process id.
     pub pid: u32,
     /// `host:port` of gRPC; empty for a worker, which has none.
     pub address: String,

@@ -13,7 +13,6 @@ use crate::exit::{Exit, Failure};
 
 /// The secret itself.
 pub const SECRET: &str = "ZAGROS_RUN_SECRET";
-/// A file with the secret.
 pub const SECRET_FILE: &str = "ZAGROS_RUN_SECRET_FILE";
 
 /// Longest content of a file with a secret.

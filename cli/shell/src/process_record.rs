@@ -18,9 +18,7 @@ pub struct ProcessRecord {
     pub time: String,
     /// `embedding-server-1`, as in the names of its files; `up` for the parent of all.
     pub role: String,
-    /// Process id.
     pub pid: u32,
-    /// What happened.
     #[serde(flatten)]
     pub change: ProcessChange,
 }
@@ -29,9 +27,7 @@ pub struct ProcessRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum ProcessChange {
-    /// It was started.
     Started,
-    /// It has ended.
     Ended {
         /// How, in words: `was killed by signal 9`.
         how: String,

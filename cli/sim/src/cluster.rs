@@ -14,7 +14,6 @@ use crate::scenario::Scenario;
 const BUCKETS: u32 = 1024;
 const LEAST_BUCKETS: u32 = 16;
 
-/// A machine.
 #[derive(Debug)]
 pub(crate) struct SimMachine<T> {
     /// Which group it belongs to.
@@ -58,7 +57,6 @@ pub(crate) struct WorkerTimes {
     pub(crate) dense: f64,
     /// CPU of the training loop beside the step.
     pub(crate) training_loop: f64,
-    /// Parser threads.
     pub(crate) parsers: usize,
     /// Seconds from a worker to a server and back.
     pub(crate) round_trip: f64,
@@ -68,7 +66,6 @@ pub(crate) struct WorkerTimes {
 #[derive(Debug)]
 pub(crate) struct SimCluster<T> {
     pub(crate) machines: Vec<SimMachine<T>>,
-    /// Machine of each worker.
     pub(crate) worker_machines: Vec<usize>,
     /// By group of machines; `None` where it has no workers.
     pub(crate) times: Vec<Option<WorkerTimes>>,

@@ -27,8 +27,10 @@ pub(crate) struct Membership {
 /// What a worker is given to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitAnswer {
-    /// A split with so many samples.
-    Split { id: u64, samples: u64 },
+    Split {
+        id: u64,
+        samples: u64,
+    },
     /// Nothing for so long.
     Wait(Duration),
     /// Nothing more in this epoch.

@@ -53,16 +53,12 @@ pub enum SimError {
         "the loss of a process is simulated in mode hybrid, and this run is in mode {mode}: run without --failures, or simulate \
          --set train.mode=hybrid (`mode = \"hybrid\"` of [workload])"
     )]
-    NoFailures {
-        /// The mode.
-        mode: &'static str,
-    },
+    NoFailures { mode: &'static str },
     /// The state machines wait for something that never comes.
     #[error(
         "the simulated run stands still after {seconds:.1} s and {steps} steps: {why}; this is a defect, please report it"
     )]
     Stuck {
-        /// Simulated seconds.
         seconds: f64,
         /// Steps of the first worker.
         steps: u64,

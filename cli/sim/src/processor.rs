@@ -33,7 +33,6 @@ pub(crate) struct Processor<T> {
 
 #[derive(Debug)]
 struct CoreTask<T> {
-    /// Virtual time.
     end: f64,
     number: u64,
     threads: f64,

@@ -3,7 +3,6 @@
 /// The part of a run that its speed is measured in: between this share of its samples and that.
 const MEASURED: (f64, f64) = (0.1, 0.85);
 
-/// Counts of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunCounts {
     /// Samples of the run.

@@ -9,7 +9,6 @@ const LONG: f64 = 0.25;
 /// A simulated run in figures.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SimReport {
-    /// Dense workers.
     pub workers: usize,
     /// Embedding servers; 0 if the rows are in the one worker's process.
     pub servers: usize,
@@ -35,7 +34,6 @@ pub struct SimReport {
     pub losses: u64,
     /// Lookups by staleness: how many missed the gradients of 0, 1, … earlier batches of their worker.
     pub staleness_histogram: Vec<u64>,
-    /// Mean of it.
     pub staleness_mean: f64,
     /// A mean step of a mean worker.
     pub step: StepReport,
@@ -60,10 +58,8 @@ pub struct StepReport {
     pub wait_for_workers_ms: f64,
 }
 
-/// How busy a resource was.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BusyResource {
-    /// Its name.
     pub resource: String,
     /// The share of the time, 0 to 1.
     pub share: f64,

@@ -15,7 +15,6 @@ use crate::workload::Workload;
 /// A file of machines, read and checked.
 #[derive(Clone, Debug)]
 pub struct ClusterFile {
-    /// The machines.
     pub machines: Machines,
     /// How it is simulated.
     pub settings: SimSettings,
@@ -32,7 +31,6 @@ pub struct Scenario {
     pub machines: Machines,
     /// The speed of a core.
     pub calibration: Calibration,
-    /// The work of a sample.
     pub work: SampleWork,
     /// How it is simulated.
     pub settings: SimSettings,
@@ -109,7 +107,6 @@ impl ClusterFile {
 }
 
 impl Scenario {
-    /// Dense workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.machines.workers() as usize

@@ -18,7 +18,6 @@ const AXES: [(&str, VariedKey); 9] = [
     ("step_variation", VariedKey::StepVariation),
 ];
 
-/// What is varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VariedKey {
     Workers,
@@ -36,7 +35,6 @@ enum VariedKey {
 #[derive(Clone, Debug, PartialEq)]
 pub struct WhatIf {
     axis: VariedKey,
-    /// The key.
     pub key: &'static str,
     /// Its values, in their order.
     pub values: Vec<f64>,
@@ -89,7 +87,6 @@ impl WhatIf {
         changed
     }
 
-    /// All runs.
     pub fn scenarios<'a>(&'a self, scenario: &'a Scenario) -> impl Iterator<Item = (f64, Scenario)> + 'a {
         let changed: Vec<Scenario> = self.values.iter().map(|value| self.apply(scenario, *value)).collect();
         self.values.iter().copied().zip_eq(changed)

@@ -71,7 +71,6 @@ pub(crate) struct TimeSpent {
     pub(crate) group: f64,
 }
 
-/// A worker.
 #[derive(Debug)]
 pub(crate) struct SimWorker {
     pub(crate) id: WorkerId,

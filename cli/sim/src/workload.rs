@@ -154,7 +154,6 @@ impl Workload {
         Ok(self)
     }
 
-    /// The work of a sample.
     pub(crate) fn work(&self) -> SampleWork {
         let dense = self.dense();
         let mode = match self.mode {

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use zagros_ingest::files;
 use zagros_job::Job;
 
-/// How much data a day has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DayData {
     files: usize,

@@ -18,7 +18,6 @@ const ENOUGH_ROWS: u64 = 1_000;
 /// The state of a day's data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DayHealth {
-    /// Its features.
     pub(crate) profile: DataProfile,
     /// The tables, in the order of their names.
     pub(crate) tables: Vec<TableHealth>,

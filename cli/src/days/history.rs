@@ -27,7 +27,6 @@ pub(crate) struct DayHistory {
     path: PathBuf,
 }
 
-/// One day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DayRecord {
     /// The model that it started from.

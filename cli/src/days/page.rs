@@ -11,7 +11,6 @@ use zagros_zip::number_from;
 use super::health::{DayHealth, TableHealth, percent};
 use super::history::{DayHistory, DayRecord};
 
-/// A day with its name.
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
 /// The whole page.

@@ -6,7 +6,6 @@ use jiff::civil::Date;
 
 /// What stands for the day in a path.
 pub(crate) const PLACEHOLDER: &str = "{date}";
-/// Ten years.
 const MOST: usize = 3_660;
 
 /// Days, one after the other.

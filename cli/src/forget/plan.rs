@@ -25,7 +25,6 @@ const DIGITS: usize = 12;
 pub(crate) struct ForgetPlan {
     /// Files to copy, each after the file that it follows.
     pub(crate) copies: Vec<PlannedCopy>,
-    /// One for each save.
     pub(crate) saves: Vec<SavePlan>,
 }
 

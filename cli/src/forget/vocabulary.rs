@@ -15,7 +15,6 @@ use crate::resume::failed;
 /// A job without some ids.
 #[derive(Debug)]
 pub(crate) struct ChangedJob {
-    /// Its text.
     pub(crate) text: Vec<u8>,
     /// Those that were in a vocabulary.
     pub(crate) ids: BTreeSet<u64>,

@@ -63,7 +63,6 @@ struct LimitFigures {
     samples_per_second: f64,
 }
 
-/// Bytes.
 #[derive(Debug, Serialize)]
 struct MemoryFigures {
     worker: f64,
@@ -143,7 +142,6 @@ impl PlanFigures {
         }
     }
 
-    /// Prints them.
     pub(crate) fn print(&self, job: &Job) {
         out!("{}  forecast; nothing was run\n", job.name.bold());
         out!(

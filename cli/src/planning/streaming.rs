@@ -23,7 +23,6 @@ pub(crate) struct StreamingBalance {
 }
 
 impl StreamingBalance {
-    /// Of a forecast.
     pub(crate) fn new(plan: &Forecast) -> Self {
         Self {
             bytes: plan.work.traffic.bytes(),

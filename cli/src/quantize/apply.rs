@@ -68,7 +68,6 @@ fn copy_rows(plan: &QuantizePlan, chain: &PlannedChain) -> Result<(FileRecord, u
     Ok((FileRecord { name: chain.name.clone(), bytes: written.bytes, sha256 }, written.rows))
 }
 
-/// Copies a file as it is.
 fn copy_file(plan: &QuantizePlan, file: &FileRecord) -> Result<FileRecord, Failure> {
     let name = &file.name;
     let copy = |to: &mut dyn io::Write| {

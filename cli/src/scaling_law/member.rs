@@ -19,7 +19,6 @@ pub(super) struct Member {
     pub(super) seed: u64,
     /// Shares of the rows after which it is measured; the last one is its length.
     pub(super) shares: Vec<f64>,
-    /// Its folder.
     pub(super) folder: PathBuf,
 }
 

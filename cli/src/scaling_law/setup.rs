@@ -17,7 +17,6 @@ const SIZES: [ModelSize; 5] =
 /// Sizes that a law needs.
 const LEAST_SIZES: usize = 3;
 
-/// One size of the family.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct FamilySize {
     /// As it was asked for.
@@ -30,7 +29,6 @@ pub(super) struct FamilySize {
 pub(super) struct FamilySetup {
     /// The job of the smallest size.
     pub(super) job: Job,
-    /// Its file.
     pub(super) file: PathBuf,
     /// Changes of the command line.
     pub(super) sets: Vec<String>,
@@ -109,7 +107,6 @@ impl FamilySetup {
         ((share / self.shares[0]) * self.unit as f64).round().max(1.0) as u64
     }
 
-    /// Samples of so many steps.
     pub(super) fn samples(&self, steps: u64) -> f64 {
         (steps * self.job.train.batch_size as u64) as f64
     }

@@ -14,7 +14,6 @@ const COMPUTE: f64 = 1e11;
 /// Steps of a short run, whatever its compute. The first ones are slow: few would make a small network look slow.
 const STEPS: (f64, f64) = (10.0, 400.0);
 
-/// What was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MeasuredSpeed {
     pub(super) cost: RunCost,
@@ -22,7 +21,6 @@ pub(super) struct MeasuredSpeed {
     pub(super) held_out: u64,
 }
 
-/// A short run.
 struct ShortRun {
     /// Seconds of a sample.
     sample: f64,

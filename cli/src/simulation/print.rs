@@ -42,7 +42,6 @@ impl SimulationFigures {
         self.tables.push(WhatIfTable { key, rows });
     }
 
-    /// As text.
     pub(crate) fn in_words(&self) -> String {
         let mut text = format!("{}  simulated; nothing was run\n", self.name);
         if let Some(run) = &self.run {

@@ -13,7 +13,6 @@ pub(super) struct KilledTrials {
     known: BTreeSet<usize>,
 }
 
-/// What starts next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextStart {
     /// A trial that was killed, alone.

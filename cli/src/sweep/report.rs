@@ -74,7 +74,6 @@ fn pairs(setup: &SweepSetup, trial: &Trial) -> String {
 /// The table of all trials, the best first.
 pub(super) struct TrialTable {
     pub(super) head: Vec<String>,
-    /// By rank.
     pub(super) rows: Vec<Vec<String>>,
 }
 

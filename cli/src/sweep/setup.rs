@@ -26,7 +26,6 @@ const FIXED: [(&str, &str); 7] = [
 pub(super) struct SweepSetup {
     /// The job that trials change.
     pub(super) job: Job,
-    /// Its file.
     pub(super) file: PathBuf,
     /// Changes of the command line.
     pub(super) sets: Vec<String>,

@@ -33,11 +33,9 @@ pub(super) struct TrialEnd {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     pub(super) measures: TrialMeasures,
-    /// Steps made.
     pub(super) steps: u64,
 }
 
-/// The folder of a trial in that of the sweep.
 pub(super) fn folder(sweep: &Path, trial: usize) -> PathBuf {
     sweep.join(format!("trial-{trial:03}"))
 }

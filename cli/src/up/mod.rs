@@ -235,7 +235,6 @@ async fn train(
 struct RestartsLeft {
     /// The worker alone.
     of_one: u32,
-    /// Every process.
     of_all: u32,
 }
 

@@ -9,16 +9,11 @@ pub enum SpaceError {
         /// What was written.
         text: String,
     },
-    /// A value is empty.
     #[error("{key} has an empty value; write {key}=VALUE,VALUE,…")]
-    EmptyValue {
-        /// The key.
-        key: String,
-    },
+    EmptyValue { key: String },
     /// A range that is none.
     #[error("{key}={range} is no range: {problem}; write {key}=1e-4..1e-2, {key}=2..8, or with :log at the end")]
     Range {
-        /// The key.
         key: String,
         /// What was written.
         range: String,
@@ -27,20 +22,13 @@ pub enum SpaceError {
     },
     /// A key that is named twice.
     #[error("{key} is named twice; name each key once, with all its values")]
-    Twice {
-        /// The key.
-        key: String,
-    },
+    Twice { key: String },
     /// A grid over a range.
     #[error("{key} is a range, and a grid needs values; list them ({key}=VALUE,VALUE,…), or use --random or --tpe")]
-    RangeInGrid {
-        /// The key.
-        key: String,
-    },
+    RangeInGrid { key: String },
     /// More combinations than a user can train.
     #[error("the grid has {count} combinations, more than {most}; use --random with --trials")]
     TooMany {
-        /// How many.
         count: u128,
         /// How many there may be.
         most: usize,

@@ -21,9 +21,7 @@ const MOST_RUNGS: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RungUnit {
-    /// Steps.
     Steps,
-    /// Epochs.
     Epochs,
 }
 

@@ -38,7 +38,6 @@ impl Metric {
         }
     }
 
-    /// Its value.
     #[must_use]
     pub fn value(self, measures: &TrialMeasures) -> Option<f64> {
         match self {
@@ -62,27 +61,22 @@ impl Metric {
 pub enum SweepRecord {
     /// A trial was chosen. Trials are numbered from 0 in this order.
     Chosen {
-        /// Its number.
         trial: usize,
         /// Its values by key.
         values: BTreeMap<String, String>,
     },
     /// A trial was trained to a rung, and scored.
     Scored {
-        /// Its number.
         trial: usize,
-        /// The rung.
         rung: usize,
         /// On the validation part.
         measures: TrialMeasures,
-        /// Steps made.
         steps: u64,
         /// Seconds of training up to here.
         seconds: f64,
     },
     /// A trial ended before it was scored.
     Failed {
-        /// Its number.
         trial: usize,
         /// Why, in words.
         reason: String,

@@ -33,18 +33,14 @@ pub enum Domain {
     Choice(Vec<String>),
     /// A real number.
     Real {
-        /// The least.
         low: f64,
-        /// The greatest.
         high: f64,
         /// How values are chosen.
         scale: ValueScale,
     },
     /// A whole number.
     Whole {
-        /// The least.
         low: i64,
-        /// The greatest.
         high: i64,
         /// How values are chosen.
         scale: ValueScale,
@@ -54,9 +50,7 @@ pub enum Domain {
 /// A key of the job and its domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// Dotted key.
     pub key: String,
-    /// Its values.
     pub domain: Domain,
 }
 
@@ -78,7 +72,6 @@ impl Space {
         }
     }
 
-    /// The parameters.
     #[must_use]
     pub fn parameters(&self) -> &[Parameter] {
         &self.0

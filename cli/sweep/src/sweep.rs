@@ -20,9 +20,7 @@ use crate::{Rungs, SpaceError, grid, random, tpe};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sampler {
-    /// All combinations.
     Grid,
-    /// By chance.
     Random,
     /// By chance, where earlier trials were good.
     Tpe,
@@ -31,7 +29,6 @@ pub enum Sampler {
 /// What is searched, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepPlan {
-    /// The parameters.
     pub space: Space,
     /// How points are chosen.
     pub sampler: Sampler,
@@ -62,7 +59,6 @@ impl SweepPlan {
     }
 }
 
-/// Where a trial is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrialState {
     /// It can be trained on.
@@ -76,7 +72,6 @@ pub enum TrialState {
 pub struct Score {
     /// On the validation part.
     pub measures: TrialMeasures,
-    /// Steps made.
     pub steps: u64,
     /// Seconds of training up to here.
     pub seconds: f64,
@@ -89,16 +84,13 @@ pub struct Trial {
     pub values: Values,
     /// Its scores by rung.
     pub scores: Vec<Score>,
-    /// Where it is.
     pub state: TrialState,
 }
 
 /// A trial that is to be trained to a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// Its number.
     pub trial: usize,
-    /// The rung.
     pub rung: usize,
 }
 
@@ -107,7 +99,6 @@ pub struct Task {
 pub enum Next {
     /// Note that this trial is chosen, and ask again.
     Note(SweepRecord),
-    /// Train.
     Train(Task),
     /// Nothing, until a trial that runs is scored or fails.
     Wait,
@@ -129,7 +120,6 @@ impl Sweep {
         Self { plan, trials: Vec::new() }
     }
 
-    /// The plan.
     #[must_use]
     pub fn plan(&self) -> &SweepPlan {
         &self.plan

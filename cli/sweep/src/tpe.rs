@@ -17,7 +17,6 @@ use crate::space::{Domain, Parameter, Space, Values};
 
 /// Trials by chance before the first estimate.
 const BY_CHANCE: usize = 10;
-/// The good ones are one in so many, …
 const GOOD: usize = 10;
 /// … and no more than this.
 const MOST_GOOD: usize = 25;

@@ -29,7 +29,6 @@ pub enum MemberError {
         coordinator: String,
         /// What was asked.
         what: &'static str,
-        /// Its refusal.
         refusal: Refusal,
     },
     /// Training is over, so the caller has nothing to do.

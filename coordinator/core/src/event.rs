@@ -12,14 +12,12 @@ use crate::{MemberSlot, RunOutcome};
 pub enum RunEvent {
     /// A process took a slot.
     MemberJoined {
-        /// Which slot.
         slot: MemberSlot,
         /// How many processes have taken the slot so far.
         incarnation: u32,
         /// Where it listens; empty for workers.
         address: String,
     },
-    /// A member left.
     MemberLeft {
         /// Which slot is free.
         slot: MemberSlot,
@@ -37,7 +35,6 @@ pub enum RunEvent {
     },
     /// An embedding server was silent for longer than its lease, and its rows are in a log: the run waits for it.
     ServerAway {
-        /// Which slot.
         slot: MemberSlot,
         /// Since its last heartbeat.
         silence: Duration,
@@ -46,7 +43,6 @@ pub enum RunEvent {
     },
     /// An embedding server came back as another process, with the rows that it held.
     ServerRecovered {
-        /// Which slot.
         slot: MemberSlot,
         /// How many processes have held the slot so far.
         incarnation: u32,
@@ -63,10 +59,7 @@ pub enum RunEvent {
         left: u32,
     },
     /// A lost member was heard again before another process took its slot.
-    MemberReturned {
-        /// Which slot.
-        slot: MemberSlot,
-    },
+    MemberReturned { slot: MemberSlot },
     /// The bucket map or an address in it changed.
     PlacementChanged {
         /// The new generation.
@@ -74,16 +67,12 @@ pub enum RunEvent {
     },
     /// Another number of embedding servers was asked for.
     ScaleRequested {
-        /// How many.
         servers: u32,
         /// Buckets that have to move.
         buckets: u32,
     },
     /// Another number of dense workers was asked for.
-    WorkersRequested {
-        /// How many.
-        workers: u32,
-    },
+    WorkersRequested { workers: u32 },
     /// Buckets begin to move.
     MoveStarted {
         /// Counts the moves of the run.
@@ -92,34 +81,22 @@ pub enum RunEvent {
         source: MemberSlot,
         /// Who will own them.
         target: MemberSlot,
-        /// How many.
         buckets: u32,
     },
     /// Buckets have another owner.
     MoveCommitted {
-        /// Which move.
         id: u64,
-        /// How many buckets.
         buckets: u32,
         /// Rows that were copied, changed rows once for each time.
         rows: u64,
-        /// Their bytes.
         bytes: u64,
         /// How long the source had been frozen.
         frozen: Duration,
     },
     /// A move was given up. Its source keeps the buckets.
-    MoveAbandoned {
-        /// Which move.
-        what: String,
-        /// Why.
-        reason: String,
-    },
+    MoveAbandoned { what: String, reason: String },
     /// An embedding server owns nothing any more, and ends.
-    ServerReleased {
-        /// Which one.
-        slot: MemberSlot,
-    },
+    ServerReleased { slot: MemberSlot },
     /// There is a placement and a worker.
     TrainingStarted,
     /// Some workers have little or no data to read.

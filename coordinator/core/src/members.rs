@@ -62,7 +62,6 @@ pub(crate) struct MemberRecord {
 /// How far a worker is on its way out of a run that goes on without it (invariant RK-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Departure {
-    /// It stays.
     Stays,
     /// It gets no more splits, and trains on what it has read.
     Leaves,
@@ -74,7 +73,6 @@ pub(crate) enum Departure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MemberState {
     Alive,
-    /// It has left.
     Left {
         /// Whether its work was done.
         finished: bool,
@@ -94,7 +92,6 @@ pub(crate) enum MemberState {
     Released,
 }
 
-/// A lease that has expired.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpiredLease {
     pub(crate) slot: MemberSlot,

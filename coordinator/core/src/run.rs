@@ -28,7 +28,6 @@ pub enum RunOutcome {
     Failed(String),
 }
 
-/// The state of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RunState {
     /// Members are still missing.

@@ -8,9 +8,7 @@ use zagros_protocol::control;
 /// What a member does in the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Role {
-    /// Holds rows.
     EmbeddingServer,
-    /// Trains.
     DenseWorker,
 }
 

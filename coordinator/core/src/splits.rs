@@ -34,7 +34,6 @@ const NAMED: usize = 4;
 pub struct SplitRange {
     /// Index into the run's files.
     pub file: u32,
-    /// First byte.
     pub start: u64,
     /// Past the last byte.
     pub end: u64,
@@ -72,7 +71,6 @@ pub(crate) struct DealPosition {
 }
 
 impl SplitOrder {
-    /// The position of a split of an epoch.
     pub(crate) fn position(self, epoch: u32, split: u32) -> DealPosition {
         let key = match self {
             Self::AsInFiles => u64::from(split),

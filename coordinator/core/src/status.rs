@@ -161,7 +161,6 @@ impl StatusView<'_> {
     }
 }
 
-/// Buckets that a member owns.
 fn buckets_of(slot: MemberSlot, owners: impl Iterator<Item = u32>) -> u32 {
     match slot.role {
         Role::EmbeddingServer => owners.filter(|owner| *owner == slot.index).count() as u32,

@@ -41,7 +41,6 @@ impl TrainingWatch {
         self.sampled.is_none_or(|sampled| now.saturating_sub(sampled) >= SAMPLE_INTERVAL)
     }
 
-    /// Samples the training.
     pub(crate) fn sample(&mut self, now: Duration, totals: TrainingTotals) {
         self.sampled = Some(now);
         // Before the first step there is nothing to draw.

@@ -51,7 +51,6 @@ pub enum FindingKind {
 /// One thing that a person should know.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// What kind it is.
     pub kind: FindingKind,
     /// How bad it is.
     pub severity: Severity,

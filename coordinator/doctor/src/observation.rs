@@ -43,7 +43,6 @@ pub struct Observation {
 /// Whether the coordinator answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CoordinatorSign {
-    /// It has answered.
     #[default]
     Answers,
     /// It has not: in words, who was asked and how.
@@ -55,7 +54,6 @@ pub enum CoordinatorSign {
 /// A process of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Party {
-    /// The coordinator.
     Coordinator,
     /// A server or a worker.
     Member(MemberSlot),
@@ -77,7 +75,6 @@ pub struct ObservedMoves {
 /// A member as the coordinator knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObservedMember {
-    /// Which one it is.
     pub slot: MemberSlot,
     /// `alive`, `left`, `lost`, `away` or `given up`.
     pub state: String,
@@ -134,11 +131,9 @@ pub struct ObservedRequests {
 pub struct ObservedWait {
     /// The part of the process that waits.
     pub part: String,
-    /// For whom.
     pub subject: WaitSubject,
     /// For what, in words.
     pub what: String,
-    /// Since when.
     pub age: Duration,
     /// When it gives up, as far as it says.
     pub left: Option<Duration>,
@@ -177,11 +172,8 @@ pub enum WaitSubject {
 /// A process of this machine, as the operating system knows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ObservedProcess {
-    /// Which one it is.
     pub party: Party,
-    /// Process id.
     pub pid: u32,
-    /// Its state.
     pub state: ProcessState,
     /// Whether its HTTP port answers; `None` where the doctor has not asked it.
     pub answers: Option<bool>,
@@ -189,7 +181,6 @@ pub struct ObservedProcess {
     pub end: Option<ProcessEnd>,
 }
 
-/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProcessState {
     /// It runs or waits.
@@ -202,7 +193,6 @@ pub enum ProcessState {
     Gone,
 }
 
-/// How a process ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessEnd {
     /// In words: `was killed by signal 9`.
@@ -218,7 +208,6 @@ pub struct ProcessEnd {
 }
 
 impl Observation {
-    /// A member by its slot.
     pub(crate) fn member(&self, slot: MemberSlot) -> Option<&ObservedMember> {
         self.members.iter().find(|member| member.slot == slot)
     }

@@ -78,7 +78,6 @@ fn run(servers: u32, workers: u32, members: Vec<ObservedMember>) -> Observation 
     }
 }
 
-/// The only finding.
 #[track_caller]
 fn only(observation: &Observation) -> Finding {
     let Diagnosis { findings, healthy, verdict } = diagnose(observation);

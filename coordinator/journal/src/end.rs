@@ -55,7 +55,6 @@ pub(crate) struct EndMark {
     pub(crate) boot: Vec<u8>,
 }
 
-/// The file.
 pub(crate) struct EndFile {
     file: File,
 }

@@ -15,7 +15,6 @@ pub enum JournalError {
         folder: PathBuf,
         /// `opened`, `read`, `written`.
         doing: &'static str,
-        /// RocksDB's words.
         source: rocksdb::Error,
     },
     /// The folder cannot be made or deleted, or the file of its end not be opened or written.

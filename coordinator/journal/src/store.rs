@@ -54,7 +54,6 @@ pub enum Machine {
 /// What a process finds that another one has left.
 #[derive(Debug)]
 pub struct RecoveredCore {
-    /// Its state.
     pub core: Core,
     /// When it was last called.
     pub time: JournalTime,

@@ -62,7 +62,6 @@ struct PageState {
     axes: PageAxes,
 }
 
-/// One browser.
 struct Listener {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,

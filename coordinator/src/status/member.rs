@@ -4,7 +4,6 @@ use serde::Serialize;
 use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_protocol::control::{Disk, MemberStatus, Progress, ServerLoad, ServerWait, StageSeconds};
 
-/// A member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemberReport {
     /// `embedding server 1`.
@@ -40,13 +39,10 @@ pub struct MemberReport {
 /// A worker's training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ProgressReport {
-    /// Batches trained.
     pub step: u64,
     /// Epoch over the data, counted from 0.
     pub epoch: u32,
-    /// Samples trained.
     pub samples: u64,
-    /// Samples per second.
     pub samples_per_second: f64,
     /// Smoothed loss, nats.
     pub loss: f64,
@@ -89,7 +85,6 @@ pub struct StageReport {
 /// The load of an embedding server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LoadReport {
-    /// Rows.
     pub rows: u64,
     /// Bytes of rows, optimiser state and index.
     pub bytes: u64,
@@ -108,7 +103,6 @@ pub struct LoadReport {
 /// A server that lets a worker wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct WaitReport {
-    /// Its index.
     pub server: u32,
     /// Lookups without an answer.
     pub lookups: u32,
@@ -121,9 +115,7 @@ pub struct WaitReport {
 /// Room on a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DiskReport {
-    /// Free bytes.
     pub free_bytes: u64,
-    /// Bytes in all.
     pub size_bytes: u64,
 }
 

@@ -8,7 +8,6 @@ use zagros_protocol::control::ScaleStatus;
 pub struct ScaleReport {
     /// Servers that the run has, with those that it waits for and those that leave.
     pub servers: u32,
-    /// Servers that it is to have.
     pub servers_wanted: u32,
     /// Buckets that are not where they are wanted.
     pub buckets_left: u32,
@@ -20,9 +19,7 @@ pub struct ScaleReport {
     pub moves_abandoned: u64,
     /// Buckets that have moved since the run began.
     pub buckets_moved: u64,
-    /// Rows that have moved.
     pub rows_moved: u64,
-    /// Bytes that have moved.
     pub bytes_moved: u64,
     /// The longest time for which a server was frozen, seconds.
     pub longest_freeze_seconds: f64,

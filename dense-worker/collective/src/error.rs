@@ -23,7 +23,6 @@ pub enum CollectiveError {
     /// Every rank is alive, but ranks cannot reach each other.
     #[error("{call} failed after {waited:.1?}, but every rank is alive: {reason}; check the network between them")]
     Broken {
-        /// The operation.
         call: &'static str,
         /// How long it took.
         waited: Duration,
@@ -32,14 +31,10 @@ pub enum CollectiveError {
     },
     /// An earlier call of the group failed.
     #[error("the group has failed before: {first}")]
-    Failed {
-        /// The first error.
-        first: Box<CollectiveError>,
-    },
+    Failed { first: Box<CollectiveError> },
     /// This program or this machine lacks the backend.
     #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
     Backend {
-        /// The backend.
         backend: CollectiveBackend,
         /// What is missing.
         reason: String,
@@ -51,17 +46,11 @@ pub enum CollectiveError {
     Parts {
         /// Ranks of the group.
         world: usize,
-        /// Values.
         length: usize,
     },
     /// This worker cannot listen or connect at its own address.
     #[error("{address} cannot be used by this worker: {reason}; give the host and port that the other workers reach")]
-    Address {
-        /// The address.
-        address: String,
-        /// Why.
-        reason: String,
-    },
+    Address { address: String, reason: String },
 }
 
 impl CollectiveError {

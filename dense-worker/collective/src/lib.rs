@@ -147,7 +147,6 @@ pub struct ProcessGroupConfig {
     pub world: usize,
     /// Counts the groups of a run. Ranks of an older group cannot join this one.
     pub generation: u64,
-    /// What it is for.
     pub lane: GroupLane,
     /// [`Rendezvous::address`] of rank 0.
     pub store: String,

@@ -77,7 +77,6 @@ pub enum Action {
     Agree {
         /// What this rank wants.
         vote: StepVote,
-        /// It has a batch.
         batch: bool,
     },
     /// Make one step.
@@ -108,7 +107,6 @@ pub enum Action {
     WaitForAll,
     /// Check that every row was trained on, where the data has ended, and add up the measures of the epoch.
     CloseEpoch {
-        /// The epoch.
         epoch: u32,
         /// The data has ended.
         check_books: bool,
@@ -171,7 +169,6 @@ pub enum Ending {
     Left,
     /// This process was asked to end, or the run is drained.
     Interrupted,
-    /// It failed.
     Failed(Cause),
 }
 

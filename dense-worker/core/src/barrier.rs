@@ -22,7 +22,6 @@ pub enum BarrierReason {
 pub enum BarrierDecision {
     /// They make a checkpoint and go on. A worker that came to end the epoch comes again.
     Checkpoint,
-    /// The epoch is over for all.
     EpochOver,
     /// They make the last checkpoint.
     Stop,

@@ -14,7 +14,6 @@ pub struct EarlyStopRule {
 /// Whether an evaluation that is not better spends patience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// It does.
     Spent,
     /// It does not: it follows another one so soon that little can have changed.
     Kept,
@@ -46,7 +45,6 @@ pub struct MeasuredState {
 pub struct BestState {
     /// Steps made before it.
     pub step: u64,
-    /// Its measure.
     pub value: f64,
     /// The same, so that more is better.
     pub merit: f64,

@@ -11,7 +11,6 @@ pub struct RankProgress {
     pub has_trained: bool,
     /// The epoch that it is in, from 0; the number of epochs once all are over.
     pub epoch: u32,
-    /// Steps made.
     pub steps: u64,
     /// Steps made before its last evaluation.
     pub evaluated: u64,

@@ -6,7 +6,6 @@ use crate::agreement::StepAgreement;
 /// Where a worker is in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not started.
     Joining,
     /// Leaves a group that has failed, or forms the next.
     Regrouping(Regroup),
@@ -88,7 +87,6 @@ pub enum BarrierPoint {
     BetweenSteps,
     /// While this worker waits for splits.
     WhileWaiting,
-    /// At the end of an epoch.
     EpochEnd(RoundEnd),
     /// Before the last checkpoint.
     Stop,
@@ -99,14 +97,12 @@ pub enum BarrierPoint {
 /// Parts of [`State::Draining`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// Before an evaluation.
     BeforeEvaluation {
         /// A checkpoint follows.
         checkpoint: bool,
         /// What all ranks have agreed on for the next step.
         ahead: Option<StepAgreement>,
     },
-    /// At the end of a round.
     Round(RoundEnd),
     /// At the end of a stream, with why the epoch ends, if it does.
     Stream(Option<RoundEnd>),
@@ -126,7 +122,6 @@ pub enum EvaluationPoint {
         /// What all ranks have agreed on for the next step.
         ahead: Option<StepAgreement>,
     },
-    /// At the end of an epoch.
     EpochEnd(RoundEnd),
 }
 
@@ -138,7 +133,6 @@ pub enum CheckpointPoint {
         /// What all ranks have agreed on for the next step.
         ahead: Option<StepAgreement>,
     },
-    /// At a barrier.
     AtBarrier(BarrierPoint),
     /// After the last step.
     Last,

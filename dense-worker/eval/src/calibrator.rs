@@ -37,10 +37,7 @@ pub enum CalibrationMethod {
 #[serde(tag = "method", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Calibrator {
     /// Divides by a temperature: above 1 the model was too certain.
-    Temperature {
-        /// The temperature.
-        temperature: f64,
-    },
+    Temperature { temperature: f64 },
     /// Linear between knots, constant before the first and after the last.
     Isotonic {
         /// By ascending logit.

@@ -23,7 +23,6 @@ pub(crate) struct ClassLogits {
 }
 
 impl ClassLogits {
-    /// No samples.
     pub(crate) fn new(classes: usize) -> Self {
         Self { classes, stride: 1, seen: 0, labels: Vec::new(), outputs: Vec::new(), most: MOST_VALUES }
     }

@@ -73,7 +73,6 @@ impl GroupedScores {
         self.halvings = 0;
     }
 
-    /// Samples kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.samples.len()

@@ -29,9 +29,7 @@ pub struct PermutedScores {
 /// What the measures of a target are computed from, in bounded memory.
 #[derive(Clone, Debug)]
 enum TargetSums {
-    /// Of clicks.
     Click(BinnedScores),
-    /// Of any other target.
     Other(TargetScores),
 }
 
@@ -80,7 +78,6 @@ impl TargetSums {
 /// Mean and deviation over the repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The mean.
     pub mean: f64,
     /// The standard deviation of one repeat; `None` of a single one.
     pub deviation: Option<f64>,
@@ -89,7 +86,6 @@ pub struct Spread {
 /// What the measures lose without a feature.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FeatureImportance {
-    /// Its column.
     pub feature: String,
     /// How far the AUC falls; below zero where it rises. `None` where it is undefined.
     pub auc_loss: Option<Spread>,

@@ -27,7 +27,6 @@ pub struct Scores {
 /// All measures of a scored part. `None` if a measure is undefined (no samples, or one class only).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Samples scored.
     pub samples: u64,
     /// Share of positive samples, 0..1.
     pub positive_rate: Option<f64>,
@@ -70,7 +69,6 @@ pub struct Evaluation {
 }
 
 impl Scores {
-    /// No samples.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -217,7 +215,6 @@ impl Scores {
         calibration_error(&self.positives, &self.negatives)
     }
 
-    /// All measures.
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
         let samples = self.len();
@@ -251,7 +248,6 @@ impl Scores {
 pub struct LengthsDiffer {
     /// Name of the values that are too many or too few.
     pub what: &'static str,
-    /// Their number.
     pub found: usize,
     /// Number of logits.
     pub logits: usize,

@@ -45,7 +45,6 @@ pub(crate) struct ColumnScores {
 /// Measures of the slices by one column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ColumnSlices {
-    /// The column.
     pub column: String,
     /// Values that were counted; if there were too many, the most frequent of them.
     pub values: u64,
@@ -60,7 +59,6 @@ pub struct ColumnSlices {
 pub struct Slice {
     /// The value as in the data; `None` for all values that are not among the most frequent.
     pub value: Option<String>,
-    /// Samples.
     pub samples: u64,
     /// Share of positive samples.
     pub positive_rate: Option<f64>,
@@ -83,7 +81,6 @@ impl SlicedScores {
         Self { columns: vec![ColumnScores::default(); columns], capacity }
     }
 
-    /// Columns.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.columns.len()

@@ -7,9 +7,7 @@ use crate::measure;
 /// Sums over samples, from which logloss, normalised entropy and calibration are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    /// Samples.
     pub samples: u64,
-    /// Positive samples.
     pub positives: u64,
     /// Sum of the samples' binary cross-entropies, nats.
     pub loss: f64,

@@ -23,7 +23,6 @@ const MOST_CURVES: usize = 64;
 pub enum TargetForm {
     /// 0 or 1.
     Click,
-    /// Numbers.
     Regression,
     /// Numbers from 0, whose logarithm is predicted.
     Counts,
@@ -59,9 +58,7 @@ impl TargetForm {
 pub enum TargetScores {
     /// Of clicks, exact.
     Click(Scores),
-    /// Of numbers.
     Errors(ErrorSums),
-    /// Of classes.
     Classes(ClassScores),
 }
 
@@ -92,7 +89,6 @@ pub struct ClassScores {
 }
 
 impl TargetScores {
-    /// No samples.
     #[must_use]
     pub fn new(form: TargetForm) -> Self {
         match form {
@@ -183,7 +179,6 @@ impl TargetScores {
         }
     }
 
-    /// All measures.
     #[must_use]
     pub fn report(&mut self) -> Evaluation {
         match self {

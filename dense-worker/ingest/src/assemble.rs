@@ -69,7 +69,6 @@ impl BatchAssembler {
         self.full.len() * self.size + self.current.size
     }
 
-    /// A full batch.
     pub(crate) fn take_full(&mut self) -> Option<Batch> {
         self.full.pop_front()
     }

@@ -34,7 +34,6 @@ pub struct Batch {
 /// The end of a split within its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitEnd {
-    /// The split.
     pub split: u64,
     /// Rows of the stream up to the split's last one, in the order of the files, counted from the first row of the first
     /// split.

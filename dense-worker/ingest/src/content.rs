@@ -35,7 +35,6 @@ pub enum DataContent {
     Lines,
     /// A JSON object on each line.
     Jsonl,
-    /// Parquet.
     Parquet,
     /// Arrow, as a file or a stream.
     Arrow,
@@ -78,10 +77,8 @@ impl DataContent {
     }
 }
 
-/// The start of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStart {
-    /// The file.
     pub path: PathBuf,
     /// What it holds.
     pub content: DataContent,

@@ -60,7 +60,6 @@ impl fmt::Display for ContradictoryRows {
 }
 
 impl Contradictions {
-    /// None yet.
     pub(crate) fn new(job: &Job) -> Self {
         let targets = &job.features.targets;
         let pair = |(own, target): (usize, &Target)| match target.kind {

@@ -28,7 +28,6 @@ pub enum RowCount {
 }
 
 impl RowCount {
-    /// The number.
     #[must_use]
     pub fn rows(self) -> u64 {
         match self {

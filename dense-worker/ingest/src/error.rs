@@ -11,16 +11,10 @@ use zagros_store::StoreError;
 pub enum IngestError {
     /// A data file does not exist or cannot be read.
     #[error("cannot read {}: {source}; check data.train, data.validation and data.test in the job file", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unreadable { path: PathBuf, source: io::Error },
     /// An object store refused or did not answer. Its error names the object.
     #[error(transparent)]
     Store {
-        /// The error of the store.
         #[from]
         source: StoreError,
     },
@@ -32,10 +26,7 @@ pub enum IngestError {
     },
     /// A data file of zero bytes.
     #[error("{} is empty; remove it from the job file or write it again", path.display())]
-    EmptyFile {
-        /// The file.
-        path: PathBuf,
-    },
+    EmptyFile { path: PathBuf },
     /// A folder or a pattern that stands for no file.
     #[error(
         "{} {reason}; empty files, and in folders names that begin with . or _, are passed over; check data.train, data.validation and data.test",
@@ -44,7 +35,6 @@ pub enum IngestError {
     NoDataFiles {
         /// The folder or pattern.
         path: PathBuf,
-        /// Why.
         reason: String,
     },
     /// Files that one format cannot read.
@@ -85,7 +75,6 @@ pub enum IngestError {
         separator = separator.to_string()
     )]
     OtherSeparator {
-        /// The file.
         path: PathBuf,
         /// The column wanted.
         column: String,
@@ -100,7 +89,6 @@ pub enum IngestError {
         expected.join(", ")
     )]
     HeaderDiffers {
-        /// The file.
         path: PathBuf,
         /// The job's columns.
         expected: Vec<String>,
@@ -109,16 +97,10 @@ pub enum IngestError {
     },
     /// The job says that there is a header line, but there is none, or it cannot be read.
     #[error("{}: cannot read the header: {reason}; set data.header = false if there is none", path.display())]
-    BadHeader {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    BadHeader { path: PathBuf, reason: String },
     /// What a file says about its columns cannot be used.
     #[error("{}: {reason}", path.display())]
     DamagedFooter {
-        /// The file.
         path: PathBuf,
         /// What is wrong, and what to do.
         reason: String,
@@ -126,7 +108,6 @@ pub enum IngestError {
     /// A row group cannot be read.
     #[error("{}: {unit} {number}: {reason}; if the file is damaged, write it again", path.display())]
     DamagedGroup {
-        /// The file.
         path: PathBuf,
         /// What its format calls a row group.
         unit: &'static str,
@@ -138,7 +119,6 @@ pub enum IngestError {
     /// A column of a row group cannot be read.
     #[error("{}: {unit} {number}, column \"{column}\": {reason}; if the file is damaged, write it again", path.display())]
     DamagedColumn {
-        /// The file.
         path: PathBuf,
         /// What its format calls a row group.
         unit: &'static str,
@@ -152,7 +132,6 @@ pub enum IngestError {
     /// A column has a type that the job cannot use.
     #[error("{}: column \"{column}\": {reason}", path.display())]
     UnusableColumn {
-        /// The file.
         path: PathBuf,
         /// Name of the column.
         column: String,
@@ -166,7 +145,6 @@ pub enum IngestError {
         first.display()
     )]
     ColumnChanged {
-        /// The file.
         path: PathBuf,
         /// Name of the column.
         column: String,
@@ -184,7 +162,6 @@ pub enum IngestError {
         path.display()
     )]
     OtherWriting {
-        /// The file.
         path: PathBuf,
         /// Name of the column.
         column: String,
@@ -193,13 +170,11 @@ pub enum IngestError {
         /// How the training files write it.
         expected: String,
     },
-    /// A compressed file ends early.
     #[error(
         "{}: the {format} data ends early, after {compressed} compressed bytes ({text} bytes of text); the file was cut off, fetch it again",
         path.display()
     )]
     TruncatedFile {
-        /// The file.
         path: PathBuf,
         /// Name of the compression.
         format: &'static str,
@@ -208,13 +183,11 @@ pub enum IngestError {
         /// Bytes of text that were decompressed.
         text: u64,
     },
-    /// A compressed file is damaged.
     #[error(
         "{}: damaged {format} data near compressed byte {compressed} ({text} bytes of text read): {source}; fetch the file again",
         path.display()
     )]
     DamagedFile {
-        /// The file.
         path: PathBuf,
         /// Name of the compression.
         format: &'static str,
@@ -228,12 +201,10 @@ pub enum IngestError {
     /// A compressed file can only be read from its start.
     #[error("{}: a compressed file cannot be read from byte {start} on; give it as one split", path.display())]
     UnsplittableFile {
-        /// The file.
         path: PathBuf,
         /// Where the split starts.
         start: u64,
     },
-    /// A vocabulary of more categories than are counted.
     #[error(
         "feature \"{feature}\" has more than {most} different categories, too many to count for its vocabulary; remove `vocabulary`, and \
          leave rare categories out by [tables.<name>] admission = {{ kind = \"count\" }}, or share rows by hash_size = N"
@@ -265,7 +236,6 @@ pub enum IngestError {
     LostRecord {
         /// Its first line.
         row: Box<BadRow>,
-        /// Its lines.
         lines: u64,
         /// Why it cannot be skipped.
         reason: &'static str,
@@ -282,10 +252,7 @@ pub enum IngestError {
     },
     /// The source of splits failed.
     #[error("cannot get the next split of the data: {reason}")]
-    Source {
-        /// Its message.
-        reason: String,
-    },
+    Source { reason: String },
     /// A reading or parsing thread ended without an error.
     #[error("the {thread} thread stopped unexpectedly while reading {}: {reason}; this is a bug, please report it", path.display())]
     ThreadDied {
@@ -301,17 +268,11 @@ pub enum IngestError {
     Spawn {
         /// Name of the thread.
         thread: String,
-        /// Why.
         source: io::Error,
     },
     /// The generator could not write its files.
     #[error("cannot write {}: {source}", path.display())]
-    Unwritable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Unwritable { path: PathBuf, source: io::Error },
     /// The specification of the generated data is impossible.
     #[error("cannot generate: {reason}")]
     BadSpec {
@@ -321,7 +282,6 @@ pub enum IngestError {
     /// A file of a prepared workload does not have the size that its `meta.json` says.
     #[error("{}: {reason}; write the workload again", path.display())]
     BadWorkload {
-        /// The file.
         path: PathBuf,
         /// What is wrong.
         reason: String,
@@ -334,7 +294,6 @@ pub enum IngestError {
 /// A malformed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRow {
-    /// The file.
     pub path: PathBuf,
     /// Line, from 1, counting every line of the file (header and comments too).
     pub line: u64,

@@ -44,7 +44,6 @@ pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
     Ok(found)
 }
 
-/// What a path names.
 enum NamedPath<'a> {
     /// A file, or something else that opening it will tell.
     File,

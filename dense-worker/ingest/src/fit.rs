@@ -29,7 +29,6 @@ const MOST_COUNTED: usize = 1 << 22;
 /// The counts of a measurement; zeros if nothing was to be measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FitReport {
-    /// Training rows.
     pub rows: u64,
     /// Malformed rows skipped.
     pub bad_rows: u64,

@@ -24,7 +24,6 @@ pub struct InputRows {
     rows: usize,
 }
 
-/// A row of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputRow<'a> {
     /// Its sample; `None` for a malformed row.

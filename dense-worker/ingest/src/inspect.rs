@@ -35,7 +35,6 @@ pub struct ColumnSummaries {
 /// A numeric column, before its transforms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumericColumn {
-    /// Name.
     pub column: String,
     /// Rows without a value; of vectors, the missing numbers over the length of a vector.
     pub missing: u64,
@@ -52,7 +51,6 @@ pub struct NumericColumn {
 /// A categorical column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CategoryColumn {
-    /// Name.
     pub column: String,
     /// Rows without a value.
     pub missing: u64,

@@ -14,7 +14,6 @@ impl Moments {
     /// The moments of no values.
     pub(crate) const NONE: Self = Self { count: 0, shift: 0.0, sum: 0.0, squares: 0.0 };
 
-    /// Adds a value.
     #[inline]
     pub(crate) fn add(&mut self, value: f64) {
         if self.count == 0 {

@@ -9,6 +9,5 @@ pub enum DataPart {
     Test,
     /// Rows that are held out and scored during training.
     Validation,
-    /// All rows.
     All,
 }

@@ -33,11 +33,9 @@ pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
 /// The inputs of one reading of the files.
 pub(crate) struct PipelineConfig {
-    /// The job.
     pub(crate) job: Arc<Job>,
     /// The wanted rows.
     pub(crate) part: DataPart,
-    /// The source of splits.
     pub(crate) splits: Box<dyn SplitSource>,
     /// Size of a block.
     pub(crate) block_bytes: usize,
@@ -45,18 +43,14 @@ pub(crate) struct PipelineConfig {
     pub(crate) cancel: Arc<AtomicBool>,
 }
 
-/// A parsed block.
 #[derive(Debug)]
 pub(crate) struct ParsedBlock<S> {
-    /// Its rows.
     pub(crate) sink: S,
     /// The counts of the block.
     pub(crate) outcome: ParseOutcome,
-    /// The layout of its file.
     pub(crate) layout: Arc<FileLayout>,
     /// Its position in the file.
     pub(crate) place: RowPlace,
-    /// Its bytes.
     pub(crate) bytes: u64,
     /// The split that it completes.
     pub(crate) completes: Option<u64>,

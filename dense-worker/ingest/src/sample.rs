@@ -48,7 +48,6 @@ pub struct RowSample {
     pub is_whole: bool,
     /// Whether the rows come from all parts of the data, not from its start alone.
     pub is_spread: bool,
-    /// The rows.
     pub rows: SampledRows,
 }
 
@@ -60,7 +59,6 @@ pub enum SampledRows {
     Lines(Vec<String>),
     /// Columns with names.
     Columns {
-        /// Their format.
         format: ColumnFormat,
         /// The columns, each with as many texts as there are rows.
         columns: Vec<SampledColumn>,
@@ -80,10 +78,8 @@ pub enum ColumnFormat {
     Jsonl,
 }
 
-/// A column of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampledColumn {
-    /// Its name.
     pub name: String,
     /// What the format says of its values.
     pub form: ValueForm,
@@ -95,9 +91,7 @@ pub struct SampledColumn {
 /// What a format says of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueForm {
-    /// Texts.
     Text,
-    /// Numbers.
     Number,
     /// True or false.
     Bool,

@@ -8,7 +8,6 @@ use zagros_zip::ZipEq;
 /// A data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInfo {
-    /// Its path.
     pub path: PathBuf,
     /// Size on disk, bytes.
     pub bytes: u64,
@@ -21,9 +20,7 @@ pub struct FileInfo {
 pub struct SplitTask {
     /// The id that [`crate::Batch::completes`] reports.
     pub id: u64,
-    /// The file.
     pub path: PathBuf,
-    /// First byte.
     pub start: u64,
     /// One past the last byte. A value past the end of the file means its end. Ignored for gzip files, which are read
     /// whole.

@@ -19,7 +19,6 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The column's.
     pub(crate) fn new(column: &Numeric) -> Self {
         Self { clip: column.clip.unwrap_or([f64::MIN, f64::MAX]), log: column.log }
     }

@@ -16,9 +16,7 @@ use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
 pub struct Validation {
     /// Files read, training, validation and test.
     pub files: usize,
-    /// Well-formed rows.
     pub good: u64,
-    /// Malformed rows.
     pub bad: u64,
     /// The first malformed rows, in file order.
     pub first_bad: Vec<BadRow>,

@@ -34,12 +34,10 @@ pub mod write {
 
     use super::CompressionMethod;
 
-    /// Without effect.
     #[derive(Clone, Copy, Debug, Default)]
     pub struct FileOptions;
 
     impl FileOptions {
-        /// Without effect.
         #[must_use]
         pub fn compression_method(self, _method: CompressionMethod) -> Self {
             self
@@ -50,7 +48,6 @@ pub mod write {
 /// How a file in an archive is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompressionMethod {
-    /// Not at all.
     Stored,
 }
 
@@ -93,7 +90,6 @@ pub struct ZipFile {
 }
 
 impl ZipFile {
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self.none {}
@@ -125,7 +121,6 @@ pub struct ZipWriter<W> {
 }
 
 impl<W> ZipWriter<W> {
-    /// Writes nothing.
     pub fn new(_target: W) -> Self {
         Self { target: PhantomData }
     }

@@ -17,18 +17,12 @@ pub enum PredictionError {
     Stream,
     /// The file exists, and the caller did not ask to replace it.
     #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// Two columns of the output have the same name.
     #[error(
         "two columns of the predictions would be named \"{name}\"; give the score another name with --score-column"
     )]
-    Columns {
-        /// The name.
-        name: String,
-    },
+    Columns { name: String },
     /// Another process writes the same predictions.
     #[error("another process writes {}; wait for it to end, or choose another name", path.display())]
     Busy {
@@ -47,9 +41,7 @@ pub enum PredictionError {
     /// The file cannot be written.
     #[error("cannot write {}: {source}; {kept}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
         /// What there is now, and what to do.
         kept: String,

@@ -22,7 +22,6 @@ pub struct PredictionFile {
     pub(crate) every: u64,
     part: BufWriter<File>,
     counts: PredictionCounts,
-    /// How many are durable.
     durable: PredictionCounts,
 }
 

@@ -8,7 +8,6 @@ use zagros_ingest::InputRow;
 
 use crate::PredictionError;
 
-/// The format of predictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PredictionFormat {
     /// Comma-separated, with a header.

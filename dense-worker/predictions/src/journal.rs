@@ -26,7 +26,6 @@ impl PredictionCounts {
         self.not_finite += more.not_finite;
     }
 
-    /// All rows.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.samples + self.malformed
@@ -41,7 +40,6 @@ pub(crate) struct Journal {
     identity: String,
     /// Rows that are durable.
     pub(crate) counts: PredictionCounts,
-    /// Their bytes.
     pub(crate) bytes: u64,
 }
 

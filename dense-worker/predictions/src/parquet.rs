@@ -13,7 +13,6 @@ use zagros_zip::ZipEq;
 
 use crate::{PredictionColumns, record};
 
-/// Rows of a row group.
 const GROUP_ROWS: u64 = 1 << 17;
 
 /// The rows of a row group, by column.

@@ -4,7 +4,6 @@ use std::io::{self, Read, Write};
 
 use zagros_ingest::InputRow;
 
-/// Writes a row with so many keys.
 pub(crate) fn write(row: InputRow<'_>, keys: usize, scores: Option<&[f64]>, to: &mut impl Write) -> io::Result<()> {
     to.write_all(&[u8::from(scores.is_some())])?;
     for score in scores.unwrap_or_default() {

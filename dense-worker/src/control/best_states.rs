@@ -39,7 +39,6 @@ struct KeptState {
 }
 
 impl BestStates {
-    /// None yet.
     pub(crate) fn new(folder: Folder, most: usize) -> Self {
         Self { folder, most: most.max(1), inventory: StateInventory::default() }
     }

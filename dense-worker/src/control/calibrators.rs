@@ -47,7 +47,6 @@ impl Calibrators {
         is_one.then(|| Self(targets.iter().zip_eq(calibrators).map(target_calibrator).collect()))
     }
 
-    /// By target.
     pub(super) fn iter(&self) -> impl Iterator<Item = Option<&Calibrator>> {
         self.0.iter().map(|of| of.calibrator.as_ref())
     }

@@ -45,7 +45,6 @@ impl Completer {
         self.bad_rows.fetch_max(bad_rows, Ordering::Relaxed);
     }
 
-    /// Reports soon.
     pub(crate) fn complete(&self, request: CompleteRequest) {
         // The task ends only with this value.
         let _ = self.orders.send(Request::Complete(request));

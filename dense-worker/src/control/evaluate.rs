@@ -53,7 +53,6 @@ pub struct Evaluate {
     pub connect: Connect,
     /// Reported of what happens.
     pub observer: Arc<dyn Observer>,
-    /// Ends it.
     pub shutdown: Shutdown,
 }
 

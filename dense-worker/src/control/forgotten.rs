@@ -24,7 +24,6 @@ const LIST: &str = "forgotten-ids.jsonl";
 /// Ids of one request. With 8 bytes each they are within what a request may be.
 const AT_ONCE: usize = 16_384;
 
-/// A line of the list.
 #[derive(Debug, Serialize, Deserialize)]
 struct ListLine {
     table: String,

@@ -37,11 +37,9 @@ fn names(job: &Job) -> Vec<String> {
 /// All scores of one reading.
 struct ImportanceScores {
     scores: PartScores,
-    /// By target.
     permuted: Vec<PermutedScores>,
 }
 
-/// Labels and outputs of each target.
 fn by_target(job: &Job, labels: &[f32], outputs: &[f32]) -> Vec<(Vec<f32>, Vec<f32>)> {
     let (targets, of_sample, mut first) = (&job.features.targets, job.features.outputs(), 0);
     let own = |(index, target): (usize, &Target)| {

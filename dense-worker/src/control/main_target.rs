@@ -25,7 +25,6 @@ impl MainTarget {
     #[cfg(test)]
     pub(crate) const CLICK: Self = Self { targets: 1, outputs: 1, is_click: true, is_alone: true };
 
-    /// That of a job.
     pub(crate) fn new(job: &Job) -> Self {
         let (features, main) = (&job.features, job.features.main());
         let counts_once = features.weight.is_none() && main.missing == MissingLabel::Refuse && main.weight == 1.0;
@@ -37,7 +36,6 @@ impl MainTarget {
         }
     }
 
-    /// Samples with so many labels.
     pub(crate) fn samples(self, labels: &[f32]) -> usize {
         labels.len() / self.targets.max(1)
     }

@@ -50,7 +50,6 @@ pub struct Manifest {
     pub release: String,
     /// How training ended.
     pub outcome: Outcome,
-    /// Steps trained.
     pub steps: u64,
     /// Samples trained on.
     pub samples: u64,
@@ -58,7 +57,6 @@ pub struct Manifest {
     pub dense: String,
     /// Files of rows, relative to the folder. Those of a checkpoint may lie in folders of earlier ones beside it.
     pub row_files: Vec<String>,
-    /// Rows in them.
     pub rows: u64,
     /// Every file but this one.
     pub files: Vec<FileRecord>,
@@ -77,7 +75,6 @@ pub struct Manifest {
 pub struct FileRecord {
     /// Its name in the folder, or `../FOLDER/NAME` in a folder beside.
     pub name: String,
-    /// How many bytes.
     pub bytes: u64,
     /// SHA-256 of them, hexadecimal.
     pub sha256: String,

@@ -12,7 +12,6 @@ use super::saved_model::{OPTIMIZER, fingerprint};
 /// The files of a copy of a model.
 #[derive(Clone, Debug)]
 pub struct CopiedFiles {
-    /// Files of rows.
     pub rows: Vec<FileRecord>,
     /// The others, the job among them.
     pub others: Vec<FileRecord>,

@@ -38,7 +38,6 @@ pub struct Importance {
 /// The importance of all features for a target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TargetImportance {
-    /// Its name.
     pub target: String,
     /// The most important feature first.
     pub features: Vec<FeatureImportance>,

@@ -20,7 +20,6 @@ pub(crate) struct ModelChoice {
     pub(super) inventory_of_first: StateInventory,
     /// What each evaluated state was, in the order of steps.
     pub(super) evaluated: Vec<EvaluatedState>,
-    /// The one that was chosen.
     pub(super) chosen: Option<EvaluatedState>,
     /// Why that one, in words.
     pub(super) message: Option<String>,

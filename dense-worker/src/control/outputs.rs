@@ -48,7 +48,6 @@ impl Trainer {
         Ok(())
     }
 
-    /// Model, and then summary.
     async fn model_and_summary(&self, outcome: Outcome) -> Result<Summary, WorkerError> {
         // What was measured is kept even where the model cannot be.
         let saved = match self.pull_weights().await {

@@ -36,7 +36,6 @@ pub struct Predict {
     pub job: Job,
     /// The folder with `manifest.json`.
     pub model: Folder,
-    /// The files.
     pub files: Vec<PathBuf>,
     /// Whether a model's calibration is applied; without, the logits are those of the network.
     pub calibrate: bool,
@@ -48,7 +47,6 @@ pub struct Predict {
     pub connect: Connect,
     /// Gets the events.
     pub observer: Arc<dyn Observer>,
-    /// Ends it.
     pub shutdown: Shutdown,
 }
 

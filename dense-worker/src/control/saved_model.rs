@@ -103,7 +103,6 @@ pub(crate) async fn save(
 pub(crate) struct WrittenModel {
     /// Files that the worker writes itself, by name: the dense network's weights among them. Not written yet.
     pub(crate) own: Vec<(&'static str, Vec<u8>)>,
-    /// By server.
     pub(crate) saved: Vec<SaveResponse>,
 }
 
@@ -216,12 +215,10 @@ impl SavedModel {
         folder.has(MANIFEST)
     }
 
-    /// Where it is.
     pub(crate) fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// What is in it.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }

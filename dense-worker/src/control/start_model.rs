@@ -32,7 +32,6 @@ use crate::datapath::dense::{Dense, DenseThread};
 use crate::error::WorkerError;
 use crate::model::{ModelError, SameInputs};
 
-/// A model to start from.
 #[derive(Clone, Debug)]
 pub(crate) struct StartModel {
     saved: SavedModel,

@@ -8,7 +8,6 @@ use zagros_plumbing::Shutdown;
 
 use crate::error::WorkerError;
 
-/// Two heartbeats.
 const WORD_OF_DRAIN: Duration = Duration::from_secs(2);
 
 /// Listens to the process's shutdown and to the coordinator.

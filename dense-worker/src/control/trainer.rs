@@ -21,7 +21,6 @@ pub(crate) struct Trainer {
     pub(crate) run: RunContext,
     /// The other workers.
     pub(crate) group: GroupSession,
-    /// The data.
     pub(crate) stream: StreamState,
     /// Held-out parts, their measures, and the model that they choose.
     pub(crate) scoring: Scoring,

@@ -47,7 +47,6 @@ impl Column {
 pub struct Columns {
     /// One per categorical feature.
     pub features: Vec<Column>,
-    /// ΣD.
     pub width: usize,
     /// The numeric inputs of each numeric feature, which lie side by side.
     pub numeric: Vec<Range<usize>>,

@@ -18,7 +18,6 @@ pub(crate) struct FeatureIndex(pub(crate) usize);
 /// Which order of the samples: the same for the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermutationSeed {
-    /// The job's.
     pub(crate) seed: u64,
     /// Number of the batch.
     pub(crate) batch: u64,

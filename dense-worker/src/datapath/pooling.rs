@@ -18,7 +18,6 @@ pub(crate) struct PoolPlan {
 /// The features of a batch. Their ids are positions in the unique ids of their tables.
 pub(crate) struct Columns<'a> {
     pub(crate) ids: &'a [Ids],
-    /// Per feature.
     pub(crate) inverse: &'a [Vec<u32>],
     /// Per feature, the position of its table in the batch.
     pub(crate) slots: &'a [usize],

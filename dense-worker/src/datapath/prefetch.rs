@@ -33,7 +33,6 @@ pub(crate) struct Lookups {
 /// Batches that are looked up before they are asked for, if the window allows. More would only make rows older.
 const AHEAD: usize = 2;
 
-/// The rows of a batch.
 type LookedUp = Result<BatchRows, ClientError>;
 
 /// A lookup in flight.

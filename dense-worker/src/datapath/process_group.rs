@@ -40,7 +40,6 @@ pub(crate) struct RankTurn {
     pub(crate) weight: f32,
     /// Bytes of the data files, for progress. Rounding does not matter.
     pub(crate) bytes: f32,
-    /// Its vote on the step.
     pub(crate) vote: StepVote,
 }
 

@@ -34,7 +34,6 @@ struct Forward {
 }
 
 impl LentBuffers {
-    /// Before forward.
     pub(super) fn lend(&self, buffers: Vec<Tensor>, is_training: bool) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Forward { buffers, is_training };
     }
@@ -59,7 +58,6 @@ impl LentBuffers {
 pub(super) struct BatchNorm {
     pub(super) weight: Tensor,
     pub(super) bias: Tensor,
-    /// The number of its layer.
     pub(super) layer: LayerNumber,
     /// Position of the running mean among the buffers. The variance follows.
     pub(super) first: usize,

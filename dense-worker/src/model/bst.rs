@@ -45,7 +45,6 @@ struct Transformer {
     shape: AttentionShape,
     /// P, `[L + 1, D]`.
     positions: Tensor,
-    /// The number of its layer.
     positions_layer: LayerNumber,
     blocks: Vec<Block>,
     /// Whether a position attends only to itself and earlier ones.

@@ -38,7 +38,6 @@ pub(super) enum Cross {
     /// U·(Vᵀ·x) + b.
     LowRank {
         down: Tensor,
-        /// The number of its layer.
         down_layer: LayerNumber,
         up: Linear,
     },

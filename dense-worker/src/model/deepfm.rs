@@ -18,7 +18,6 @@ pub(super) struct DeepFm {
     pub(super) first_order: Option<Linear>,
     /// `[numeric, K]`: the columns' v_i.
     pub(super) factors: Option<Tensor>,
-    /// The number of their layer.
     factors_layer: LayerNumber,
     pub(super) deep: Mlp,
     pub(super) features: usize,

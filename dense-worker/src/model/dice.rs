@@ -20,7 +20,6 @@ const EPSILON: f64 = 1e-8;
 pub(super) struct Dice {
     /// α, `[width]`.
     pub(super) slopes: Tensor,
-    /// The number of its layer.
     pub(super) layer: LayerNumber,
     /// Position of the running mean among the buffers. The variance follows.
     pub(super) first: usize,

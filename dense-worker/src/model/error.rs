@@ -27,14 +27,7 @@ pub enum ModelError {
     },
     /// An input does not have the length of the batch.
     #[error("{what}: the batch implies {expected}, found {found}")]
-    Length {
-        /// Which input.
-        what: &'static str,
-        /// Values implied.
-        expected: usize,
-        /// Values given.
-        found: usize,
-    },
+    Length { what: &'static str, expected: usize, found: usize },
     /// Training diverged. Nothing of the step was applied.
     #[error(
         "{what} is not finite; likely a learning rate that is too high, or numeric columns of large values that are \
@@ -55,16 +48,11 @@ pub enum ModelError {
         "a gradient of layer {layer} of the dense network is not finite; likely a learning rate that is too high, or \
          numeric columns of large values that are neither logged nor standardised"
     )]
-    LayerNotFinite {
-        /// Its name.
-        layer: String,
-    },
+    LayerNotFinite { layer: String },
     /// The weights of a layer did not come, or its gradient did not arrive.
     #[error("cannot {what} of layer {layer} of the dense network: {reason}")]
     Layer {
-        /// Its name.
         layer: String,
-        /// What failed.
         what: &'static str,
         /// Why, with the name of the server.
         reason: String,
@@ -83,7 +71,6 @@ pub enum ModelError {
     /// The user's module cannot be used.
     #[error("the TorchScript module {} {reason}", file.display())]
     Script {
-        /// Its path.
         file: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -93,10 +80,7 @@ pub enum ModelError {
         "the TorchScript module failed: {reason}; it is called with the numeric values [batch, numeric] and the feature \
          vectors [batch, width of all], both f32"
     )]
-    ScriptFailed {
-        /// libtorch's message.
-        reason: String,
-    },
+    ScriptFailed { reason: String },
     /// The output of the user's module is not logits.
     #[error("the TorchScript module gives {what}; expected f32 logits of {expected}")]
     ScriptOutput {
@@ -117,7 +101,6 @@ pub enum ModelError {
     /// A thread of a step panicked.
     #[error("a thread of the dense step ended without a message; its panic is on standard error")]
     Thread,
-    /// libtorch failed.
     #[error("libtorch failed")]
     Torch(#[from] tch::TchError),
 }

@@ -191,7 +191,6 @@ impl Fusion {
         Ok(first.f_add(&second)?.f_add(&interactions)?)
     }
 
-    /// Σ_h o₁ʰ·W_h·o₂ʰ.
     fn interactions(&self, first: &Tensor, second: &Tensor) -> Result<Tensor, ModelError> {
         let (batch, heads, outputs) = (first.size()[0], int(self.heads), int(self.outputs));
         let (a, b) = (first.size()[1] / heads, second.size()[1] / heads);

@@ -13,7 +13,6 @@ use super::layer_calls::LayerNumber;
 pub(super) struct Norm {
     pub(super) weight: Tensor,
     pub(super) bias: Tensor,
-    /// The number of its layer.
     pub(super) layer: LayerNumber,
 }
 
@@ -37,7 +36,6 @@ pub(super) enum HiddenNorm {
 }
 
 impl HiddenNorm {
-    /// The number of its layer, if it has one.
     pub(super) fn layer(&self) -> Option<LayerNumber> {
         match self {
             Self::None => None,
@@ -59,7 +57,6 @@ impl HiddenNorm {
 /// The function of the units of a hidden layer.
 #[derive(Debug)]
 pub(super) enum HiddenActivation {
-    /// Without weights.
     Plain(Activation),
     Dice(Dice),
 }

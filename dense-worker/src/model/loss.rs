@@ -35,7 +35,6 @@ enum LossKind {
     Squared,
     Huber(f32),
     Poisson,
-    /// So many classes.
     Classes(usize),
 }
 

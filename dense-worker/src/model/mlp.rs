@@ -20,7 +20,6 @@ use super::{ModelError, int};
 pub(super) struct Weights<'a> {
     root: Path<'a>,
     seed: u64,
-    /// By name.
     tensors: HashMap<String, ListedTensor>,
     held: Held,
     /// By layer: the variables that have no values here.
@@ -40,7 +39,6 @@ struct ListedTensor {
     table: u32,
     /// How its first values are drawn.
     first: Initializer,
-    /// The number of its layer.
     layer: LayerNumber,
 }
 
@@ -365,7 +363,6 @@ impl Mlp {
         }
     }
 
-    /// The number of the first layer.
     pub(super) fn first_layer(&self) -> LayerNumber {
         self.layers.first().map_or(0, |layer| layer.layer)
     }

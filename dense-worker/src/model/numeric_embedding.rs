@@ -39,7 +39,6 @@ pub(super) struct NumericEmbeddings {
 /// The inputs that are not embedded.
 #[derive(Debug)]
 struct Others {
-    /// Which they are.
     inputs: Tensor,
     /// Of all vectors and then these inputs side by side, the places in the order of the features.
     order: Tensor,

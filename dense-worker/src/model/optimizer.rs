@@ -105,7 +105,6 @@ impl Updater {
         norm_factor(squares, &self.updates)
     }
 
-    /// The state.
     pub(super) fn state(&self) -> &SlotState {
         &self.state
     }

@@ -15,7 +15,6 @@ use super::{ModelError, int};
 /// The network's input for one sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
-    /// Numeric values.
     pub numeric: usize,
     /// Values of the vector of each categorical feature that is not a sequence, in feature order.
     pub embeddings: Vec<usize>,
@@ -39,7 +38,6 @@ pub struct SequenceShape {
 /// A sequence and the vector that it is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttentionShape {
-    /// The sequence.
     pub sequence: SequenceShape,
     /// Index of the first value of the target's vector, which has as many values as one of the sequence.
     pub target: usize,

@@ -49,7 +49,6 @@ fn stored_as(tensor: &Tensor) -> Result<(Kind, Dtype), ModelError> {
     })
 }
 
-/// Little-endian.
 fn bytes(tensor: &Tensor) -> Result<Vec<u8>, ModelError> {
     let tensor = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut bytes = vec![0; tensor.numel() * tensor.f_kind()?.elt_size_in_bytes()];

@@ -23,7 +23,6 @@ pub struct RunLock {
     _file: File,
 }
 
-/// The folder of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFolder {
     path: PathBuf,
@@ -137,7 +136,6 @@ impl RunFolder {
         }
     }
 
-    /// The folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -182,7 +180,6 @@ impl RunFolder {
         earlier.map_or(true, |earlier| job.changes_since(&earlier).iter().any(KeyChange::is_learning))
     }
 
-    /// TensorBoard's folder.
     #[must_use]
     pub fn tensorboard(&self) -> PathBuf {
         self.path.join("tensorboard")

@@ -20,7 +20,6 @@ pub struct EventRecord {
     /// Only in the first event: `brain.Event:2`.
     #[prost(string, optional, tag = "3")]
     pub file_version: Option<String>,
-    /// Scalars.
     #[prost(message, optional, tag = "5")]
     pub summary: Option<Scalars>,
 }
@@ -28,7 +27,6 @@ pub struct EventRecord {
 /// Scalars of one step.
 #[derive(Clone, PartialEq, Message)]
 pub struct Scalars {
-    /// The scalars.
     #[prost(message, repeated, tag = "1")]
     pub values: Vec<Scalar>,
 }
@@ -39,7 +37,6 @@ pub struct Scalar {
     /// Name, with slashes for groups: `train/loss`.
     #[prost(string, tag = "1")]
     pub tag: String,
-    /// The number.
     #[prost(float, tag = "2")]
     pub simple_value: f32,
 }

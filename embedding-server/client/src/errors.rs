@@ -39,7 +39,6 @@ pub enum ClientError {
     Malformed {
         /// Name and address.
         server: String,
-        /// The difference.
         source: PackError,
     },
     /// A server process was replaced. The rows in its memory are lost.
@@ -70,7 +69,6 @@ pub enum ClientError {
     BadPlacement {
         /// The coordinator's name.
         coordinator: String,
-        /// The contradiction.
         reason: String,
     },
     /// The client's wire encoding is not one that the protocol knows.

@@ -29,7 +29,6 @@ use crate::{ClientError, Shard};
 /// A server whose storage calls are retried while it cannot be reached.
 pub(crate) struct RetryingShard {
     index: u32,
-    /// The placement that lists it.
     listed: Arc<Placement>,
     placements: Arc<PlacementCache>,
 }
@@ -53,7 +52,6 @@ impl RetryingShard {
         self.now(placement).map(|server| Arc::clone(server.shard())).ok_or_else(gone)
     }
 
-    /// Calls once.
     async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let placement = self.placements.current().await.map_err(no_server)?;
         call(self.shard(&placement)?).await

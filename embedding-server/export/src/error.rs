@@ -22,23 +22,13 @@ pub enum ExportError {
     },
     /// The file exists, and the caller did not ask to replace it.
     #[error("{} exists and is kept; choose another name, or use --force to replace it", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The files belong to different saves.
     #[error(
         "table `{table}` in {} differs from the files before it ({problem}); pass the files of one save",
         path.display()
     )]
-    Differs {
-        /// The file.
-        path: PathBuf,
-        /// The table.
-        table: String,
-        /// The difference.
-        problem: String,
-    },
+    Differs { path: PathBuf, table: String, problem: String },
 }
 
 impl From<io::Error> for ExportError {

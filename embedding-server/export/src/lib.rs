@@ -25,19 +25,16 @@ use zagros_plumbing::durable;
 pub use error::ExportError;
 pub use table::ExportSource;
 
-/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportFormat {
     /// Apache Parquet with Snappy-compressed pages.
     Parquet,
-    /// safetensors.
     Safetensors,
 }
 
 /// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSummary {
-    /// Rows.
     pub rows: u64,
     /// Names of the columns or tensors.
     pub columns: Vec<String>,

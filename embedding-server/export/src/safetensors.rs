@@ -21,7 +21,6 @@ struct Tensor<'a> {
     name: &'static str,
     dtype: &'static str,
     shape: Vec<u64>,
-    /// Bytes per row.
     row_bytes: u64,
     content: Column<'a>,
 }

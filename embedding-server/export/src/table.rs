@@ -38,7 +38,6 @@ impl ExportSource {
         Ok(Self { chains: FileChain::group(files, |_| None)?, header, columns, with_marks })
     }
 
-    /// The header of the table.
     #[must_use]
     pub fn header(&self) -> &TableHeader {
         &self.header

@@ -38,7 +38,6 @@ pub struct BaseManifest {
     pub end: u64,
     /// Its files, by their number.
     pub parts: u32,
-    /// Rows.
     pub rows: u64,
     /// Rows of each table, so that a reader can make room for them first.
     #[serde(default)]
@@ -59,18 +58,14 @@ pub struct BaseManifest {
 /// A push of which some rows were applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialImage {
-    /// Who pushes.
     pub writer: u64,
-    /// Its process.
     pub incarnation: u32,
-    /// Its number.
     pub seq: u64,
     /// Tables and ids of the rows that have it.
     pub rows: Vec<(u32, u64)>,
 }
 
 impl PartialImage {
-    /// The push.
     #[must_use]
     pub fn origin(&self) -> PushOrigin {
         PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
@@ -261,9 +256,7 @@ pub struct BasePartDraft {
 /// What was written to a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartSize {
-    /// Rows.
     pub rows: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 

@@ -22,12 +22,7 @@ pub enum LogError {
          its own",
         folder.display()
     )]
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-        /// The process.
-        holder: String,
-    },
+    InUse { folder: PathBuf, holder: String },
     /// A file that the log needs is not there.
     #[error(
         "the log is incomplete: {} is missing: {why}; the rows in it cannot be recovered: restore the file from a copy, or delete \
@@ -35,7 +30,6 @@ pub enum LogError {
         path.display()
     )]
     Missing {
-        /// The file.
         path: PathBuf,
         /// What shows that it had been there.
         why: String,
@@ -47,7 +41,6 @@ pub enum LogError {
         folder.display()
     )]
     OtherVersion {
-        /// The folder.
         folder: PathBuf,
         /// What its lineage says.
         found: u64,
@@ -61,9 +54,7 @@ pub enum LogError {
         path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// Where in it.
         offset: u64,
         /// What is wrong there.
         problem: String,

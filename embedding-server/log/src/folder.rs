@@ -63,7 +63,6 @@ pub struct LineageFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogPlace {
-    /// On the disk.
     Disk,
     /// Some may be in the cache of the machine with this boot id alone: they are gone once it was started again.
     Cache(String),
@@ -114,7 +113,6 @@ impl LogFolder {
         }
     }
 
-    /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -45,9 +45,7 @@ pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ZLOG\r\n\x1a\n";
 pub(crate) const RECORD_MAGIC: u32 = 0x5a52_4c47;
 /// Version of everything in this module's documentation.
 pub const VERSION: u16 = 4;
-/// Bytes of a preamble.
 pub(crate) const PREAMBLE_BYTES: usize = 64;
-/// Bytes of a head.
 pub(crate) const HEAD_BYTES: usize = 48;
 
 #[cfg(target_endian = "big")]
@@ -66,7 +64,6 @@ pub(crate) struct Preamble {
 /// What starts a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead {
-    /// What is in it.
     pub kind: RecordKind,
     /// Bytes of the payload, without padding.
     pub length: u32,

@@ -27,7 +27,6 @@ pub enum RecordKind {
     End,
     /// A load of saved rows has started.
     LoadStarted,
-    /// The load is complete.
     LoadComplete,
     /// Buckets whose pushes were applied together, and these pushes.
     WindowGroup,

@@ -5,7 +5,6 @@ use zagros_table::PushOrigin;
 
 use crate::format::{u32_at, u64_at};
 
-/// Bytes of an origin.
 pub(crate) const ORIGIN_BYTES: usize = 24;
 /// Bytes of a count before ids.
 pub(crate) const COUNT_BYTES: usize = 8;

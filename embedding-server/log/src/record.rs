@@ -12,11 +12,8 @@ use crate::window_group::WindowGroup;
 /// A gradient that was acknowledged and waits for its row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedGradient {
-    /// The push that it is of.
     pub origin: PushOrigin,
-    /// The step of that push.
     pub step: PushStep,
-    /// The row.
     pub id: u64,
     /// `[dim]`.
     pub gradient: Vec<f32>,
@@ -43,11 +40,8 @@ pub enum LogRecord {
     Pending(LoggedGradient),
     /// A push is whole.
     Commit {
-        /// The push.
         origin: PushOrigin,
-        /// Its step.
         step: u64,
-        /// The time of the tables.
         time: TableTime,
         /// The window groups of the rows that it changed. Empty for group 0 alone.
         groups: Vec<u32>,
@@ -56,7 +50,6 @@ pub enum LogRecord {
     StripeCounts {
         /// All records of the stripe before this lsn are counted.
         lsn: u64,
-        /// The counts.
         counts: FrequencyCounts,
     },
     /// The last record of a part, and how many came before.

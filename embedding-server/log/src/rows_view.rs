@@ -12,7 +12,6 @@ use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copied, count_of, origin_of};
 /// Rows of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggedRows {
-    /// Ids.
     pub ids: Vec<u64>,
     /// Words of 32 bits, `[ids.len() * width]`.
     pub slots: Vec<u32>,
@@ -60,7 +59,6 @@ impl<'a> RowsView<'a> {
         fits.then(|| Self { origin, ids: numbers(ids), slots: numbers(slots), access: numbers(access) })
     }
 
-    /// Ids.
     #[must_use]
     pub fn ids(&self) -> &[u64] {
         &self.ids

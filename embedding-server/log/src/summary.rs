@@ -23,7 +23,6 @@ pub struct LogSummary {
     pub end: u64,
     /// Bytes of a record that was being written.
     pub torn: u64,
-    /// By kind.
     pub records: BTreeMap<RecordKind, RecordCount>,
     /// By writer and incarnation.
     pub writers: BTreeMap<(u64, u32), WriterSummary>,
@@ -36,9 +35,7 @@ pub struct LogSummary {
 /// Records of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCount {
-    /// How many.
     pub records: u64,
-    /// Their bytes.
     pub bytes: u64,
 }
 

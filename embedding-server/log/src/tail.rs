@@ -53,7 +53,6 @@ pub struct SegmentEnd {
 /// A segment with records of the tail, all of which were checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TailSegment {
-    /// Its file.
     pub path: PathBuf,
     /// The lsn of its first record.
     pub first: u64,

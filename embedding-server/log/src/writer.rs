@@ -31,7 +31,6 @@ use crate::segments::SegmentFiles;
 use crate::sync_mode::SyncMode;
 use crate::{LogError, LogStopped, WindowGroup};
 
-/// Bytes of a segment.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
 /// A buffer that is empty keeps this much room at most.
 const KEPT_BYTES: usize = 64 << 20;

@@ -7,20 +7,16 @@ use crate::format::{BlockHeader, BlockKind, TableHeader};
 /// The time of a snapshot. Access metadata counts from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotTime {
-    /// Steps.
     pub steps: u64,
-    /// Seconds.
     pub seconds: u64,
 }
 
-/// The content of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockContent {
     /// Whole rows of a table.
     Rows(RowBatch),
     /// Frequency counts of ids that have no row yet.
     Counts {
-        /// Ids.
         ids: Vec<u64>,
         /// The count of each id.
         counts: Vec<u32>,
@@ -32,7 +28,6 @@ pub enum BlockContent {
         /// Cells of the sketch.
         cells: Vec<u32>,
     },
-    /// The time of the snapshot.
     Clock(SnapshotTime),
     /// Ids of rows of a table that are gone.
     Removed(Vec<u64>),
@@ -43,7 +38,6 @@ pub enum BlockContent {
 pub struct SnapshotBlock {
     /// Position in the header's list of tables.
     pub table: usize,
-    /// The content.
     pub content: BlockContent,
 }
 

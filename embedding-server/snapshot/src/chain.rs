@@ -89,7 +89,6 @@ impl FileChain {
 /// A file, as the division into chains needs it.
 #[derive(Clone, Debug)]
 pub struct ChainLink {
-    /// The file.
     pub path: PathBuf,
     /// Its SHA-256, hexadecimal, if the save states it.
     pub sha256: Option<String>,

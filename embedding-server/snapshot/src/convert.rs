@@ -35,7 +35,6 @@ pub struct RowConversion {
     to: WeightType,
     /// Words of a slot before.
     width: usize,
-    /// The table as it is then.
     header: TableHeader,
 }
 
@@ -49,11 +48,9 @@ pub struct RowConversion {
 pub struct RowConversionError {
     /// Name of the table.
     pub table: String,
-    /// The row.
     pub id: u64,
     /// The first weight that is not finite, or beyond the format's largest number.
     pub weight: f32,
-    /// The format.
     pub element: WeightType,
 }
 

@@ -9,7 +9,6 @@ pub enum SnapshotError {
     /// The operating system cannot read the file.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -20,7 +19,6 @@ pub enum SnapshotError {
         path.display()
     )]
     Magic {
-        /// The file.
         path: PathBuf,
         /// Its first bytes.
         found: Vec<u8>,
@@ -32,7 +30,6 @@ pub enum SnapshotError {
         path.display()
     )]
     Version {
-        /// The file.
         path: PathBuf,
         /// Format version of the file.
         found: u32,
@@ -44,7 +41,6 @@ pub enum SnapshotError {
     /// The header is whole, but does not have the expected fields.
     #[error("the header of {} cannot be read: {source}", path.display())]
     Header {
-        /// The file.
         path: PathBuf,
         /// The position in the JSON.
         source: serde_json::Error,
@@ -55,7 +51,6 @@ pub enum SnapshotError {
         path.display()
     )]
     Truncated {
-        /// The file.
         path: PathBuf,
         /// The part of the file.
         place: String,
@@ -72,7 +67,6 @@ pub enum SnapshotError {
         path.display()
     )]
     Corrupt {
-        /// The file.
         path: PathBuf,
         /// The part of the file.
         place: String,
@@ -86,7 +80,6 @@ pub enum SnapshotError {
     /// The checksums are right, but numbers contradict each other.
     #[error("{} does not fit together: {problem}", path.display())]
     Inconsistent {
-        /// The file.
         path: PathBuf,
         /// The contradiction and its place.
         problem: String,
@@ -94,7 +87,6 @@ pub enum SnapshotError {
     /// The file has no table of this name.
     #[error("{} has no table `{name}`; its tables are {}", path.display(), .known.join(", "))]
     UnknownTable {
-        /// The file.
         path: PathBuf,
         /// The requested name.
         name: String,

@@ -41,13 +41,11 @@ use zagros_table::WeightType;
 pub const MAGIC: [u8; 8] = *b"ZROWS\r\n\x1a";
 /// Version of the format that this module describes.
 pub const VERSION: u32 = 2;
-/// Version of a delta.
 pub const DELTA_VERSION: u32 = 3;
 /// Bytes before the JSON of the header.
 pub(crate) const PREAMBLE_BYTES: usize = 16;
 /// Bytes of a head, without its CRC.
 pub(crate) const HEAD_BYTES: usize = 24;
-/// Bytes of a CRC.
 pub(crate) const CRC_BYTES: usize = 4;
 /// A block has about this many bytes of entries.
 pub(crate) const BLOCK_BYTES: usize = 4 << 20;
@@ -79,7 +77,6 @@ pub struct SnapshotHeader {
 /// The file before a delta, in the same folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FollowedFile {
-    /// Its name.
     pub name: String,
     /// Its SHA-256, hexadecimal.
     pub sha256: String,
@@ -111,7 +108,6 @@ pub struct TableHeader {
 /// The content of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockKind {
-    /// Whole rows.
     Rows,
     /// Frequency counts of ids that have no row yet.
     Counts,

@@ -20,7 +20,6 @@ pub struct VerifiedFile {
     pub version: u32,
     /// SHA-256 of the file. It equals the hash in [`crate::WrittenFile`] if this is the file that was saved.
     pub sha256: [u8; 32],
-    /// The time of the snapshot.
     pub clock: SnapshotTime,
 }
 

@@ -9,7 +9,6 @@ use zagros_protocol::{Refusal, RefusalKind};
 const AT_ONCE: usize = 2;
 /// The most bytes of ids in hints that are served or wait.
 const MOST_BYTES: usize = 32 << 20;
-/// Bytes of an id.
 const ID_BYTES: usize = 8;
 
 /// The order of hints.

@@ -92,7 +92,6 @@ impl WindowGroups {
 }
 
 impl RequestGroups {
-    /// The groups.
     pub(crate) fn groups(&self) -> &[u32] {
         match self {
             Self::First => &[0],

@@ -23,7 +23,6 @@ const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// The longest wait for the thread's work when the server ends.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Writes a base.
 pub(crate) trait BaseWriting: Fn() -> Option<Result<(), ServerError>> + Send + 'static {}
 
 impl<T: Fn() -> Option<Result<(), ServerError>> + Send + 'static> BaseWriting for T {}

@@ -41,9 +41,7 @@ pub(super) struct Recovery {
     pub(super) start: u64,
     /// The lsn of the next record.
     pub(super) end: u64,
-    /// The time of the tables.
     pub(super) time: TableTime,
-    /// Bytes of the base.
     pub(super) base_bytes: u64,
     /// Whether a load did not end: the tables have a part of a model.
     pub(super) is_partial: bool,

@@ -40,7 +40,6 @@ pub(crate) struct PushedRows<'a> {
     pub(crate) step: PushStep,
 }
 
-/// The log of one server.
 #[derive(Debug)]
 pub(crate) struct ServerLog {
     index: ServerIndex,

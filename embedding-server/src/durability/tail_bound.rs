@@ -47,7 +47,6 @@ impl TailBound {
         Self { shortest: sizes.tail, base, loaded, failure: Mutex::default() }
     }
 
-    /// A base was written.
     pub(super) fn base_written(&self, bytes: u64) {
         self.base.store(bytes, Ordering::Release);
         self.loaded.store(0, Ordering::Release);

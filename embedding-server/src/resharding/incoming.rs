@@ -56,7 +56,6 @@ pub(crate) struct CopyProgress {
     pub(crate) frozen: Duration,
 }
 
-/// How a copy ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CopyEnd {
     /// The buckets are this server's, from this generation on.

@@ -106,7 +106,6 @@ impl CheckpointFiles {
         is_short && newest.generation == placement.generation() && is_other
     }
 
-    /// A save has written its files.
     pub(super) fn written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
         if let SavePlan::Base | SavePlan::Delta(_) = plan {
             let (folder, generation) = (folder.clone(), placement.generation());

@@ -10,7 +10,6 @@ pub struct TableCounts {
     pub hits: u64,
     /// Ids in lookups whose row was not in memory.
     pub misses: u64,
-    /// Rows created.
     pub created: u64,
     /// Created rows whose id passed an admission filter.
     pub admitted: u64,

@@ -8,10 +8,7 @@ use crate::optimizer::LARGEST;
 pub enum TableError {
     /// A push stages or commits gradients of a table that applies them at once.
     #[error("table {table} applies gradients at once; it neither stages nor commits them")]
-    Unstaged {
-        /// The table.
-        table: u32,
-    },
+    Unstaged { table: u32 },
     /// A setting out of range.
     #[error("table {table}: {problem}")]
     Config {
@@ -25,21 +22,16 @@ pub enum TableError {
     UnknownTable {
         /// The number in the request.
         table: u32,
-        /// How many tables there are.
         tables: usize,
     },
     /// A request names a table twice. Then gradients of one id could not be summed.
     #[error("table {table} is named more than once in one request; send one segment per table")]
-    RepeatedTable {
-        /// The table.
-        table: u32,
-    },
+    RepeatedTable { table: u32 },
     /// The dim in the request differs from the dim of the table.
     #[error(
         "table {table} has dim {expected}, but the request has dim {found}; start all processes with the same job file"
     )]
     Dim {
-        /// The table.
         table: u32,
         /// Dim of the table.
         expected: usize,
@@ -59,7 +51,6 @@ pub enum TableError {
     /// A segment has more ids than a 32-bit position can count.
     #[error("table {table}: {rows} rows in one request, at most {} are accepted", u32::MAX)]
     TooManyRows {
-        /// The table.
         table: u32,
         /// Rows in the request.
         rows: usize,
@@ -70,7 +61,6 @@ pub enum TableError {
          nothing of this push was applied (lower the learning rate, or look for bad input)"
     )]
     NotFinite {
-        /// The table.
         table: u32,
         /// Id of the row.
         id: u64,
@@ -86,7 +76,6 @@ pub enum TableError {
          clip_value, or look for bad input)"
     )]
     TooLarge {
-        /// The table.
         table: u32,
         /// Id of the row.
         id: u64,
@@ -98,7 +87,6 @@ pub enum TableError {
     /// Memory is full: a row has to be paged in, and no row can be evicted.
     #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
     Full {
-        /// The table.
         table: u32,
         /// Bytes in use.
         used: usize,
@@ -117,12 +105,7 @@ pub enum TableError {
     },
     /// The snapshot has read this stripe before and no longer keeps its rows.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
-    AlreadyRead {
-        /// The table.
-        table: u32,
-        /// The stripe.
-        stripe: usize,
-    },
+    AlreadyRead { table: u32, stripe: usize },
     /// The copies for a snapshot reached their limit while nothing of it was read, so it was given up.
     #[error(
         "the snapshot is given up: copies of rows that changed meanwhile reached their limit, and nothing of it was written for a \
@@ -132,7 +115,6 @@ pub enum TableError {
     /// The cold tier cannot be read.
     #[error("table {table}: {source}; try again later")]
     Cold {
-        /// The table.
         table: u32,
         /// The failure of the cold tier.
         #[source]

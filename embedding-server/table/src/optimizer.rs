@@ -30,14 +30,12 @@ pub use loops::{LARGEST, UpdateLimits};
 pub enum Optimizer {
     /// g ← g + l2·w; w ← w − lr·g
     Sgd {
-        /// Learning rate.
         lr: f32,
         /// L2 penalty.
         l2: f32,
     },
     /// g ← g + l2·w; v ← momentum·v + g; w ← w − lr·v (Polyak 1964).
     Momentum {
-        /// Learning rate.
         lr: f32,
         /// Share of the velocity that an update keeps, below 1.
         momentum: f32,
@@ -46,7 +44,6 @@ pub enum Optimizer {
     },
     /// g ← g + l2·w; a ← a + g²; w ← w − lr·g / (√a + ε), element-wise (Duchi, Hazan and Singer 2011).
     Adagrad {
-        /// Learning rate.
         lr: f32,
         /// Added to the root, so that an accumulator of zero does not divide by zero.
         epsilon: f32,
@@ -57,7 +54,6 @@ pub enum Optimizer {
     },
     /// Adagrad with one accumulator per row: a ← a + mean(g²).
     RowAdagrad {
-        /// Learning rate.
         lr: f32,
         /// Added to the root.
         epsilon: f32,
@@ -70,7 +66,6 @@ pub enum Optimizer {
     /// weight_decay·w). t counts the updates of the row (Kingma and Ba 2015). The decay is decoupled (Loshchilov and
     /// Hutter 2019).
     Adam {
-        /// Learning rate.
         lr: f32,
         /// Share of m that an update keeps, below 1.
         beta1: f32,
@@ -101,11 +96,9 @@ pub enum Optimizer {
     },
     /// A rule of the dense network, for rows that are tiles of its weights. Limits of rows do not apply.
     Dense {
-        /// Learning rate.
         lr: f64,
         /// Its factor for these weights.
         factor: f32,
-        /// The rule.
         rule: DenseRule,
         /// When gradients change the tile.
         staging: Staging,

@@ -26,7 +26,6 @@ pub struct RowSlices<'a> {
 /// Rows that one training step has changed so far, for a log or another server: later pushes of the step go on from there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepRowBatch {
-    /// The step.
     pub step: u64,
     /// Ids of the rows.
     pub ids: Vec<u64>,
@@ -39,7 +38,6 @@ pub struct StepRowBatch {
 /// The rows of a [`StepRowBatch`], which lie somewhere else.
 #[derive(Clone, Copy, Debug)]
 pub struct StepRowSlices<'a> {
-    /// The step.
     pub step: u64,
     /// Ids of the rows.
     pub ids: &'a [u64],

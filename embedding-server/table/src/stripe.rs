@@ -344,7 +344,6 @@ impl Stripe {
         self.filter.begin_capture();
     }
 
-    /// Ends the capture.
     pub(crate) fn end_capture(&mut self) {
         self.capture = None;
     }

@@ -20,7 +20,6 @@ use crate::{ColdError, PushStep, StepRowSlices};
 /// Identity of a push. The table only hands it on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PushOrigin {
-    /// Who pushes.
     pub writer: u64,
     /// Counts the processes of the writer.
     pub incarnation: u32,
@@ -28,25 +27,20 @@ pub struct PushOrigin {
     pub seq: u64,
 }
 
-/// What changed in one stripe.
 #[derive(Clone, Copy, Debug)]
 pub struct StripeChange<'a> {
     /// Position of the table.
     pub table: u32,
-    /// The stripe.
     pub stripe: u32,
     /// The push that changed it, if one did.
     pub origin: Option<&'a PushOrigin>,
-    /// The change.
     pub kind: ChangeKind<'a>,
 }
 
-/// The kinds of changes.
 #[derive(Clone, Copy, Debug)]
 pub enum ChangeKind<'a> {
     /// These rows are new, or have these words now.
     Rows {
-        /// Ids.
         ids: &'a [u64],
         /// Words of 32 bits, `[ids.len() * stride]`.
         slots: &'a [u32],
@@ -70,9 +64,7 @@ pub enum ChangeKind<'a> {
     },
     /// This gradient waits for its row.
     Pending {
-        /// The row.
         id: u64,
-        /// The step of its push.
         step: PushStep,
         /// `[dim]`.
         gradient: &'a [f32],

@@ -263,7 +263,6 @@ impl Process {
         answer
     }
 
-    /// The result of the server.
     pub(crate) async fn ended(self) -> Result<ServerEnd, ServerError> {
         let ended = tokio::time::timeout(TIMEOUT, self.running).await;
         ended.expect("the server should have ended").unwrap()

@@ -192,7 +192,6 @@ fn next(random: &mut u64) -> u64 {
     *random
 }
 
-/// One writer.
 struct Client {
     number: u64,
     random: u64,

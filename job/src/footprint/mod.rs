@@ -22,7 +22,6 @@ const MOST_KEPT: u64 = 32 << 20;
 /// Bytes of a dense worker for the whole network, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseFootprint {
-    /// The weights.
     pub weights: u64,
     /// Their gradients, for each thread of a step.
     pub gradients: u64,

@@ -46,7 +46,6 @@ pub struct StreamedFootprint {
 }
 
 impl StreamedFootprint {
-    /// Of a worker.
     #[must_use]
     pub fn worker(&self) -> u64 {
         self.layers + self.activations + self.messages + self.kept

@@ -71,7 +71,6 @@ impl Resolver<'_> {
         }
     }
 
-    /// The feature of a table.
     pub(super) fn categorical(&mut self, path: &Path, feature: &CategoricalFile, table: usize) -> Categorical {
         let values = self.values(path, feature);
         let source = self.source(path, feature);

@@ -42,7 +42,6 @@ pub enum Source {
 /// The category of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Reading {
-    /// Its text.
     Text,
     /// The number of the range that its number is in.
     Buckets(Buckets),

@@ -15,7 +15,6 @@ pub struct Data {
     pub format: Format,
     /// Training files, folders and patterns, in reading order.
     pub train: Vec<PathBuf>,
-    /// Held-out part.
     pub test: TestPart,
     /// Held-out part that is scored while training.
     pub validation: ValidationPart,
@@ -25,7 +24,6 @@ pub struct Data {
     pub max_bad_share: f64,
     /// Longest line accepted, bytes.
     pub max_line_bytes: usize,
-    /// Parser threads.
     pub threads: usize,
     /// Rows in the shuffle window; 0 keeps file order.
     pub shuffle_rows: usize,
@@ -110,7 +108,6 @@ impl TimeBound {
 /// Where the held-out samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum TestPart {
-    /// Separate files.
     Files(Vec<PathBuf>),
     /// This share (0..1) of the training files' rows, chosen by a hash of the row and its place.
     Fraction(f64),
@@ -123,7 +120,6 @@ pub enum TestPart {
 /// Where the samples come from that early stopping and the choice of the best state use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum ValidationPart {
-    /// Separate files.
     Files(Vec<PathBuf>),
     /// This share (0..1) of the training files' rows, chosen by a hash of the row and its place, none of them in the test part.
     Share(f64),
@@ -140,7 +136,6 @@ pub enum Format {
     Criteo,
     /// Columns by name or position, quoted fields as in RFC 4180.
     Delimited(Delimited),
-    /// Parquet files.
     Parquet(Columnar),
     /// Arrow IPC files.
     Arrow(Columnar),

@@ -23,9 +23,7 @@ const TILE_STRIPES: usize = 4;
 /// A table of an embedding server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerTable {
-    /// Its name.
     pub name: String,
-    /// Its settings.
     pub config: TableConfig,
 }
 

@@ -29,11 +29,9 @@ pub struct StreamedLayer {
 /// A tensor as a table of tiles.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamedTensor {
-    /// The tensor.
     pub segment: DenseSegment,
     /// Number of its table at the servers.
     pub table: u32,
-    /// Its tiles.
     pub tiles: DenseTiles,
 }
 

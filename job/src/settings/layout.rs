@@ -6,7 +6,6 @@ use super::{Activation, Mlp, MlpNorm};
 /// A dimension of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Values.
     pub size: u64,
     /// How it grows with the network's width: 0 not at all, 1 in proportion, 2 with the square.
     pub power: i32,

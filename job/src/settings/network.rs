@@ -21,7 +21,6 @@ struct Shape {
 struct PairSize {
     /// Values of each vector.
     dim: u64,
-    /// Positions.
     length: u64,
 }
 

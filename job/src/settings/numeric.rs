@@ -157,7 +157,6 @@ enum Limits {
     Each(#[schemars(inner(range(min = -1e30, max = 1e30)))] Vec<f64>),
 }
 
-/// A number as a list, which has as many as the other list.
 fn listed(number: f64, other: &[f64]) -> Vec<f64> {
     vec![number; other.len()]
 }

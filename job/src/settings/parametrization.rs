@@ -26,7 +26,6 @@ pub enum Parametrization {
     /// First values by PyTorch's scheme, and one learning rate.
     #[default]
     Standard,
-    /// µP.
     Mup {
         /// Width at which first values and rates are those of the standard parametrisation.
         base_width: u32,
@@ -36,7 +35,6 @@ pub enum Parametrization {
 /// A part of the dense network's weights, and what µP makes of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseSegment {
-    /// The tensor.
     pub tensor: DenseTensor,
     /// Where its values are in the flat vector of all weights.
     pub range: std::ops::Range<usize>,

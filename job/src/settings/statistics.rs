@@ -29,29 +29,17 @@ pub enum Statistic {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Measured {
     /// Of [`Statistic::Standardise`].
-    Moments {
-        /// Mean.
-        mean: f64,
-        /// Deviation, positive.
-        deviation: f64,
-    },
+    Moments { mean: f64, deviation: f64 },
     /// Of [`Statistic::MinMax`].
     Range {
-        /// Least value.
         min: f64,
         /// Greatest value, above `min`.
         max: f64,
     },
     /// Of [`Statistic::Standardise`] of a vector, for each of its numbers.
-    MomentsEach {
-        /// Means.
-        mean: Vec<f64>,
-        /// Deviations, positive.
-        deviation: Vec<f64>,
-    },
+    MomentsEach { mean: Vec<f64>, deviation: Vec<f64> },
     /// Of [`Statistic::MinMax`] of a vector, for each of its numbers.
     RangeEach {
-        /// Least values.
         min: Vec<f64>,
         /// Greatest values, above `min`.
         max: Vec<f64>,

@@ -18,9 +18,7 @@ use super::{Schedule, TableOptimizer, shorten};
 /// An embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
-    /// Unique name.
     pub name: String,
-    /// Its settings.
     pub settings: TableSettings,
 }
 

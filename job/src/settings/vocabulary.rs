@@ -39,7 +39,6 @@ pub(crate) struct VocabularyKeys {
 /// Digits of an id.
 const DIGITS: usize = 16;
 
-/// The text of ids.
 pub(crate) fn ids_to_text(ids: &[u64]) -> String {
     let mut text = String::with_capacity(DIGITS * ids.len());
     for id in ids {

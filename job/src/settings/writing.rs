@@ -37,13 +37,11 @@ pub enum Writing {
 /// What values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WrittenKind {
-    /// Numbers.
     Number,
     /// True or false.
     Truth,
     /// Dates and times.
     Time,
-    /// Texts.
     Text,
 }
 

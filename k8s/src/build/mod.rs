@@ -49,20 +49,16 @@ impl ObjectManifest {
 pub enum BuildStage {
     /// All objects but the workers: a worker that starts before its servers may give up waiting for them.
     Servers,
-    /// All objects.
     Everything,
 }
 
 /// What the objects of an attempt are made from.
 #[derive(Clone, Debug)]
 pub struct BuildPlan<'a> {
-    /// The owner.
     pub owner: &'a HybridJob,
     /// The checked spec.
     pub job: &'a ValidJob,
-    /// Which attempt.
     pub attempt: &'a Attempt,
-    /// The servers as they are.
     pub servers: &'a ServerFacts,
 }
 

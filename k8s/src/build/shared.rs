@@ -22,13 +22,11 @@ pub enum SharedObject {
 }
 
 impl SharedObject {
-    /// All of them.
     pub const ALL: [Self; 5] =
         [Self::NetworkPolicy, Self::WorkerPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
     /// The objects that limit evictions.
     pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
 
-    /// Its kind.
     #[must_use]
     pub fn resource(self) -> ApiResource {
         match self {
@@ -59,7 +57,6 @@ impl SharedObject {
         }
     }
 
-    /// The object.
     pub(super) fn manifest(self, plan: &BuildPlan<'_>) -> ObjectManifest {
         let metadata = plan.job_metadata(self.name(&plan.attempt.job));
         match self {

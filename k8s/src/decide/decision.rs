@@ -16,7 +16,6 @@ use crate::spec_hash::SpecHash;
 pub struct DecisionFacts<'a> {
     /// Name of the job.
     pub job: &'a str,
-    /// Its namespace.
     pub namespace: &'a str,
     /// Its spec, checked.
     pub spec: &'a HybridJobSpec,
@@ -42,7 +41,6 @@ pub struct DecisionFacts<'a> {
     pub rejoins: bool,
     /// What the coordinator reported just now.
     pub progress: Option<Progress>,
-    /// Now.
     pub now: Timestamp,
 }
 

@@ -11,7 +11,6 @@ use zagros_plumbing::metrics::{Registry, render};
 /// An operator that was asked to end should be gone after this virtual time.
 const LATE: Duration = Duration::from_secs(60);
 
-/// A running operator.
 pub(crate) struct RunningOperator {
     pub(crate) shutdown: Shutdown,
     pub(crate) task: JoinHandle<Result<(), Error>>,

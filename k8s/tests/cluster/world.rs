@@ -37,7 +37,6 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The cluster.
 pub(crate) struct ClusterWorld {
     pub(crate) api: Api,
     /// The progress that the coordinators report.

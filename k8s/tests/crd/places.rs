@@ -9,7 +9,6 @@ pub(crate) const REQUEST: u64 = 3 << 20;
 pub(crate) struct SchemaPlace {
     /// Its path by the names of properties: `.spec.volumes[]`.
     pub(crate) path: String,
-    /// The schema.
     pub(crate) schema: Value,
     /// How many values an object may have at this path.
     pub(crate) cardinality: u64,

@@ -27,7 +27,6 @@ pub struct Chart {
     pub from_zero: bool,
 }
 
-/// One curve.
 #[derive(Clone, Debug)]
 pub struct ChartSeries {
     pub name: &'static str,

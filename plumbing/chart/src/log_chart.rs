@@ -15,7 +15,6 @@ pub const COLOURS: usize = 8;
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMark {
-    /// A line.
     Line,
     /// A dashed line.
     Dashes,

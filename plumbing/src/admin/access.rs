@@ -75,7 +75,6 @@ pub enum PageAccess {
     Anyone,
     /// Every reader that has the token has access.
     Token {
-        /// The token.
         token: PageToken,
         /// The name has the port in it, because a browser shares its cookies between all ports of a host.
         cookie: String,
@@ -87,7 +86,6 @@ pub enum PageAccess {
 /// The paths that a token protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardedPaths {
-    /// All but the probes.
     AllButProbes,
     /// The live page. `/metrics` and `/status` are open, in a run that asks no process for proof.
     Page,

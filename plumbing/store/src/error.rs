@@ -23,7 +23,6 @@ pub enum StoreError {
     /// A text that is not a folder.
     #[error("{text:?} is not a folder: {reason}; give a path, or s3://bucket/prefix")]
     Place {
-        /// The text.
         text: String,
         /// What is wrong with the text.
         reason: &'static str,

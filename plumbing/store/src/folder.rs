@@ -25,7 +25,6 @@ use crate::url::FolderLocation;
 /// Name of the file that a check writes and deletes.
 const PROBE: &str = ".may-write";
 
-/// A file to read from.
 pub trait FileInput: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> FileInput for T {}

@@ -30,7 +30,6 @@ pub struct Objects {
 pub struct StoredObject {
     /// Its key, without the bucket.
     pub key: String,
-    /// Its size.
     pub bytes: u64,
     /// A text that changes with the content.
     pub version: String,

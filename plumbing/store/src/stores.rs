@@ -29,7 +29,6 @@ pub(crate) enum StoreKind {
 /// A store, and what messages say of it.
 pub(crate) struct OpenStore {
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// Its address.
     pub(crate) endpoint: String,
     /// Whether the environment has credentials. If not, the machine's own credentials are requested.
     pub(crate) has_key: bool,

@@ -23,7 +23,6 @@ pub(crate) enum FolderLocation {
 pub struct ObjectUrl {
     /// The store: `s3://bucket`, `gs://bucket`, `az://container`, or `https://host` with the query of the URL, if it has one.
     pub root: String,
-    /// The key in it.
     pub key: String,
 }
 

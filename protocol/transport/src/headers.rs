@@ -9,7 +9,6 @@ use std::fmt;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 
-/// The header with the run.
 const RUN: HeaderName = HeaderName::from_static("zagros-run");
 /// The header with the instance of the server process.
 const SERVER: HeaderName = HeaderName::from_static("zagros-server");

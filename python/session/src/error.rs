@@ -26,10 +26,8 @@ pub enum SessionError {
     Address {
         /// What was to be reached.
         what: String,
-        /// Why not.
         reason: String,
     },
-    /// A push failed earlier: rows miss its gradients.
     #[error(
         "an earlier push failed, and rows may miss its gradients: {0}; make the layer again and load the newest save"
     )]
@@ -72,7 +70,6 @@ pub enum SessionError {
     Timeout {
         /// What it waited for.
         what: &'static str,
-        /// How long.
         waited: Duration,
     },
     /// The caller did not want to wait any longer.
@@ -102,7 +99,6 @@ pub enum SessionError {
         server: String,
         /// `save its rows` or `load rows`.
         what: &'static str,
-        /// Why.
         reason: String,
     },
     /// A background task ended without a result.

@@ -35,7 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// A table of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTable {
-    /// Its name.
     pub name: String,
     /// Values per row.
     pub dim: usize,
@@ -44,7 +43,6 @@ pub struct SessionTable {
 /// How a run is reached.
 #[derive(Clone)]
 pub struct Reach {
-    /// The coordinator.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches an embedding server.
     pub connect: Connect,

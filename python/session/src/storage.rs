@@ -16,7 +16,6 @@ const LIMIT: std::time::Duration = std::time::Duration::from_secs(3600 + 600);
 pub struct SavedRowsFile {
     /// Its name in the folder.
     pub name: String,
-    /// Its size.
     pub bytes: u64,
     /// Its SHA-256.
     pub sha256: Vec<u8>,
@@ -25,18 +24,14 @@ pub struct SavedRowsFile {
 /// The rows of all servers in a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedRows {
-    /// By server.
     pub files: Vec<SavedRowsFile>,
-    /// Rows in them.
     pub rows: u64,
 }
 
 /// The rows of a table on all servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableRows {
-    /// The table.
     pub table: String,
-    /// How many rows.
     pub rows: u64,
     /// Memory that they take, in bytes.
     pub bytes: u64,

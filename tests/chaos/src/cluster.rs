@@ -18,7 +18,6 @@ use crate::scaling::RoundScaling;
 /// Time for the processes of an interrupted round to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// One round.
 pub(crate) struct RoundCluster<'a> {
     pub(crate) plan: LaunchPlan<'a>,
     pub(crate) job: &'a Job,

@@ -75,7 +75,6 @@ impl<'a> DoubtSolver<'a> {
     }
 }
 
-/// The sum of the gradients that are chosen.
 fn sum(
     doubts: &[DoubtedGradient<'_>],
     dim: usize,

@@ -23,7 +23,6 @@ struct Incarnation {
     is_hit: bool,
     /// Hash of the dense network that it ended with. A process without one was lost.
     network: Option<u64>,
-    /// By number.
     batches: BTreeMap<u64, PushedBatch>,
 }
 

@@ -25,7 +25,6 @@ pub(crate) struct RunFacts {
     pub(crate) files: Vec<(String, String)>,
     /// Samples trained on.
     pub(crate) samples: u64,
-    /// Steps made.
     pub(crate) steps: u64,
     /// AUC of the last evaluation.
     pub(crate) auc: Option<f64>,
@@ -82,7 +81,6 @@ impl RunFacts {
         FARTHEST * (squares / half.len().max(1) as f64).sqrt()
     }
 
-    /// One of so many parts, the last.
     fn last_part(&self, parts: usize) -> &[(u64, f64)] {
         let last = self.losses.len().div_ceil(parts);
         &self.losses[self.losses.len() - last..]

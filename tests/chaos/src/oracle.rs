@@ -11,7 +11,6 @@ use zagros_embedding_client::push_record::grid;
 /// Wrong rows that are remembered for the report.
 const SHOWN: usize = 5;
 
-/// What is wrong with a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WrongRow {
     pub row: RowId,

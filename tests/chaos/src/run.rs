@@ -40,7 +40,6 @@ pub struct ChaosOptions {
     pub every: Duration,
     /// The most faults, if not only the time bounds them.
     pub faults: Option<usize>,
-    /// Which faults.
     pub kinds: Vec<FaultKind>,
 }
 
@@ -60,7 +59,6 @@ pub struct ChaosRun<'a> {
     pub logging: Logging,
     /// Makes a run folder.
     pub new_folder: &'a dyn Fn() -> Result<PathBuf, Failure>,
-    /// Ends everything.
     pub stop: Shutdown,
     /// What to do.
     pub options: ChaosOptions,

@@ -15,7 +15,6 @@ pub(crate) struct CheckedPromise {
     pub(crate) what: String,
 }
 
-/// A round that has ended.
 pub(crate) struct EndedRound {
     pub(crate) facts: RunFacts,
     pub(crate) rows: RowVerdict,

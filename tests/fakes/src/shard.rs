@@ -153,7 +153,6 @@ impl FakeShard {
         self
     }
 
-    /// For messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -45,16 +45,13 @@ pub struct ClientTally {
     pub pushes: Vec<Duration>,
 }
 
-/// One case, measured.
 #[derive(Debug)]
 pub struct MeasuredCase {
     /// Clients at once.
     pub clients: usize,
     /// Batches with distinct ids, lookup and push.
     pub trained: MeasuredStretch,
-    /// Only lookups.
     pub looked_up: MeasuredStretch,
-    /// Only pushes.
     pub pushed: MeasuredStretch,
     /// Rows of the last batches after training.
     pub rows: Vec<BatchRows>,
@@ -78,7 +75,6 @@ struct BenchClient {
     tally: ClientTally,
 }
 
-/// The work of clients.
 #[derive(Clone)]
 enum ClientWork {
     Train(Arc<[Batch]>),

@@ -18,7 +18,6 @@ use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RowFolders, Supervis
 
 /// Embedding servers, and the client's connection to them.
 pub struct ServerSide {
-    /// The coordinator.
     pub control: Arc<dyn ControlPlane>,
     /// Reaches a server.
     pub connect: Connect,

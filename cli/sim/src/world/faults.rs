@@ -20,11 +20,9 @@ const LONGEST_PAUSE: f64 = 86_400.0;
 pub struct ProcessLoss {
     /// Seconds after the start.
     pub at: f64,
-    /// Which process.
     pub kind: LostProcess,
 }
 
-/// Which process is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LostProcess {
     /// The worker with this index, modulo the number of workers.

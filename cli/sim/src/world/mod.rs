@@ -77,7 +77,6 @@ enum Happening {
     Return(usize),
 }
 
-/// The run.
 #[derive(Debug)]
 pub(crate) struct SimWorld {
     scenario: Scenario,

@@ -46,17 +46,9 @@ pub(crate) enum SplitDeal {
     /// A split, by index.
     Split(u32),
     /// Nothing now. Other workers hold splits, which come back when a holder is lost.
-    Wait {
-        /// How many splits.
-        splits: usize,
-        /// One of the holders.
-        holder: MemberSlot,
-    },
+    Wait { splits: usize, holder: MemberSlot },
     /// Nothing now. The worker holds so many splits that others would have too few.
-    Full {
-        /// How many splits.
-        splits: usize,
-    },
+    Full { splits: usize },
     /// Nothing more in this epoch.
     Nothing,
 }
@@ -70,7 +62,6 @@ impl EpochLedger {
         self.under_way()
     }
 
-    /// The open epoch, if it is open.
     pub(crate) fn under_way(&mut self) -> Option<&mut OpenEpoch> {
         match self {
             Self::Open(epoch) => Some(epoch),

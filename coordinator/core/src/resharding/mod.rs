@@ -272,7 +272,6 @@ impl Resharding {
     }
 }
 
-/// Owner of each bucket.
 pub(crate) fn owners_of(map: &BucketMap) -> Vec<u32> {
     (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|owner| owner.0).collect()
 }

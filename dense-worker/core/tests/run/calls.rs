@@ -21,7 +21,6 @@ use crate::world::{BEAT, BUCKETS, LEASE, World};
 /// Pushes without an answer that a worker has at most.
 const STALENESS: usize = 4;
 
-/// How many batches a split has.
 pub(crate) fn batches_of(split: SplitId) -> u64 {
     1 + split.1 % 3
 }

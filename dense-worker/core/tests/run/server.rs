@@ -16,7 +16,6 @@ pub(crate) struct PushPart {
     pub(crate) buckets: BTreeSet<Bucket>,
 }
 
-/// The answer to a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PushAnswer {
     Acknowledged,
@@ -24,7 +23,6 @@ pub(crate) enum PushAnswer {
     Moved,
     /// Another process has taken the writer's slot.
     Fenced,
-    /// Try again.
     Unavailable,
     /// The server died of it.
     Died,

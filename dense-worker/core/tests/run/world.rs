@@ -72,12 +72,10 @@ pub(crate) struct World {
 /// What the oracle knows.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// The buckets of each push that was made.
     pub(crate) made: BTreeMap<PushId, BTreeSet<Bucket>>,
     pub(crate) acknowledged: BTreeSet<(PushId, Bucket)>,
     /// Who trained on a batch: slot and incarnation.
     pub(crate) trained: BTreeMap<BatchId, Vec<(u32, u32)>>,
-    /// Who completed a split.
     pub(crate) completed: BTreeMap<SplitId, (u32, u32)>,
     /// Processes that were killed.
     pub(crate) killed: BTreeSet<(u32, u32)>,

@@ -21,7 +21,6 @@ pub(crate) enum CellReading {
     Text,
     /// The number of the range, whose edges ascend.
     Buckets(Arc<[f64]>),
-    /// A part of a date.
     Date(DatePart),
 }
 

@@ -39,7 +39,6 @@ pub(super) struct WeightedCells {
 /// The cells of one column of a feature of one value.
 #[derive(Debug)]
 pub(super) enum PartCells {
-    /// Texts.
     Text(Box<Decoded<IdCells>>),
     /// Small numbers: of ranges, or parts of dates.
     Number(Box<Decoded<Cells<ToPart>>>),

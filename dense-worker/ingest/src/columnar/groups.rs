@@ -21,7 +21,6 @@ pub(crate) struct RowGroups {
     pub(crate) columns: Vec<UsedColumn>,
     /// The row groups, in order.
     pub(crate) groups: Vec<RowGroup>,
-    /// Where they are.
     pub(super) place: GroupPlace,
 }
 
@@ -39,7 +38,6 @@ pub(crate) enum GroupPlace {
 /// A column that is read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UsedColumn {
-    /// Its name.
     pub(crate) name: String,
     /// Its place among the columns of the file, from 0.
     pub(crate) position: usize,
@@ -55,12 +53,10 @@ pub(crate) enum Description {
     Arrow(Arc<Leaf>),
 }
 
-/// A row group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowGroup {
     /// Its first row in the file, from 0.
     pub(crate) first_row: u64,
-    /// Its rows.
     pub(crate) rows: u64,
     /// The byte that decides which split owns it. Never before that of an earlier row group: owners are found by bisection.
     pub(super) middle: u64,
@@ -75,7 +71,6 @@ pub(crate) struct RowSlice {
     pub(crate) group: usize,
     /// The first row, from 0 in the row group.
     pub(crate) start: u64,
-    /// How many.
     pub(crate) rows: usize,
 }
 

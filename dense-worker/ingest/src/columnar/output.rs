@@ -264,7 +264,6 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    /// The number, if there is one.
     #[inline]
     pub(super) fn number(self) -> Option<f64> {
         if let Self::Number(number) = self { Some(number) } else { None }

@@ -36,7 +36,6 @@ pub(crate) fn column_texts(
     Ok(())
 }
 
-/// A text a row.
 struct RowTexts {
     kind: Kind,
     rows: Vec<Vec<u8>>,

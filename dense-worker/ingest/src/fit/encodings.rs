@@ -24,7 +24,6 @@ const MOST_COUNTED: usize = 1 << 20;
 /// What became of the categories of an encoding that has more than `max_size`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RareCategories {
-    /// The feature.
     pub feature: String,
     /// Categories in the training rows; about so many if they are more than are counted.
     pub categories: u64,

@@ -38,7 +38,6 @@ pub(crate) struct BadRows {
 pub(crate) struct LostRecord {
     /// Its first line (from 0) in the block.
     pub(crate) line: u64,
-    /// How many it has.
     pub(crate) lines: u64,
     pub(crate) fault: FieldFault,
     /// Why it is an error.

@@ -46,7 +46,6 @@ impl Weights {
         Some(Self { of: of.clone(), column: column.clone(), least: pooling.least_weight() })
     }
 
-    /// The weight that a number is.
     #[inline]
     pub(crate) fn weight(&self, number: f64) -> Option<f32> {
         (number.is_finite() && number >= self.least).then_some(number as f32)

@@ -95,7 +95,6 @@ impl JsonFields {
         Self { columns: columns.into(), paths: Arc::new(paths), values: Values::default() }
     }
 
-    /// Reads a line.
     pub(crate) fn read(&mut self, line: &[u8]) -> Result<(), Box<FieldFault>> {
         self.values.text.clear();
         self.values.items.clear();

@@ -20,7 +20,6 @@ pub(crate) struct LabelTexts {
 enum LabelValues {
     /// One of these texts, in order, each with its value.
     Texts(Vec<(Vec<u8>, f32)>),
-    /// A number from this.
     Number(f64),
 }
 

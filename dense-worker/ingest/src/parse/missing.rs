@@ -52,13 +52,11 @@ impl MissingTexts {
         missing.into_iter().chain(pieces(present, separator, trim).map(|piece| self.present(piece)))
     }
 
-    /// The texts.
     pub(crate) fn texts(&self) -> &[Vec<u8>] {
         &self.0
     }
 }
 
-/// Texts as bytes.
 pub(crate) fn bytes(texts: &[String]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.clone().into_bytes()).collect()
 }

@@ -76,7 +76,6 @@ pub(crate) struct ParseOutcome {
     pub(crate) bad: BadRows,
 }
 
-/// Where a row is.
 #[derive(Clone, Copy, Debug)]
 struct RowInBlock {
     /// Lines of the block before it.

@@ -93,7 +93,6 @@ pub(crate) fn notes_rows(job: &Job, part: DataPart) -> bool {
 /// Rows for training or scoring: transformed numbers and hashed categories, in columns.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchSink {
-    /// The rows.
     pub(crate) rows: Batch,
     numbers: Arc<[NumericInput]>,
     encoded: Arc<[EncodedInput]>,
@@ -109,7 +108,6 @@ pub(crate) struct BatchSink {
 /// How the values of a cell become a bag.
 #[derive(Clone, Copy, Debug)]
 enum BagForm {
-    /// As they are.
     All,
     /// Some of them are kept.
     Sequence(Sequence),
@@ -203,7 +201,6 @@ impl BatchSink {
         self.rows.weights.extend(weights);
     }
 
-    /// The labels of one of so many targets.
     pub(crate) fn label_column(
         &mut self,
         (target, targets): (usize, usize),

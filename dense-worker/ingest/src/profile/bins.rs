@@ -8,10 +8,8 @@ const NUMERIC: usize = 10;
 /// Values of a categorical column that have a bin of their own.
 pub(super) const FREQUENT: usize = 20;
 
-/// A feature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FeatureProfile {
-    /// Its column.
     pub column: String,
     /// Share of rows without a value, 0..1.
     pub missing: f64,
@@ -28,7 +26,6 @@ pub struct FeatureProfile {
 /// Bins and the share of the values in each: `[missing, bin 0, bin 1, …]`. The last bin of a categorical column is all other values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Distribution {
-    /// What a bin has.
     pub bins: Bins,
     /// Share of each, 0..1.
     pub shares: Vec<f64>,

@@ -13,7 +13,6 @@ pub(super) struct FrequentValues {
 }
 
 impl FrequentValues {
-    /// Adds a value, so many times.
     #[inline]
     pub(super) fn add(&mut self, value: u64, times: u64) {
         *self.counts.entry(value).or_default() += times;

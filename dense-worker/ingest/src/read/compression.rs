@@ -40,7 +40,6 @@ impl Compression {
         }
     }
 
-    /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",

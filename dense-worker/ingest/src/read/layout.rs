@@ -25,7 +25,6 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// The layout of a file, found from its first lines.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileLayout {
-    /// The file.
     pub(crate) path: PathBuf,
     /// Its size, bytes.
     pub(crate) bytes: u64,

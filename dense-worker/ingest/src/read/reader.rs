@@ -22,13 +22,10 @@ const BYTES_OF_A_ROW: usize = 128;
 /// Rows of one split.
 #[derive(Debug)]
 pub(crate) struct Block {
-    /// The layout of their file.
     pub(crate) layout: Arc<FileLayout>,
-    /// The rows.
     pub(crate) content: Content,
     /// Bytes of the file that the rows took.
     pub(crate) bytes: u64,
-    /// Their position.
     pub(crate) place: RowPlace,
     /// The split that ends here. Only on the last block of a split, which has no rows.
     pub(crate) completes: Option<u64>,
@@ -39,16 +36,13 @@ pub(crate) struct Block {
 /// The rows of a block.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// Whole lines.
     Lines(Lines),
     /// Rows of a row group, which the parser decodes.
     Slice(RowSlice),
 }
 
-/// Whole lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
-    /// The lines.
     pub(crate) text: Vec<u8>,
     /// The place of the first one in the text of the file, decompressed.
     pub(crate) offset: u64,
@@ -317,7 +311,6 @@ impl OpenSlices {
     }
 }
 
-/// A row group in slices.
 fn slices(group: usize, rows: u64, most: usize) -> impl Iterator<Item = RowSlice> + Send {
     let most = most as u64;
     (0..rows.div_ceil(most)).map(move |slice| {

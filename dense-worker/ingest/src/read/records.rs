@@ -31,11 +31,9 @@ enum Place {
     FieldStart,
     /// In a field without quotes, or behind the closing quote.
     Text,
-    /// In quotes.
     Quoted,
     /// Behind a quote in quotes, which closes the field or is the first of two.
     Quote,
-    /// In a comment.
     Comment,
 }
 

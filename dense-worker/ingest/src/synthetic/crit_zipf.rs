@@ -48,7 +48,6 @@ impl Vocabulary {
     }
 }
 
-/// The samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CritZipf {
     samples: usize,
@@ -95,7 +94,6 @@ impl CritZipf {
         Ok(Self { samples, dense, ids, labels })
     }
 
-    /// Samples.
     #[must_use]
     pub fn samples(&self) -> usize {
         self.samples

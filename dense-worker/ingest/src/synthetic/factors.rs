@@ -95,7 +95,6 @@ impl FactorSpec {
     }
 }
 
-/// One row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FactorRow {
     /// Whether it is a click.

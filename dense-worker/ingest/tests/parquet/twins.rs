@@ -47,7 +47,6 @@ pub(crate) struct Row {
     pub(crate) day: i32,
     /// A weight for each tag that is there.
     pub(crate) weights: Option<Vec<Option<f64>>>,
-    /// Three numbers.
     pub(crate) vector: Option<Vec<Option<f64>>>,
 }
 

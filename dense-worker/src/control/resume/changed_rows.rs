@@ -6,7 +6,6 @@ use std::sync::Arc;
 use zagros_ingest::{BatchStream, DataPart, IngestError, SplitSource, SplitTask, StreamOptions, StreamStart};
 use zagros_job::Job;
 
-/// Splits from a list.
 struct SplitList(VecDeque<SplitTask>);
 
 impl SplitSource for SplitList {

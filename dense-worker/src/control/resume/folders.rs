@@ -28,7 +28,6 @@ pub(super) fn all(checkpoints: &Folder) -> Result<Vec<(u64, Folder)>, StoreError
     Ok(found.into_iter().map(|(step, name)| (step, checkpoints.join(&name))).collect())
 }
 
-/// Where the checkpoint of a step is.
 pub(crate) fn folder_of(checkpoints: &Folder, step: u64) -> Folder {
     checkpoints.join(&name_of(step))
 }

@@ -34,11 +34,9 @@ pub struct ResumePoint {
 /// A run to go on with.
 #[derive(Debug)]
 pub struct LastRun {
-    /// Its folder.
     pub folder: RunFolder,
     /// Keeps other processes from doing the same.
     pub lock: RunLock,
-    /// Where it was.
     pub point: ResumePoint,
 }
 

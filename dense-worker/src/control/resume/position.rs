@@ -16,7 +16,6 @@ use crate::progress::Overall;
 /// Layout of the file; counts up when an older release could not read it.
 pub(crate) const FORMAT: u32 = 1;
 
-/// Where training was.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TrainingPosition {
     /// Layout of the file.

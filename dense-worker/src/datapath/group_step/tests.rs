@@ -44,7 +44,6 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
     })
 }
 
-/// One sample per value, each with its own row.
 fn samples(values: &[f32]) -> (Prepared, BatchRows) {
     let ids: Vec<u64> = (0..values.len() as u64).collect();
     let mut batch = batch(values.len(), &[&ids]);

@@ -18,11 +18,9 @@ pub(super) struct TiledLayer {
     pub(super) name: String,
     pub(super) weights: usize,
     tensors: Vec<TiledTensor>,
-    /// All of them.
     pub(super) whole: Arc<LayerPart>,
 }
 
-/// The tiles of one tensor.
 #[derive(Clone, Copy, Debug)]
 struct TiledTensor {
     table: u32,

@@ -17,7 +17,6 @@ const REQUESTS_AT_ONCE: usize = 4;
 /// Why a layer did not come, or its gradient did not arrive.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TransferError {
-    /// At the servers.
     #[error(transparent)]
     Servers(#[from] ClientError),
     /// At the other workers.

@@ -37,7 +37,6 @@ struct CrossLayer {
     /// `[width]`, the variable itself without autograd.
     bias: Tensor,
     d_bias: Tensor,
-    /// z.
     affine: Matrix,
     /// x of the next layer.
     output: Matrix,
@@ -83,7 +82,6 @@ impl CrossLayers {
         &mut self.first
     }
 
-    /// x₀.
     pub(super) fn first(&self) -> &Matrix {
         &self.first
     }

@@ -36,7 +36,6 @@ pub(in crate::model) struct DeepFmForwardBackward {
 struct NumericFactors {
     first_order: LinearTerm,
     present: LayerUse,
-    /// Columns.
     columns: usize,
     /// `[numeric, K]`, the variable itself without autograd.
     factors: Tensor,

@@ -34,7 +34,6 @@ enum PartSource<'a> {
 /// A variable's value and gradient.
 #[derive(Debug)]
 pub(super) struct Variable {
-    /// Without autograd.
     pub(super) value: Tensor,
     pub(super) gradient: Tensor,
 }

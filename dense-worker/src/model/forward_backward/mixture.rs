@@ -50,7 +50,6 @@ impl Mixture {
         })
     }
 
-    /// y.
     pub(super) fn output(&self) -> &Matrix {
         &self.output
     }

@@ -14,9 +14,7 @@ const LANES: usize = 16;
 /// The shapes, and memory for one sample.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
-    /// V.
     vectors: usize,
-    /// D.
     dim: usize,
     /// `[D, V]` transposed, V rounded up.
     transposed: Vec<f32>,

@@ -32,7 +32,6 @@ pub(in crate::model) struct StreamedThreads {
 struct StreamedThread {
     step: ForwardBackward,
     dropout: Dropout,
-    /// Drops nothing.
     keep: Dropout,
 }
 

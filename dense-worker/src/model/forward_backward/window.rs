@@ -74,7 +74,6 @@ pub struct GradientLimit {
 }
 
 impl GradientLimit {
-    /// That of a job.
     #[must_use]
     pub fn new(job: &Job) -> Self {
         Self { largest: job.train.updates.clip_value.map(|largest| largest as f32) }

@@ -37,7 +37,6 @@ pub struct ClientConfig {
     pub timeout: Duration,
 }
 
-/// The batch of a push.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PushedBatch {
     /// Sequence number. Each batch of a writer and incarnation has its own.

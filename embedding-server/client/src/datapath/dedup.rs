@@ -18,7 +18,6 @@ pub struct FeatureIds<'a> {
 /// Distinct ids of one table, and which rows or sums a lookup returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableIds {
-    /// The table.
     pub table: TableId,
     /// Values per row.
     pub dim: u32,

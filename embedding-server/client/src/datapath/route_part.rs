@@ -25,7 +25,6 @@ pub(crate) struct RoutePart {
     pub(crate) ids: Bytes,
     /// The bags in the form of the wire. Empty without bags.
     pub(crate) bags: Bytes,
-    /// One per segment.
     pub(super) routes: Vec<SegmentRoute>,
 }
 

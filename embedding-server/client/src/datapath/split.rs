@@ -21,7 +21,6 @@ struct PartDraft {
     segments: Vec<Segment>,
     /// One per segment.
     shares: Vec<Option<BagShare>>,
-    /// One per segment.
     routes: Vec<SegmentRoute>,
 }
 

@@ -26,7 +26,6 @@ pub(super) struct OpenRequests {
 #[derive(Debug, Default)]
 struct RequestList {
     next: u64,
-    /// By number.
     requests: BTreeMap<u64, OpenRequest>,
 }
 

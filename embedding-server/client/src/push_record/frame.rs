@@ -54,7 +54,6 @@ pub struct StartedPush {
     pub tables: Vec<TableRows>,
 }
 
-/// Rows of a table.
 #[derive(Clone, PartialEq, Message)]
 pub struct TableRows {
     #[prost(uint32, tag = "1")]

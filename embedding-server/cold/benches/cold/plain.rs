@@ -23,7 +23,6 @@ pub(crate) struct Plain {
 /// Whether reads go through the page cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cache {
-    /// They do.
     Used,
     /// They do not (`O_DIRECT`).
     Bypassed,

@@ -27,7 +27,6 @@ pub(crate) struct RocksOptions {
 /// reads with Zstandard are half as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
-    /// Uncompressed.
     None,
     /// LZ4: fast, finds repeated bytes.
     Lz4,

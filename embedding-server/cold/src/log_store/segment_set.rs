@@ -20,7 +20,6 @@ pub(crate) struct SegmentSet {
 /// The records of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentCounts {
-    /// All records.
     pub(crate) rows: u32,
     /// Records that are rows now.
     pub(crate) live: u32,

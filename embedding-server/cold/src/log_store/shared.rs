@@ -44,7 +44,6 @@ pub(crate) enum CompactionWork {
     None,
     /// Look for segments with many dead records.
     Look,
-    /// End.
     End,
 }
 

@@ -13,7 +13,6 @@ use super::table_log::TableState;
 /// Bytes of rows that are read at a time when a scan goes on where the last one ended.
 const AHEAD: usize = 4 << 20;
 
-/// A view.
 pub(crate) struct LogView {
     log: Arc<SharedLog>,
     tables: Vec<TableState>,

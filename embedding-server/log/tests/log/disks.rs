@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use zagros_log::{LogDisk, SystemDisk};
 
-/// What fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskFault {
     /// No room for a file.

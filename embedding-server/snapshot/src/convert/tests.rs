@@ -41,7 +41,6 @@ fn rows(element: WeightType, weights: &[Vec<f32>], state: usize) -> RowBatch {
     RowBatch { ids, slots: weights.iter().enumerate().flat_map(slot).collect(), access }
 }
 
-/// The weights of each row.
 fn weights_of(table: &TableHeader, rows: &RowBatch) -> Vec<Vec<f32>> {
     let (part, mut values) = (parts(table).swap_remove(0), Vec::new());
     let mut weights = |slot: &[u32]| {

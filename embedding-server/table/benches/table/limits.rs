@@ -19,7 +19,6 @@ const LINE: usize = 16;
 /// How the position of a row is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Places {
-    /// It is known.
     Known,
     /// A random cache line must be read first.
     Indexed,

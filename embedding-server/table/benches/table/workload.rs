@@ -24,7 +24,6 @@ pub(crate) enum Order {
     Stripes,
 }
 
-/// How many requests there are, and of what shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestShape {
     pub(crate) requests: usize,

@@ -12,7 +12,6 @@ use crate::{DIM, ledger};
 /// Rows of a push: the rows of one table in a batch.
 const BATCH: usize = 4096;
 
-/// Durations of pushes.
 #[derive(Default)]
 struct Pushes(Vec<Duration>);
 
@@ -103,7 +102,6 @@ impl Pushes {
         (self.0.len() * batch) as f64 / self.0.iter().sum::<Duration>().as_secs_f64() / 1e6
     }
 
-    /// In milliseconds.
     fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();

@@ -18,11 +18,19 @@ pub(super) enum AdmissionFilter {
     /// Counts nothing: every id is admitted.
     Always,
     /// Counts each id.
-    Exact { needed: u32, counts: HashTable<(u64, u32)> },
-    /// Counts in a sketch.
-    Sketch { needed: u32, sketch: CountMinSketch },
+    Exact {
+        needed: u32,
+        counts: HashTable<(u64, u32)>,
+    },
+    Sketch {
+        needed: u32,
+        sketch: CountMinSketch,
+    },
     /// Counts nothing. A hash of the id decides.
-    Share { noise: StepNoise, below: u64 },
+    Share {
+        noise: StepNoise,
+        below: u64,
+    },
 }
 
 impl AdmissionFilter {

@@ -73,7 +73,6 @@ impl CountMinSketch {
         u32::from(count)
     }
 
-    /// The count of a key.
     pub(super) fn count(&self, key: u64) -> u32 {
         let (columns, cells) = (self.columns(key), bytemuck::cast_slice::<u32, u16>(&self.words));
         (0..self.depth).map(|row| u32::from(cells[columns.cell_index(row)])).min().unwrap_or(0)

@@ -129,7 +129,6 @@ impl StripeFilter {
         true
     }
 
-    /// Ends the capture.
     pub(crate) fn end_capture(&mut self) {
         self.capture = FilterCapture::None;
     }

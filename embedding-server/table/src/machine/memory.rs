@@ -17,7 +17,6 @@ pub const CACHE_LINE: usize = 64;
 /// Bytes of a huge page on x86-64 and aarch64.
 pub const HUGE_PAGE: usize = 2 << 20;
 const WORD: usize = size_of::<u32>();
-/// Words of a cache line.
 const LINE: usize = CACHE_LINE / WORD;
 /// Bytes of the smallest block that comes from a chunk. Smaller blocks come from the heap.
 const SMALLEST: usize = 4 << 10;
@@ -27,7 +26,6 @@ const LARGEST_CHUNK: usize = 64 << 20;
 const RETURNED: usize = 64 << 10;
 const SMALL_PAGE: usize = 4 << 10;
 
-/// A cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 struct CacheLine([u32; LINE]);
@@ -53,7 +51,6 @@ pub struct Arena {
 /// The page size that an arena asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
-    /// Huge pages.
     Huge,
     /// The system's ordinary pages.
     Small,
@@ -134,7 +131,6 @@ impl Arena {
 }
 
 impl MemoryBlock {
-    /// The words.
     #[expect(unsafe_code, reason = "a branch on where the memory came from would cost more than reading a word")]
     #[inline(always)]
     #[must_use]

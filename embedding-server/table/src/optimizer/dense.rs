@@ -26,7 +26,6 @@ const COUNT: usize = 2;
 /// When a gradient changes its tile.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Staging {
-    /// At once.
     #[default]
     None,
     /// When its step is committed: a row has room for a gradient that waits. What a push does and its step are those of the push.
@@ -71,10 +70,7 @@ pub enum DenseRule {
         weight_decay: f32,
     },
     /// Loshchilov & Hutter 2019, algorithm 2: an update also makes w ← w − lr·weight_decay·w.
-    AdamW {
-        /// Decoupled decay.
-        weight_decay: f64,
-    },
+    AdamW { weight_decay: f64 },
 }
 
 impl DenseRule {

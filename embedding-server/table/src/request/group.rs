@@ -144,7 +144,6 @@ impl RequestBuffers {
         are_of_it.then_some(StripeGroup { keys: &self.keys, positions: &self.order, places: &mut self.places })
     }
 
-    /// The group of one stripe.
     #[inline]
     pub(crate) fn stripe_group(&mut self, stripe: usize) -> StripeGroup<'_> {
         let start = if stripe == 0 { 0 } else { self.ends[stripe - 1] };

@@ -14,7 +14,6 @@ pub enum LookupMode {
 /// What a lookup found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupReport {
-    /// Rows created.
     pub created: u64,
     /// Rows that do not exist. The lookup returned their first weights, or zeros if the table has an admission policy.
     pub missing: u64,

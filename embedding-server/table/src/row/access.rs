@@ -70,7 +70,6 @@ impl AccessCodec {
         })
     }
 
-    /// The tick of a moment.
     pub(crate) fn tick(&self, moment: TableTime) -> u64 {
         if matches!(self.ttl, Some(Ttl::Seconds(_))) { moment.seconds } else { moment.steps }
     }

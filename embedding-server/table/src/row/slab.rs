@@ -45,7 +45,6 @@ pub(crate) struct Slab {
     released: usize,
 }
 
-/// The address of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotAddress {
     pub(crate) slot: u32,

@@ -27,7 +27,6 @@ pub enum WeightType {
 }
 
 impl WeightType {
-    /// Every format.
     pub const ALL: [Self; 4] = [Self::F32, Self::F16, Self::Bf16, Self::Int8];
 
     /// Bytes of a weight, without the scale of its row.

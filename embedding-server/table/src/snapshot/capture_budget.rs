@@ -36,7 +36,6 @@ pub fn copies_beside(rows: usize) -> usize {
 /// What is known of the copies for snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCopies {
-    /// Bytes now.
     pub held: usize,
     /// The most bytes since the tables were made.
     pub most: usize,
@@ -55,7 +54,6 @@ pub(crate) enum CopyRoom {
     Free,
     /// Copies went, and others came.
     Contended,
-    /// Nothing went.
     Stuck,
 }
 
@@ -111,7 +109,6 @@ impl CaptureBudget {
         self.held.load(Ordering::Acquire) >= self.limit.load(Ordering::Acquire)
     }
 
-    /// Waits for room.
     pub(crate) fn wait(&self, wait: Duration) -> CopyRoom {
         let mut state = self.state.lock();
         state.waits += 1;

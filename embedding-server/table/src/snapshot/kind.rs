@@ -3,7 +3,6 @@
 /// Which rows a snapshot has, and whether changes are noted from its instant on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotKind {
-    /// All rows.
     Whole,
     /// All rows. From the instant on, changes are noted for a later [`Self::Changes`].
     Base,

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// For another process only differences of seconds have a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableTime {
-    /// Training steps.
     pub steps: u64,
     /// Seconds since the tables were made, by a monotonic clock.
     pub seconds: u64,

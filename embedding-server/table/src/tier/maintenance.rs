@@ -34,7 +34,6 @@ const SMALL: u32 = 1;
 /// The work of one call of maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceReport {
-    /// Rows checked.
     pub scanned: u64,
     /// Rows evicted from memory, or removed from the cold tier.
     pub removed: u64,

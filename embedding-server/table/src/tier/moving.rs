@@ -26,7 +26,6 @@ const ROUNDS: usize = 3;
 /// Ids of some rows of one stripe in the cold tier, void copies included.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdIds {
-    /// The ids.
     pub ids: Vec<u64>,
     /// Where the next ids begin. `None` at the end.
     pub next: Option<u64>,

@@ -20,7 +20,6 @@ pub(crate) struct PageIn {
     pub(crate) cold_keys: Vec<u64>,
     /// The rows that this read returned.
     pub(crate) cold: ColdRows,
-    /// Rows created.
     pub(crate) created: u64,
     /// Rows read from the cold tier.
     pub(crate) late: u64,

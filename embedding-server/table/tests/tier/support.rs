@@ -22,7 +22,6 @@ pub(crate) fn tiny(configs: &[TableConfig]) -> (TableSet, Arc<HookedStore>) {
     tables_within(configs, 1)
 }
 
-/// Tables with a budget, and their store.
 pub(crate) fn tables_within(configs: &[TableConfig], budget: usize) -> (TableSet, Arc<HookedStore>) {
     looking_ahead(configs, budget, 0)
 }

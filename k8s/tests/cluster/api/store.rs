@@ -36,7 +36,6 @@ const MUTABLE_OF_SETS: [&str; 7] = [
     "minReadySeconds",
 ];
 
-/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectKey {
     pub(crate) group: String,
@@ -45,7 +44,6 @@ pub(crate) struct ObjectKey {
     pub(crate) name: String,
 }
 
-/// An event.
 #[derive(Clone, Debug)]
 pub(crate) struct Happened {
     pub(crate) version: u64,
@@ -123,7 +121,6 @@ impl ObjectStore {
         found.map(|(_, object)| object.clone()).collect()
     }
 
-    /// Keys of all objects in a namespace.
     pub(crate) fn keys(&self, namespace: &str) -> Vec<ObjectKey> {
         self.objects.keys().filter(|key| key.namespace == namespace).cloned().collect()
     }
@@ -274,7 +271,6 @@ impl ObjectStore {
 pub(crate) enum ObjectPart {
     /// All but the status.
     Main,
-    /// The status.
     Status,
     /// Everything: the fake controllers write this.
     Whole,

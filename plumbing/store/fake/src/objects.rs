@@ -38,12 +38,10 @@ pub(crate) enum UploadOutcome {
     Refused(&'static str),
 }
 
-/// One page of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ListPage {
     /// Keys and sizes of objects.
     pub(crate) objects: Vec<(String, usize)>,
-    /// Common prefixes.
     pub(crate) prefixes: Vec<String>,
     /// The last entry, if there are more.
     pub(crate) more_after: Option<String>,

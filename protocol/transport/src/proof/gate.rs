@@ -32,7 +32,6 @@ pub enum Peer {
     Unchecked,
     /// It has proven nothing.
     Unproven,
-    /// It has proven this role.
     Proven(PeerRole),
 }
 

@@ -18,7 +18,6 @@ use super::PeerRole;
 /// Bytes of a key.
 const BYTES: usize = 32;
 
-/// The key of one role.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RoleKey {
     role: PeerRole,

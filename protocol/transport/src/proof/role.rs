@@ -9,7 +9,6 @@ pub enum PeerRole {
     Client,
     /// Trains: looks rows up, pushes gradients, saves and loads below the folders of the job.
     DenseWorker,
-    /// Holds rows.
     EmbeddingServer,
     /// Coordinates the run. A person or an operator who controls the run has this role too.
     Coordinator,

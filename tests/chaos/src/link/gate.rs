@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkState {
-    /// Bytes pass.
     Open,
     /// Each part waits so long. A part has at most 64 KiB.
     Slow(Duration),
     /// No byte passes, and no connection ends: a partition, or a peer that is half-open. The bytes arrive afterwards.
     Partitioned,
     /// Connections with a lower number are broken.
-    Broken { before: u64 },
+    Broken {
+        before: u64,
+    },
     /// As `Broken`. But what the caller had sent until then arrives afterwards, when its repeated request has long been answered.
-    Late { before: u64 },
+    Late {
+        before: u64,
+    },
 }
 
 /// How a connection is broken.

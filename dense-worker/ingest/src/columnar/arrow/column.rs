@@ -52,7 +52,6 @@ impl Place {
     }
 }
 
-/// Where lists end.
 #[derive(Debug)]
 enum ListEnds {
     Short(ScalarBuffer<i32>),

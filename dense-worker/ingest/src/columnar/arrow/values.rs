@@ -19,11 +19,9 @@ const DAY: i64 = 86_400_000;
 pub(super) struct ArrayValues {
     pub(super) nulls: Option<NullBuffer>,
     pub(super) stored: StoredValues,
-    /// How many there are.
     pub(super) count: usize,
 }
 
-/// How values are stored.
 #[derive(Debug)]
 pub(super) enum StoredValues {
     Null,

@@ -33,10 +33,8 @@ pub(super) struct Levels {
     pub(super) definition: Vec<i16>,
 }
 
-/// How much was decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Decoded {
-    /// Values that are there.
     pub(super) values: usize,
     /// Values, and places without one.
     pub(super) entries: usize,

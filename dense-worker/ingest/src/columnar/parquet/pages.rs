@@ -28,7 +28,6 @@ pub(crate) struct ChunkPlace {
 /// Reads a file at any offset, and has no position that readers of its columns would share.
 #[derive(Clone, Debug)]
 pub(crate) enum PageFile {
-    /// All of a file.
     Disk(Arc<File>),
     /// The pages of one column in a row group of an object.
     Object(Arc<ObjectRange>),
