@@ -227,7 +227,7 @@ pub struct ServerLoad {
     #[prost(double, optional, tag = "7")]
     pub lookup_seconds_p99: ::core::option::Option<f64>,
 }
-#[derive(Clone, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct HeartbeatResponse {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
