@@ -8,7 +8,7 @@ use serde::Deserialize;
 use zagros_dense_worker::{JOB, MANIFEST, Manifest, WorkerError};
 use zagros_job::{Job, Model};
 use zagros_shell::{Exit, Failure, parse_job};
-use zagros_snapshot::SavedFile;
+use zagros_snapshot::{SavedFile, SnapshotError};
 use zagros_store::{Folder, StoreError};
 
 use crate::resume::failed;
@@ -190,6 +190,26 @@ pub(crate) fn not_written((folder, name): (&Folder, &str), error: io::Error, lef
             Failure::with_help(Exit::Storage, what, format!("{left}; make room, and give the same command again"))
         }
     }
+}
+
+/// A damaged file is bad data. An unknown table is a usage error. A store has its own errors.
+pub(crate) fn snapshot_failure(error: SnapshotError) -> Failure {
+    let error = match error {
+        SnapshotError::Read { path, source } => match source.downcast::<StoreError>() {
+            Ok(store) => return refused(store),
+            Err(source) => SnapshotError::Read { path, source },
+        },
+        error => error,
+    };
+    let SnapshotError::UnknownTable { path, name, known } = &error else {
+        return Failure::from_error(Exit::Data, error);
+    };
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let help = match zagros_job::nearest(name, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("its tables are {}", known.join(", ")),
+    };
+    Failure::with_help(Exit::Usage, format!("there is no table `{name}` in {}", path.display()), help)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
-//! Files do not import from each other in a circle: each can be read after those that it imports from.
+//! Files do not name items of each other in a circle: each can be read after those that it names items of.
 //!
-//! A module is a part of its ancestors: what it imports from `super` or above makes no arrow, as it does not in privacy.
+//! An import is an arrow, and so is a path in the code, such as a call `page::write(…)`.
+//!
+//! A module is a part of its ancestors: what it takes from `super` or above makes no arrow, as it does not in privacy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,8 +17,8 @@ type Imports = BTreeMap<PathBuf, BTreeSet<PathBuf>>;
 fn imports(syntax: &CrateSyntax) -> Imports {
     let mut edges = Imports::new();
     for (path, module) in &syntax.modules {
-        for import in &module.imports {
-            let target = syntax.file_of(path, &import.path);
+        let imported = module.imports.iter().map(|import| syntax.file_of(path, &import.path));
+        for target in imported.chain(module.paths.iter().map(|name| syntax.file_of_path(path, name))) {
             let is_part_of = |file: &Path| (0..path.len()).any(|depth| syntax.modules[&path[..depth]].file == file);
             if let Some(target) = target.filter(|target| **target != module.file && !is_part_of(target)) {
                 edges.entry(module.file.clone()).or_default().insert(target.to_owned());

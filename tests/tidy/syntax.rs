@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
 use syn::{Attribute, Item, UseTree};
 use zagros_tests::repository;
 
@@ -22,6 +24,8 @@ pub(crate) struct ModuleSyntax {
     /// Those of them that are types.
     pub(crate) types: Vec<String>,
     pub(crate) imports: Vec<Import>,
+    /// Paths in its code: `["page", "write"]` of a call `page::write(…)`.
+    pub(crate) paths: BTreeSet<Vec<String>>,
 }
 
 /// A name that a `use` brings in.
@@ -75,13 +79,15 @@ impl CrateSyntax {
         }
         let defined = items.iter().filter_map(|item| definition(item));
         let types = items.iter().filter_map(|item| type_name(item)).collect();
-        let mut imports = Vec::new();
+        let (mut imports, mut paths) = (Vec::new(), BTreeSet::new());
         for item in &items {
-            if let Item::Use(import) = item {
-                add_imports(&mut imports, &mut Vec::new(), &import.tree);
+            match item {
+                Item::Use(import) => add_imports(&mut imports, &mut Vec::new(), &import.tree),
+                Item::Mod(_) => {}
+                item => add_paths(item.to_token_stream(), &mut paths),
             }
         }
-        let module = ModuleSyntax { file: file.to_owned(), defines: defined.collect(), types, imports };
+        let module = ModuleSyntax { file: file.to_owned(), defines: defined.collect(), types, imports, paths };
         self.modules.insert(path, module);
     }
 
@@ -89,6 +95,14 @@ impl CrateSyntax {
     /// a module itself.
     pub(crate) fn file_of(&self, from: &[String], import: &[String]) -> Option<&Path> {
         self.resolve(from, import, 0)
+    }
+
+    /// As [`Self::file_of`], of a path in the module's code, which may begin with an imported name.
+    pub(crate) fn file_of_path(&self, from: &[String], path: &[String]) -> Option<&Path> {
+        match self.modules[from].imports.iter().find(|import| import.name == path[0]) {
+            Some(import) => self.file_of(from, &[&import.path[..], &path[1..]].concat()),
+            None => self.file_of(from, path),
+        }
     }
 
     fn resolve(&self, from: &[String], import: &[String], depth: usize) -> Option<&Path> {
@@ -125,6 +139,34 @@ impl CrateSyntax {
             child if self.modules.contains_key(&[from, &[child.to_owned()]].concat()) => Some((from.to_vec(), import)),
             _ => None,
         }
+    }
+}
+
+/// Adds each path of two or more names.
+fn add_paths(tokens: TokenStream, paths: &mut BTreeSet<Vec<String>>) {
+    let (mut path, mut colons) = (Vec::new(), 0);
+    for token in tokens {
+        match token {
+            TokenTree::Ident(name) if colons == 2 => path.push(name.to_string()),
+            TokenTree::Ident(name) => add_path(paths, std::mem::replace(&mut path, vec![name.to_string()])),
+            TokenTree::Punct(punct) if punct.as_char() == ':' && !path.is_empty() => {
+                colons += 1;
+                continue;
+            }
+            TokenTree::Group(group) => {
+                add_path(paths, std::mem::take(&mut path));
+                add_paths(group.stream(), paths);
+            }
+            TokenTree::Punct(_) | TokenTree::Literal(_) => add_path(paths, std::mem::take(&mut path)),
+        }
+        colons = 0;
+    }
+    add_path(paths, path);
+}
+
+fn add_path(paths: &mut BTreeSet<Vec<String>>, path: Vec<String>) {
+    if path.len() > 1 {
+        paths.insert(path);
     }
 }
 

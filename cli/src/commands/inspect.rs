@@ -12,11 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use zagros_snapshot::SnapshotError;
-use zagros_store::StoreError;
 
 use crate::args::InspectModelArgs;
-use crate::saved;
 use model::Model;
 use zagros_shell::{Exit, Failure};
 
@@ -46,26 +43,6 @@ fn progress(model: &Model) -> ProgressBar {
     let bar = ProgressBar::new(model.bytes());
     let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {bytes} of {total_bytes}");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━╸─"))
-}
-
-/// A damaged file is bad data. An unknown table is a usage error. A store has its own errors.
-pub(crate) fn failed(error: SnapshotError) -> Failure {
-    let error = match error {
-        SnapshotError::Read { path, source } => match source.downcast::<StoreError>() {
-            Ok(store) => return saved::refused(store),
-            Err(source) => SnapshotError::Read { path, source },
-        },
-        error => error,
-    };
-    let SnapshotError::UnknownTable { path, name, known } = &error else {
-        return Failure::from_error(Exit::Data, error);
-    };
-    let known: Vec<&str> = known.iter().map(String::as_str).collect();
-    let help = match zagros_job::nearest(name, &known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("its tables are {}", known.join(", ")),
-    };
-    Failure::with_help(Exit::Usage, format!("there is no table `{name}` in {}", path.display()), help)
 }
 
 fn file_name(path: &Path) -> String {

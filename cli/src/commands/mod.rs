@@ -16,8 +16,6 @@ mod report;
 mod simulate;
 mod train;
 
-pub(crate) use inspect::failed as snapshot_failure;
-
 use clap::CommandFactory;
 use zagros_shell::{Exit, Failure, Logging, answer, block_on};
 

@@ -12,9 +12,8 @@ use zagros_store::{Folder, hexadecimal};
 use super::plan::{PlannedCopy, is_row_file};
 use super::vocabulary::{ChangedJob, clean_run};
 use super::{ForgetPlace, ForgetPlan, WantedIds, audit};
-use crate::commands::snapshot_failure;
 use crate::resume::failed;
-use crate::saved::{not_written, refused, saved_file};
+use crate::saved::{not_written, refused, saved_file, snapshot_failure};
 
 /// Removes the rows. `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted.
 ///

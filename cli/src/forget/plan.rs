@@ -9,9 +9,8 @@ use zagros_store::Folder;
 
 use super::vocabulary::{ChangedJob, changed_job};
 use super::{ForgetPlace, WantedIds};
-use crate::commands::snapshot_failure;
 use crate::resume::failed;
-use crate::saved::saved_file;
+use crate::saved::{saved_file, snapshot_failure};
 
 /// Between the name of a file and the part that tells its copies apart.
 const COPY: &str = ".without-";

@@ -9,9 +9,8 @@ use zagros_store::{ContentDigest, hexadecimal};
 
 use super::QuantizePlan;
 use super::plan::PlannedChain;
-use crate::commands::snapshot_failure;
 use crate::resume::failed;
-use crate::saved::{not_written, refused};
+use crate::saved::{not_written, refused, snapshot_failure};
 
 /// What a failure leaves.
 const NOTHING_LEFT: &str = "nothing is left of the copy";

@@ -11,9 +11,8 @@ use zagros_store::{FileName, Folder};
 use zagros_table::WeightType;
 
 use crate::args::QuantizeArgs;
-use crate::commands::snapshot_failure;
 use crate::resume::failed;
-use crate::saved::{self, SavedModel, refused, saved_file};
+use crate::saved::{self, SavedModel, refused, saved_file, snapshot_failure};
 
 /// All that is to be done, and nothing that is left to decide.
 pub(crate) struct QuantizePlan {

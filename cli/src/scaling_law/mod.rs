@@ -74,7 +74,8 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
             end = verify(&setup, &mut analysis, &shutdown, deadline).await?;
         }
     }
-    report::write_files(&setup, &plan, &analysis)?;
+    report::write_summary(&setup, &plan, &analysis)?;
+    page::write_page(&setup, &plan, &analysis)?;
     report::print(&setup, &analysis);
     match end {
         TrainingEnd::Over => Ok(Exit::Success),

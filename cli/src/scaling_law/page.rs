@@ -4,16 +4,24 @@ use indicatif::{HumanCount, HumanDuration};
 use zagros_chart::LogChart;
 use zagros_chart::html::{NOTHING, document, escaped, facts, table};
 use zagros_scaling::{Candidate, Optimum};
+use zagros_shell::Failure;
 
 use super::analysis::Analysis;
 use super::charts::charts;
 use super::member::MemberPoint;
-use super::report::{SIZE_HEAD, forecast_text, size_rows, verification_text};
+use super::report::{PAGE, SIZE_HEAD, forecast_text, size_rows, verification_text};
 use super::setup::FamilySetup;
-use super::state::FamilyPlan;
+use super::state::{FamilyPlan, write};
 
-/// The whole page.
-pub(super) fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> String {
+/// Writes the page.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Result<(), Failure> {
+    write(&setup.folder.join(PAGE), page(setup, plan, analysis).as_bytes())
+}
+
+fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> String {
     let name = &setup.job.name;
     let figures: String = charts(analysis).iter().filter_map(LogChart::figure).collect();
     let figures = if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>\n") };

@@ -8,13 +8,12 @@ use zagros_scaling::{Forecast, ForecastDecision, LawCell};
 use zagros_shell::{Failure, note, out};
 
 use super::analysis::{Analysis, KeptForecast, Verification};
-use super::page;
 use super::setup::FamilySetup;
-use super::state::{FORECAST, FamilyPlan, write, write_json};
+use super::state::{FORECAST, FamilyPlan, write_json};
 
 /// Names of the files in the folder of the family.
 const JSON: &str = "scaling-law.json";
-const PAGE: &str = "report.html";
+pub(super) const PAGE: &str = "report.html";
 
 /// Says what is about to be trained, and what is not.
 pub(super) fn print_plan(setup: &FamilySetup, plan: &FamilyPlan) {
@@ -126,13 +125,12 @@ pub(super) fn verification_text(verification: &Verification) -> String {
     )
 }
 
-/// Writes the files.
+/// Writes what programs read.
 ///
 /// # Errors
-/// When one of them cannot be written.
-pub(super) fn write_files(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Result<(), Failure> {
-    write_json(&setup.folder.join(JSON), &summary(setup, plan, analysis))?;
-    write(&setup.folder.join(PAGE), page::page(setup, plan, analysis).as_bytes())
+/// When the file cannot be written.
+pub(super) fn write_summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Result<(), Failure> {
+    write_json(&setup.folder.join(JSON), &summary(setup, plan, analysis))
 }
 
 fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Value {

@@ -2,14 +2,22 @@
 
 use zagros_chart::html::{document, escaped, facts, table};
 use zagros_chart::{Chart, ChartSeries};
+use zagros_shell::Failure;
 use zagros_sweep::{Metric, Sweep};
 use zagros_zip::ZipEq;
 
-use super::report::TrialTable;
+use super::report::{PAGE, TrialTable, write_file};
 use super::setup::SweepSetup;
 
-/// The whole page.
-pub(super) fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
+/// Writes the page.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
+    write_file(&setup.folder.join(PAGE), page(setup, sweep).as_bytes())
+}
+
+fn page(setup: &SweepSetup, sweep: &Sweep) -> String {
     let name = &setup.job.name;
     let heading =
         format!("<h1>{}: sweep</h1>\n<p class=\"lead\">{}</p>\n", escaped(name), escaped(&lead(setup, sweep)));

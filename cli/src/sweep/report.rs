@@ -11,7 +11,7 @@ use zagros_sweep::{Metric, Sampler, Sweep, SweepRecord, Trial, TrialMeasures, Tr
 use zagros_zip::ZipEq;
 
 use super::setup::{SweepSetup, unit_name};
-use super::{page, trial};
+use super::trial;
 
 /// Names of the files in the folder of the sweep.
 pub(super) const JSON: &str = "sweep.json";
@@ -161,7 +161,6 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
     write_file(&setup.folder.join(JSON), &json.unwrap_or_default())?;
-    write_file(&setup.folder.join(PAGE), page::page(setup, sweep).as_bytes())?;
     let Some(best) = sweep.best() else { return Ok(()) };
     let trial = &sweep.trials()[best];
     let job = load_job(&setup.file, &setup.values(&trial.values))?;
@@ -177,7 +176,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     write_file(&setup.folder.join(BEST), (head + &job.to_toml()).as_bytes())
 }
 
-fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
+pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
     durable::write(path, content).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
         Failure::with_help(Exit::Storage, what, disk::advice(&error))

@@ -14,11 +14,9 @@ mod objects;
 use std::path::{Path, PathBuf};
 
 use crate::IngestError;
+pub use crate::columnar::sample::LIST_SEPARATOR;
 use crate::content::{DataContent, same_content, spread};
 use crate::find::find;
-
-/// Separates the values of a list in its text: the ASCII character for this purpose.
-pub const LIST_SEPARATOR: char = '\u{1f}';
 
 /// Places of a file whose rows are read.
 const PLACES: usize = 16;

@@ -14,6 +14,7 @@ use crate::disk;
 use crate::link::{LinkName, LinkState, RoundLinks};
 use crate::processes::{RoundProcesses, signal};
 use crate::progress::ProgressMoment;
+use crate::record::FaultRecord;
 use crate::recorder::Recorder;
 use crate::report;
 use crate::scaling::RoundScaling;
@@ -26,20 +27,6 @@ const LOOK: Duration = Duration::from_millis(5);
 const DELAY: Duration = Duration::from_millis(20);
 /// Added to the job's own timeouts: a run that makes no step for longer hangs.
 const SLACK: Duration = Duration::from_secs(60);
-
-/// A fault that was made, and how the run recovered.
-#[derive(Clone, Debug)]
-pub(crate) struct FaultRecord {
-    pub(crate) fault: PlannedFault,
-    /// Since the first round began.
-    pub(crate) at: Duration,
-    /// When each process that was killed had its successor.
-    pub(crate) back: Option<Duration>,
-    /// When every worker had made a step that was looked up after the fault. `None` if the run ended before.
-    pub(crate) next_step: Option<Duration>,
-    /// Steps that were made while the coordinator was away.
-    pub(crate) steps_without_coordinator: Option<u64>,
-}
 
 /// The faults that are to come, and those that were made.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ mod losses;
 pub mod oracle;
 mod processes;
 mod progress;
+mod record;
 mod recorder;
 mod report;
 pub mod row;

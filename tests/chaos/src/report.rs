@@ -9,7 +9,7 @@ use zagros_protocol::control::ScaleStatus;
 use zagros_shell::out;
 
 use crate::FaultKind;
-use crate::injector::FaultRecord;
+use crate::record::FaultRecord;
 use crate::schedule::PlannedFault;
 use crate::verdict::CheckedPromise;
 

@@ -8,8 +8,9 @@ use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
 use zagros_shell::{Exit, Failure, answer, err};
 
 use super::model::Model;
-use super::{failed, progress};
+use super::progress;
 use crate::args::InspectModelArgs;
+use crate::saved::snapshot_failure;
 
 /// Exports the named table.
 pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
@@ -30,7 +31,7 @@ pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Resul
 
 fn not_exported(error: ExportError) -> Failure {
     match error {
-        ExportError::Snapshot(error) => failed(error),
+        ExportError::Snapshot(error) => snapshot_failure(error),
         ExportError::Write(_) => Failure::from_error(Exit::Storage, error),
         ExportError::Differs { .. } => Failure::from_error(Exit::Data, error),
         ExportError::Format { .. } | ExportError::Exists { .. } => Failure::from_error(Exit::Usage, error),

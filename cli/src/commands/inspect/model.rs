@@ -11,7 +11,7 @@ use zagros_store::{FileName, Folder};
 
 use super::progress;
 use crate::resume::failed;
-use crate::saved::{self, SavedModel};
+use crate::saved::{self, SavedModel, snapshot_failure};
 
 /// The files of rows, and the model's manifest.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Model {
     /// The files of rows, each with the deltas that follow it.
     pub(super) fn chains(&self) -> Result<Vec<FileChain>, Failure> {
         let sha256_of = |name: &str| self.record(name).map(|file| file.sha256.clone());
-        FileChain::group(&self.files, sha256_of).map_err(super::failed)
+        FileChain::group(&self.files, sha256_of).map_err(snapshot_failure)
     }
 
     /// What the manifest says of a file of rows, by its name without a path. One save names no two files alike.

@@ -6,8 +6,9 @@ use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, holds, parts};
 
 use super::draw::number;
+use super::file_name;
 use super::model::Model;
-use super::{failed, file_name};
+use crate::saved::snapshot_failure;
 
 /// Numbers per line.
 const COLUMNS: usize = 8;
@@ -34,14 +35,14 @@ pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Ex
     let mut would_be = Vec::new();
     for chain in model.chains()? {
         let Some(file) = chain.files().last() else { continue };
-        let reader = file.open().map_err(failed)?;
+        let reader = file.open().map_err(snapshot_failure)?;
         let header = reader.header().clone();
-        let saved = reader.table(table).map_err(failed)?.1.clone();
+        let saved = reader.table(table).map_err(snapshot_failure)?.1.clone();
         let bucket = bucket(&header, &saved, id);
         if !holds(&header, bucket) {
             continue;
         }
-        if let Some((found, file)) = chain.find(table, id).map_err(failed)? {
+        if let Some((found, file)) = chain.find(table, id).map_err(snapshot_failure)? {
             print(&RowReport::new(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
             return Ok(Exit::Success);
         }

@@ -11,7 +11,8 @@ use zagros_snapshot::{
 
 use super::draw::{bars, number, sparkline};
 use super::model::Model;
-use super::{failed, progress};
+use super::progress;
+use crate::saved::snapshot_failure;
 
 /// Bins of the histogram in a line, and of a single table's histogram.
 const SMALL: usize = 12;
@@ -65,7 +66,7 @@ fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> 
     let bar = progress(model);
     let mut reports: Vec<TableReport> = Vec::new();
     for chain in model.chains()? {
-        read_chain(&chain, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(failed)?;
+        read_chain(&chain, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(snapshot_failure)?;
     }
     bar.finish_and_clear();
     Ok(reports)

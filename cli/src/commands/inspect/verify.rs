@@ -9,7 +9,8 @@ use zagros_snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, Verifie
 use zagros_store::hexadecimal;
 
 use super::model::Model;
-use super::{failed, file_name, progress};
+use super::{file_name, progress};
+use crate::saved::snapshot_failure;
 
 /// A file, and its problem.
 #[derive(Serialize)]
@@ -95,7 +96,7 @@ fn rows(model: &Model, files: &[FileReport]) -> Result<u64, Failure> {
                 Ok::<(), SnapshotError>(())
             },
         );
-        counted.map_err(failed)?;
+        counted.map_err(snapshot_failure)?;
     }
     Ok(rows)
 }

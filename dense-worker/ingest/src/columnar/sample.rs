@@ -7,7 +7,9 @@ use super::groups::{RowGroups, RowSlice};
 use super::kind::{Kind, Value};
 use super::output::{NO_ENTRY, Output};
 use crate::IngestError;
-use crate::sample::LIST_SEPARATOR;
+
+/// Separates the values of a list in its text: the ASCII character for this purpose.
+pub const LIST_SEPARATOR: char = '\u{1f}';
 
 /// Bytes of a row's text, from which on a list takes no more values.
 const MOST_ROW: usize = 64 << 10;
