@@ -7,8 +7,8 @@ use zagros_zip::ZipEq;
 
 /// Columns: the constant, and at most two power laws.
 pub(crate) const MOST: usize = 3;
-/// Rounds of weighted least squares at most.
-const ROUNDS: usize = 100;
+/// Rounds of weighted least squares at most. Of few rows, most of them far from the law, the coefficients come near the minimum slowly.
+const ROUNDS: usize = 1000;
 /// Relative change of the coefficients at which they end.
 const SETTLED: f64 = 1e-7;
 

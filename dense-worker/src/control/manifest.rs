@@ -437,7 +437,9 @@ mod tests {
         let files = good.files.iter().cloned().chain([record]).collect();
         assert!(refused(Manifest { dense, files, ..good.clone() }).contains("which is no file of the folder itself"));
         let twice = vec!["a.zrows".to_owned(), "a.zrows".to_owned()];
-        assert!(refused(Manifest { row_files: twice, ..good.clone() }).contains("\"a.zrows\" twice"));
+        let record = FileRecord { name: twice[0].clone(), ..good.files[1].clone() };
+        let files = good.files.iter().cloned().chain([record]).collect();
+        assert!(refused(Manifest { row_files: twice, files, ..good.clone() }).contains("\"a.zrows\" twice"));
         let unknown = refused(Manifest { files: good.files[..1].to_vec(), ..good.clone() });
         assert!(unknown.contains("does not say what \"rows-0-of-1.zrows\" is known by"), "{unknown}");
         disk.write(MANIFEST, &vec![b' '; 5 << 20]).unwrap();

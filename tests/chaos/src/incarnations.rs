@@ -101,6 +101,12 @@ impl IncarnationLog {
         self.unended().fold((0, 0), |(count, samples), one| (count + 1, samples + one.samples_from(0)))
     }
 
+    /// Samples of batches that lost processes pushed, and that were not acknowledged to them.
+    pub(crate) fn under_way(&self) -> u64 {
+        let batches = self.unended().flat_map(|incarnation| incarnation.batches.values());
+        batches.filter(|batch| !batch.is_acknowledged).map(|batch| batch.samples).sum()
+    }
+
     fn unended(&self) -> impl Iterator<Item = &Incarnation> {
         self.incarnations.values().filter(|incarnation| incarnation.network.is_none())
     }

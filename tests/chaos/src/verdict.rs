@@ -114,15 +114,18 @@ fn samples(job: &Job, round: &EndedRound, undisturbed: &EndedRound) -> CheckedPr
     CheckedPromise::new(is_kept, what)
 }
 
-/// The number of samples that the run reports is that of the pushes; in mode `hybrid` but for the batch that a lost worker pushed and
-/// no worker counted, or the other way round. In mode `async` each worker counts for itself, and what it counted since its last barrier
+/// The number of samples that the run reports is that of the acknowledged pushes; in mode `hybrid` but for the batch that a lost worker
+/// pushed and no worker counted, or the other way round, and but for the pushes that it had on their way. In mode `async` each worker counts for itself, and what it counted since its last barrier
 /// ends with it (ADR 47).
 fn count(job: &Job, round: &EndedRound) -> CheckedPromise {
     let (counted, pushed) = (round.facts.samples, round.incarnations.samples());
     let (lost, pushed_by_lost) = round.incarnations.lost();
     let (fewer, more) = match job.train.mode {
         Mode::Sync => (0, 0),
-        Mode::Hybrid => (lost * job.train.batch_size as u64, lost * job.train.batch_size as u64),
+        Mode::Hybrid => {
+            let batches = lost * job.train.batch_size as u64;
+            (batches, batches + round.incarnations.under_way())
+        }
         Mode::Async => (pushed_by_lost, 0),
     };
     let is_kept = (pushed.saturating_sub(fewer)..=pushed + more).contains(&counted);
@@ -288,6 +291,22 @@ mod tests {
         }
         let twice = judge("sync", &killed(&[0, 1]));
         assert!(twice[0].contains("12 samples; the undisturbed run has 8, and at most 0"), "{twice:?}");
+    }
+
+    #[test]
+    fn a_lost_worker_may_have_batches_on_their_way() {
+        let batch = job("hybrid").train.batch_size as u64;
+        for (under_way, more, is_kept) in
+            [(0, batch, true), (0, batch + 1, false), (4, batch + 4, true), (4, batch + 5, false)]
+        {
+            let mut round = killed(&[0, 1]);
+            let sent = StartedPush { seq: 9, samples: under_way, ..StartedPush::default() };
+            round.incarnations.start(FIRST, &sent);
+            let counted = round.incarnations.samples() + more;
+            round.facts.samples = counted;
+            let found = judge("hybrid", &round);
+            assert_eq!(found.iter().all(|what| !what.contains("the run reports")), is_kept, "{counted}: {found:?}");
+        }
     }
 
     /// A survivor's batch that comes twice is not hidden by a loss, and a survivor alone repeats nothing.

@@ -83,6 +83,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::control::manifest::FileRecord;
 
     #[test]
     fn only_folders_with_a_manifest_are_checkpoints_and_the_newest_is_last() {
@@ -135,11 +136,10 @@ mod tests {
     }
 
     fn manifest(row_files: &[&str]) -> Vec<u8> {
-        let text = serde_json::json!({
-            "format": 1, "job": "ads", "fingerprint": "0", "release": "0", "outcome": "interrupted", "steps": 1, "samples": 1,
-            "dense": "dense.safetensors", "row_files": row_files, "rows": 0, "evaluation": null,
-        });
-        text.to_string().into_bytes()
+        let dense = "dense.safetensors";
+        let files = row_files.iter().chain([&dense]).map(|name| FileRecord::new(name, b"rows")).collect();
+        let row_files = row_files.iter().map(|name| (*name).to_owned()).collect();
+        Manifest { row_files, ..Manifest::of_test(dense, files) }.sealed().1
     }
 
     /// Invariant CK-6: a process may end after any of the deletions. Each checkpoint with a manifest then has its files.
