@@ -124,7 +124,9 @@ fn a_job_that_learns_otherwise_is_a_run_of_its_own_unless_asked_to_go_on() {
 fn a_run_that_is_named_does_not_silently_learn_otherwise() {
     let fixture = Fixture::new(20_000);
     let run = interrupt(&fixture, &[]).display().to_string();
-    let sets = ["--set", "train.batch_size=128", "--set", "cluster.timeout_seconds=1"];
+    // Where the machine is busy the run is some epochs on.
+    let sets =
+        ["train.batch_size=128", "cluster.timeout_seconds=1", "train.epochs=50"].map(|set| ["--set", set]).concat();
     let worker = ["dense-worker", "--config", "job.toml", "--folder", &run];
     let outcome = fixture.zagros([&worker[..], &sets].concat()).expect(2);
     outcome.says(&["the job learns differently than the run in", "train.batch_size: 256 → 128", "--resume continues"]);
