@@ -130,7 +130,7 @@ async fn work(control: &dyn ControlPlane, worker: &Membership, epoch: u32) -> Ve
     let mut read = Vec::new();
     loop {
         match control
-            .assign(AssignRequest { member, incarnation, epoch, continuing: false })
+            .assign(AssignRequest { member, incarnation, epoch, continuing: false, ..AssignRequest::default() })
             .await
             .unwrap()
             .work
@@ -253,7 +253,13 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     let cluster = TestCluster::start(1.0).await;
     let control = &cluster.control;
     let joined = control.join(cluster.request(Role::DenseWorker, 0)).await.unwrap();
-    let ask = AssignRequest { member: joined.member, incarnation: joined.incarnation, epoch: 0, continuing: false };
+    let ask = AssignRequest {
+        member: joined.member,
+        incarnation: joined.incarnation,
+        epoch: 0,
+        continuing: false,
+        ..AssignRequest::default()
+    };
     let Some(Work::Split(held)) = control.assign(ask).await.unwrap().work else { panic!("no split") };
     // No heartbeat follows. Another process gets the slot once the lease is over, and not before.
     let successor = JoinRequest { instance: 99, ..cluster.request(Role::DenseWorker, 0) };
@@ -262,7 +268,13 @@ async fn a_silent_worker_is_lost_and_its_splits_are_free() {
     assert!(refused.message.contains("dense worker 0 is held by another process"), "{refused}");
     let successor = Membership::join(Arc::clone(control), successor, TIMEOUT, &Shutdown::new()).await.unwrap();
     assert_eq!(successor.incarnation(), 2);
-    let ask = AssignRequest { member: successor.member(), incarnation: 2, epoch: 0, continuing: false };
+    let ask = AssignRequest {
+        member: successor.member(),
+        incarnation: 2,
+        epoch: 0,
+        continuing: false,
+        ..AssignRequest::default()
+    };
     assert_eq!(control.assign(ask).await.unwrap().work, Some(Work::Split(held)));
     let late =
         CompleteRequest { member: joined.member, incarnation: 1, epoch: 0, splits: vec![held.id], bad_rows: vec![] };
@@ -306,7 +318,10 @@ async fn a_process_of_an_earlier_run_is_refused_by_the_next_one_at_the_same_addr
         format!("this coordinator belongs to run {}, but this request belongs to run {}", worker.run(), stale.run());
     let refusals = [
         control.heartbeat(HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).await.map(drop),
-        control.assign(AssignRequest { member, incarnation, epoch: 0, continuing: false }).await.map(drop),
+        control
+            .assign(AssignRequest { member, incarnation, epoch: 0, continuing: false, ..AssignRequest::default() })
+            .await
+            .map(drop),
         control
             .complete(CompleteRequest { member, incarnation, epoch: 0, splits: vec![0], bad_rows: vec![] })
             .await
@@ -351,8 +366,11 @@ async fn many_files_and_many_splits_join_and_come_back() {
     let outcome = cluster.control.position(PositionRequest { member, incarnation, epoch: 1 }).await.unwrap();
     println!("the position has {} bytes", prost::Message::encoded_len(&outcome));
     assert_eq!(outcome.position, Some(position));
-    let next =
-        cluster.control.assign(AssignRequest { member, incarnation, epoch: 1, continuing: false }).await.unwrap();
+    let next = cluster
+        .control
+        .assign(AssignRequest { member, incarnation, epoch: 1, continuing: false, ..AssignRequest::default() })
+        .await
+        .unwrap();
     assert_eq!(next.work, Some(Work::Split(plan[1])));
 }
 
@@ -388,7 +406,7 @@ async fn members_of_a_coordinator_that_was_killed_are_members_of_the_next_one_wi
     let worker = first.join(Role::DenseWorker, 0).await;
     let (control, run) = (Arc::clone(&first.control), worker.run());
     let (member, incarnation) = (worker.member(), worker.incarnation());
-    let ask = || AssignRequest { member, incarnation, epoch: 0, continuing: false };
+    let ask = || AssignRequest { member, incarnation, epoch: 0, continuing: false, ..AssignRequest::default() };
     let Some(Work::Split(split)) = control.assign(ask()).await.unwrap().work else { panic!("no split") };
     let placement = control.placement(PlacementRequest {}).await.unwrap();
     let address = first.address.clone();

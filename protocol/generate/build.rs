@@ -7,13 +7,16 @@ use std::fs;
 use std::path::PathBuf;
 
 /// Messages that the coordinator keeps as part of its state, which it writes to its journal.
-const KEPT: [&str; 15] = [
+const KEPT: [&str; 19] = [
+    "AssignResponse",
+    "AssignResponse.work",
     "BarrierFailure",
     "BarrierResult",
     "BarrierVote",
     "CountedVote",
     "DataFile",
     "Disk",
+    "EpochDone",
     "Evaluation",
     "HistoryPoint",
     "Progress",
@@ -23,6 +26,7 @@ const KEPT: [&str; 15] = [
     "Split",
     "StageSeconds",
     "Transform",
+    "Wait",
 ];
 const KEEPS: &str = "#[derive(serde::Serialize, serde::Deserialize)]";
 

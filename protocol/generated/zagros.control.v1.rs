@@ -521,7 +521,12 @@ pub struct AssignRequest {
     /// The worker is in the middle of a stream. A resume cursor starts a stream, so the worker gets none now.
     #[prost(bool, tag = "4")]
     pub continuing: bool,
+    /// Number of the question among those of its process, from 1. A repetition has the same number and gets the same answer: the
+    /// first answer may be lost, or the question may arrive a second time. 0 for a question that is never repeated.
+    #[prost(uint64, tag = "5")]
+    pub question: u64,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AssignResponse {
     #[prost(oneof = "assign_response::Work", tags = "1, 2, 3, 4")]
@@ -529,6 +534,7 @@ pub struct AssignResponse {
 }
 /// Nested message and enum types in `AssignResponse`.
 pub mod assign_response {
+    #[derive(serde::Serialize, serde::Deserialize)]
     #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Work {
         #[prost(message, tag = "1")]
@@ -558,6 +564,7 @@ pub struct Split {
     #[prost(uint64, tag = "4")]
     pub end: u64,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Wait {
     #[prost(uint32, tag = "1")]
@@ -565,6 +572,7 @@ pub struct Wait {
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
 }
+#[derive(serde::Serialize, serde::Deserialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EpochDone {
     /// The run goes on without the sender, which gets no split of any epoch.

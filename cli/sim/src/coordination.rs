@@ -106,7 +106,10 @@ impl Coordination {
     /// What a worker reads next.
     pub(crate) fn assign(&mut self, now: f64, who: Membership, continuing: bool) -> Result<SplitAnswer, Refusal> {
         let Membership { member, incarnation } = who;
-        let answer = self.core.assign(time(now), &AssignRequest { member, incarnation, epoch: 0, continuing })?;
+        let answer = self.core.assign(
+            time(now),
+            &AssignRequest { member, incarnation, epoch: 0, continuing, ..AssignRequest::default() },
+        )?;
         Ok(match answer.work {
             Some(Work::Split(split)) => SplitAnswer::Split { id: split.id, samples: split.end - split.start },
             Some(Work::Wait(wait)) => SplitAnswer::Wait(Duration::from_millis(u64::from(wait.retry_ms))),

@@ -7,7 +7,8 @@ mod epoch;
 mod ids;
 mod shares;
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use zagros_protocol::Refusal;
@@ -31,13 +32,43 @@ pub(crate) struct SplitLedger {
     shares: SplitShares,
     /// Holders whose lease has expired. Their splits stay theirs until another worker has nothing else to read.
     suspended: BTreeSet<MemberSlot>,
+    /// The newest numbered question of each worker.
+    answered: BTreeMap<MemberSlot, AnsweredQuestion>,
+}
+
+/// A question whose answer may be lost. Asked again, it gets the same answer: another split would be dealt to no reader.
+#[derive(Debug, Serialize, Deserialize)]
+struct AnsweredQuestion {
+    incarnation: u32,
+    question: u64,
+    answer: AssignResponse,
+}
+
+impl AnsweredQuestion {
+    /// The answer to a repetition; `None` for a question that is new.
+    ///
+    /// # Errors
+    /// `Invalid` for a repetition that arrives after the next question: its sender does not wait any more.
+    fn answer_again(&self, request: &AssignRequest) -> Result<Option<AssignResponse>, Refusal> {
+        if request.incarnation != self.incarnation {
+            return Ok(None);
+        }
+        match request.question.cmp(&self.question) {
+            Ordering::Greater => Ok(None),
+            Ordering::Equal => Ok(Some(self.answer.clone())),
+            Ordering::Less => {
+                let (late, newest) = (request.question, self.question);
+                Err(Refusal::invalid(format!("question {late} comes after question {newest}, which was asked later")))
+            }
+        }
+    }
 }
 
 impl SplitLedger {
     /// The ledger of a run that starts from the beginning.
     pub(crate) fn new(plan: Vec<SplitRange>, epochs: u32, shares: SplitShares) -> Self {
         let epochs = (0..epochs).map(|_| EpochLedger::Untouched).collect();
-        Self { epochs, plan, shares, suspended: BTreeSet::new() }
+        Self { epochs, plan, shares, suspended: BTreeSet::new(), answered: BTreeMap::new() }
     }
 
     /// The ledger of a run that continues an earlier run. The plan is that of the earlier run, for all epochs.
@@ -63,14 +94,21 @@ impl SplitLedger {
     /// 4. the first free split, unless shares are fixed;
     /// 5. [`Wait`] while other workers hold splits, which come back when a holder is lost;
     /// 6. [`EpochDone`]: each split that is not done is held by this worker, or belongs to the fixed share of another.
+    ///
+    /// A repeated question gets the answer that it got before.
     pub(crate) fn assign(
         &mut self,
         request: &AssignRequest,
         slot: MemberSlot,
         present: usize,
     ) -> Result<AssignResponse, Refusal> {
-        let AssignRequest { epoch, continuing, .. } = *request;
+        let AssignRequest { incarnation, epoch, continuing, question, .. } = *request;
         self.check_epoch(epoch)?;
+        let is_numbered = question > 0;
+        let before = self.answered.get(&slot).filter(|_| is_numbered);
+        if let Some(answer) = before.map(|before| before.answer_again(request)).transpose()?.flatten() {
+            return Ok(answer);
+        }
         self.free_splits_of_suspended_holders(epoch, slot);
         let (shares, most) = (self.shares, self.plan.len().div_ceil(present.max(1)));
         let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal(shares, slot, (continuing, most)));
@@ -88,7 +126,11 @@ impl SplitLedger {
             }
             SplitDeal::Nothing => Work::EpochDone(EpochDone { leave: false }),
         };
-        Ok(AssignResponse { work: Some(work) })
+        let answer = AssignResponse { work: Some(work) };
+        if is_numbered {
+            self.answered.insert(slot, AnsweredQuestion { incarnation, question, answer: answer.clone() });
+        }
+        Ok(answer)
     }
 
     /// Marks splits as complete: all of them or none. A repeated call changes nothing. Returns whether the epoch became
@@ -140,6 +182,7 @@ impl SplitLedger {
     /// Frees the splits of a member, so that others read them (invariant SP-2). Returns how many.
     pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
         self.suspended.remove(&slot);
+        self.answered.remove(&slot);
         self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release(slot)).sum()
     }
 

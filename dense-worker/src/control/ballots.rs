@@ -190,6 +190,7 @@ mod tests {
             timeout: TIMEOUT,
             stop: Stop::alone(Shutdown::new()),
             waits: Waits::default(),
+            asked: Arc::default(),
         };
         let mut ballots = Ballots::new(&splits);
         ballots.enter(3);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use zagros_coordinator_client::{ControlPlane, Waiting, Waits};
 use zagros_ingest::{SplitSource, SplitTask, StreamStart};
 use zagros_plumbing::{Backoff, Deadline};
@@ -31,6 +31,8 @@ pub(crate) struct Splits {
     pub(crate) timeout: Duration,
     pub(crate) stop: Stop,
     pub(crate) waits: Waits,
+    /// How many questions this process has asked. One is asked at a time, and has its number however often it is repeated.
+    pub(crate) asked: Arc<AsyncMutex<u64>>,
 }
 
 /// An answer to "what shall I read?".
@@ -75,7 +77,10 @@ impl Splits {
     pub(crate) async fn ask(&self, epoch: u32, asking: Asking) -> Result<Assigned, WorkerError> {
         let deadline = Deadline::from_now(self.timeout);
         let continuing = asking == Asking::Within;
-        let request = AssignRequest { member: self.member, incarnation: self.incarnation, epoch, continuing };
+        let mut asked = self.asked.lock().await;
+        *asked += 1;
+        let (member, incarnation) = (self.member, self.incarnation);
+        let request = AssignRequest { member, incarnation, epoch, continuing, question: *asked };
         let (backoff, mut stop) = (Backoff::default(), self.stop.clone());
         let is_stopping = || continuing && self.stop.is_requested();
         let is_away = |refusal: &Refusal| refusal.kind.is_retryable() && !is_stopping();
@@ -206,6 +211,7 @@ mod tests {
             timeout: Duration::from_secs(5),
             stop: Stop::alone(Shutdown::new()),
             waits: Waits::default(),
+            asked: Arc::default(),
         }
     }
 
@@ -245,6 +251,26 @@ mod tests {
         let away = || Err(Refusal::new(RefusalKind::Unavailable, "connection refused"));
         let splits = splits([away(), away(), Ok(Work::EpochDone(EpochDone::default()))]);
         assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::EpochDone);
+    }
+
+    /// A coordinator that has dealt a split and whose answer is lost must not deal another one, which no stream would read.
+    #[tokio::test(start_paused = true)]
+    async fn a_question_keeps_its_number_however_often_it_is_asked() {
+        let questions = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (noted, control) = (Arc::clone(&questions), FakeControlPlane::default());
+        control.assign.set(move |request| {
+            let mut questions = noted.lock().unwrap();
+            questions.push(request.question);
+            match questions.len() {
+                1 | 2 => Err(Refusal::new(RefusalKind::Unavailable, "connection reset")),
+                _ => Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) }),
+            }
+        });
+        let splits = Splits { control: Arc::new(control), ..splits([]) };
+        for _ in 0..2 {
+            assert_eq!(splits.ask(0, Asking::ForAStream).await.unwrap(), Assigned::EpochDone);
+        }
+        assert_eq!(*questions.lock().unwrap(), [1, 1, 1, 2]);
     }
 
     #[tokio::test(start_paused = true)]

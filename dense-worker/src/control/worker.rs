@@ -338,6 +338,7 @@ impl Worker {
             timeout,
             stop: stop.clone(),
             waits: self.waits.clone(),
+            asked: Arc::default(),
         };
         let pushes = Pushes::new(Arc::clone(&client), metrics.clone(), Arc::clone(&self.observer));
         let window = StalenessWindow::new(job.staleness());

@@ -75,7 +75,7 @@ fn a_position_with_any_numbers_takes_no_more_than_its_bytes() {
 fn epochs_splits_and_waits_beyond_all_bounds_are_refused_or_cost_nothing() {
     let mut run = FuzzedRun::training(false);
     let (core, now, member) = (&mut run.core, run.now, run.members[1]);
-    let assign = AssignRequest { member, incarnation: 1, epoch: u32::MAX, continuing: false };
+    let assign = AssignRequest { member, incarnation: 1, epoch: u32::MAX, continuing: true, question: u64::MAX };
     let splits = vec![u64::MAX; 8];
     let complete =
         CompleteRequest { member, incarnation: 1, epoch: u32::MAX, splits: splits.clone(), bad_rows: splits };

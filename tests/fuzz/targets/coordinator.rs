@@ -252,7 +252,13 @@ impl FuzzedRun {
                 answered(request, |request| core.group(now, request))
             }
             4 => {
-                let request = AssignRequest { member, incarnation, epoch, continuing: claims.flags[0] };
+                let request = AssignRequest {
+                    member,
+                    incarnation,
+                    epoch,
+                    continuing: claims.flags[0],
+                    ..AssignRequest::default()
+                };
                 answered(request, |request| core.assign(now, request))
             }
             5 => {

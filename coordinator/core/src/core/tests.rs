@@ -81,7 +81,13 @@ fn completion(member: &JoinResponse, split: &Split) -> CompleteRequest {
 }
 
 fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, epoch: u32) -> Result<Work, Refusal> {
-    let request = AssignRequest { member: member.member, incarnation: member.incarnation, epoch, continuing: false };
+    let request = AssignRequest {
+        member: member.member,
+        incarnation: member.incarnation,
+        epoch,
+        continuing: false,
+        ..AssignRequest::default()
+    };
     core.assign(time(seconds), &request).map(|response| response.work.unwrap())
 }
 

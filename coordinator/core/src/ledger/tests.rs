@@ -41,6 +41,30 @@ fn one_worker_reads_in_order_and_never_waits_for_itself() {
     assert_eq!(ledger.complete(0, &[2], ADA), Ok(false), "a repeated call completes the epoch again");
 }
 
+/// A question whose answer is lost is asked again. The first one may arrive after its repetition, and after the next question.
+#[test]
+fn a_repeated_question_has_the_same_answer_and_a_late_one_deals_nothing() {
+    let mut ledger = epochs(3, 1);
+    let mut ask = |question: u64, incarnation: u32| {
+        let request = AssignRequest { question, incarnation, ..AssignRequest::default() };
+        ledger.assign(&request, ADA, 1).map(|answer| answer.work)
+    };
+    let first = ask(1, 1).unwrap();
+    assert_eq!([ask(1, 1).unwrap(), ask(1, 1).unwrap()], [first.clone(), first.clone()]);
+    let second = ask(2, 1).unwrap();
+    assert_ne!(first, second);
+    assert!(ask(1, 1).unwrap_err().message.contains("question 1 comes after question 2"));
+    let third = ask(3, 1).unwrap();
+    assert!(
+        matches!((&second, &third), (Some(Work::Split(one)), Some(Work::Split(next))) if one.start + 10 == next.start)
+    );
+    assert_eq!(ask(4, 1).unwrap(), Some(Work::EpochDone(EpochDone { leave: false })));
+    // Another process in the same place counts its questions anew, once the splits of the one before are free.
+    ledger.release(ADA);
+    let request = AssignRequest { question: 1, incarnation: 2, ..AssignRequest::default() };
+    assert_eq!(ledger.assign(&request, ADA, 1).unwrap().work, first);
+}
+
 #[test]
 fn a_split_of_a_lost_worker_is_read_by_another() {
     let mut ledger = epochs(2, 1);

@@ -147,7 +147,11 @@ impl SimulatedRun {
         let (core, now) = (&mut self.core, self.now);
         let refusals = [
             core.heartbeat(now, &HeartbeatRequest { member, incarnation, ..HeartbeatRequest::default() }).err(),
-            core.assign(now, &AssignRequest { member, incarnation, epoch: 0, continuing: false }).err(),
+            core.assign(
+                now,
+                &AssignRequest { member, incarnation, epoch: 0, continuing: false, ..AssignRequest::default() },
+            )
+            .err(),
             core.complete(now, &CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: vec![] }).err(),
             core.report_evaluation(now, &ReportEvaluationRequest { member, incarnation, evaluation }).err(),
             core.leave(now, &leave).err(),

@@ -276,8 +276,13 @@ impl SimulatedRun {
             return;
         };
         let epoch = process.epoch;
-        let request =
-            AssignRequest { member: process.member, incarnation: process.incarnation, epoch, continuing: false };
+        let request = AssignRequest {
+            member: process.member,
+            incarnation: process.incarnation,
+            epoch,
+            continuing: false,
+            ..AssignRequest::default()
+        };
         match self.core.assign(self.now, &request).map(|answer| answer.work.expect("an answer without work")) {
             Ok(Work::Split(split)) => {
                 self.read_events();

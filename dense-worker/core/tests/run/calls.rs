@@ -335,7 +335,7 @@ impl World {
 
     fn assign(&mut self, index: usize, epoch: u32, continuing: bool) -> Option<Work> {
         let (member, incarnation) = (self.worker(index).member, self.worker(index).incarnation);
-        let request = AssignRequest { member, incarnation, epoch, continuing };
+        let request = AssignRequest { member, incarnation, epoch, continuing, ..AssignRequest::default() };
         match self.ask(CoreInput::Assign(request), |core, now| core.assign(now, &request))? {
             Ok(answer) => answer.work,
             Err(refusal) => {
