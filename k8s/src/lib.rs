@@ -36,6 +36,7 @@ mod reporting;
 pub mod rollout;
 pub mod run_secret;
 pub mod scale;
+pub mod secret_names;
 mod server_memory;
 pub mod spec_hash;
 pub mod validate;

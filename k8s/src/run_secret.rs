@@ -15,13 +15,10 @@ use crate::cluster::JobClient;
 use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::names::{Role, job_labels};
+use crate::secret_names::{SECRET_TOKEN, secret_entry, secret_name};
 
-/// Key of the token that opens `/metrics`, `/status` and the live page.
-pub const TOKEN: &str = "token";
 /// Key of the clients' key, which a person gives to `zagros status`.
 const CLIENT: &str = "client";
-/// Characters of the owner's uid in the name.
-const OF_UID: usize = 8;
 
 /// What the operator needs of a Secret: to ask the coordinator how the run is doing, and to ask it for another number of servers.
 #[derive(Clone, Debug, Default)]
@@ -32,34 +29,22 @@ pub struct RunAccess {
     pub credentials: Credentials,
 }
 
-/// Name of a HybridJob's Secret. The name of a HybridJob has no dot, so this is no other HybridJob's.
-#[must_use]
-pub fn name(owner: &HybridJob) -> String {
-    let uid: String = owner.uid().unwrap_or_default().chars().take(OF_UID).collect();
-    format!("{}.run.{uid}", owner.name_any()).trim_end_matches('.').to_owned()
-}
-
-/// Key of a role's entry in the Secret.
-#[must_use]
-pub fn entry(role: Role) -> &'static str {
-    role.word()
-}
-
 /// A new Secret.
 fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
     let roles = [
-        (entry(Role::Coordinator), PeerRole::Coordinator),
-        (entry(Role::Server), PeerRole::EmbeddingServer),
-        (entry(Role::Worker), PeerRole::DenseWorker),
+        (secret_entry(Role::Coordinator), PeerRole::Coordinator),
+        (secret_entry(Role::Server), PeerRole::EmbeddingServer),
+        (secret_entry(Role::Worker), PeerRole::DenseWorker),
         (CLIENT, PeerRole::Client),
     ];
     // The run's secret is the key of the highest role, so there is a key for each role.
     let keys = roles.into_iter().filter_map(|(entry, role)| Some((entry, run.derive(role)?.reveal())));
-    let data =
-        keys.chain([(TOKEN, run.page_token())]).map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
+    let data = keys
+        .chain([(SECRET_TOKEN, run.page_token())])
+        .map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())));
     Secret {
         metadata: ObjectMeta {
-            name: Some(name(owner)),
+            name: Some(secret_name(owner)),
             namespace: owner.namespace(),
             labels: Some(job_labels(&owner.name_any())),
             owner_references: owner.controller_owner_ref(&()).map(|owner| vec![owner]),
@@ -78,7 +63,7 @@ impl JobClient {
     /// # Errors
     /// When a request fails.
     pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
-        let (name, api) = (name(owner), self.secrets());
+        let (name, api) = (secret_name(owner), self.secrets());
         let read = async || api.get_opt(&name).await.map_err(Error::failed_to(format!("read Secret {name}")));
         if let Some(found) = read().await? {
             return Ok(RunAccess::from_secret(&found));
@@ -101,8 +86,8 @@ impl RunAccess {
             let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
             std::str::from_utf8(bytes).ok()
         };
-        let token = text(TOKEN).and_then(|token| PageToken::parse(token).ok());
-        let key = text(entry(Role::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
+        let token = text(SECRET_TOKEN).and_then(|token| PageToken::parse(token).ok());
+        let key = text(secret_entry(Role::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
         Self { token, credentials: key.map_or(Credentials::Open, Credentials::Secret) }
     }
 }
@@ -138,11 +123,11 @@ mod tests {
     #[test]
     fn a_job_of_the_same_name_has_another_secret_and_a_long_name_fits() {
         let mut job = hybrid_job();
-        let first = name(&job);
+        let first = secret_name(&job);
         job.metadata.uid = Some("22222222-2222-3333-4444-555555555555".to_owned());
-        assert_ne!(first, name(&job));
+        assert_ne!(first, secret_name(&job));
         assert_ne!(secret(&job, &RoleKey::random()).data, secret(&job, &RoleKey::random()).data);
         job.metadata.uid = None;
-        assert_eq!(name(&job), "ctr.run");
+        assert_eq!(secret_name(&job), "ctr.run");
     }
 }

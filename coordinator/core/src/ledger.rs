@@ -105,8 +105,8 @@ impl SplitLedger {
         let AssignRequest { incarnation, epoch, continuing, question, .. } = *request;
         self.check_epoch(epoch)?;
         let is_numbered = question > 0;
-        let before = self.answered.get(&slot).filter(|_| is_numbered);
-        if let Some(answer) = before.map(|before| before.answer_again(request)).transpose()?.flatten() {
+        let newest = self.answered.get(&slot).filter(|_| is_numbered);
+        if let Some(answer) = newest.map(|newest| newest.answer_again(request)).transpose()?.flatten() {
             return Ok(answer);
         }
         self.free_splits_of_suspended_holders(epoch, slot);

@@ -28,7 +28,9 @@ struct Between {
 
 impl Between {
     async fn first_split_is_taken(&self, request: AssignRequest) {
-        let Some(assign_response::Work::Split(split)) = self.control.assign(request).await.unwrap().work else {
+        // A question of its own.
+        let another = AssignRequest { question: 0, ..request };
+        let Some(assign_response::Work::Split(split)) = self.control.assign(another).await.unwrap().work else {
             return;
         };
         if self.mishap == Mishap::Forged {

@@ -1,14 +1,16 @@
 //! The disk of a coordinator or an embedding server: whether there is one, and how large.
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Resource;
 use kube::api::ObjectMeta;
 
-use super::{BuildPlan, volumes};
+use super::BuildPlan;
 use crate::crd::ClaimTemplate;
 use crate::names::{RETAIN_LABEL, Role};
 
+/// Name of the volume for what the next process in the pod needs: log, rows beyond memory, journal.
+pub(super) const STATE: &str = "state";
 const GIB: u64 = 1 << 30;
 /// Size of the coordinator's disk: a snapshot of its state, and some MiB of inputs.
 const JOURNAL: u64 = GIB;
@@ -26,12 +28,12 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role) -> Option<PersistentVol
     labels.extend(storage.retain.then(|| (RETAIN_LABEL.to_owned(), true.to_string())));
     Some(PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(volumes::STATE.to_owned()),
+            name: Some(STATE.to_owned()),
             labels: Some(labels),
             owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
-        spec: Some(volumes::disk(
+        spec: Some(disk(
             &storage.size.or_else(|| made(plan, role)).unwrap_or_else(|| size(plan, role)),
             storage.storage_class_name.as_ref(),
         )),
@@ -65,4 +67,17 @@ fn of_server(plan: &BuildPlan<'_>) -> u64 {
     let tail = 2 * SHORTEST_TAIL.max(rows / 2);
     let disk = plan.job.job.cluster.memory.unwrap_or(0);
     2 * rows + tail + disk
+}
+
+/// A disk for one pod.
+pub(super) fn disk(size: &Quantity, class: Option<&String>) -> PersistentVolumeClaimSpec {
+    PersistentVolumeClaimSpec {
+        access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
+        storage_class_name: class.cloned(),
+        resources: Some(VolumeResourceRequirements {
+            requests: Some([("storage".to_owned(), size.clone())].into()),
+            limits: None,
+        }),
+        ..PersistentVolumeClaimSpec::default()
+    }
 }

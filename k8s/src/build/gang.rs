@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::BuildPlan;
 use crate::crd::{Gang, GangScheduler};
 use crate::names::{JOB_LABEL, Role};
-use crate::run_secret;
+use crate::secret_names::{SECRET_TOKEN, secret_name};
 
 /// Kind of the PodGroup of a gang scheduler.
 #[must_use]
@@ -48,7 +48,7 @@ pub(super) fn monitor_resource() -> ApiResource {
 pub(super) fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
     let mut endpoint = json!({ "port": "http", "path": "/metrics" });
     if plan.job.asks_for_proof() {
-        let token = json!({ "name": run_secret::name(plan.owner), "key": run_secret::TOKEN });
+        let token = json!({ "name": secret_name(plan.owner), "key": SECRET_TOKEN });
         endpoint["authorization"] = json!({ "type": "Bearer", "credentials": token });
     }
     let spec = json!({

@@ -1,20 +1,16 @@
 //! Volumes and mounts of a pod's containers.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, EmptyDirVolumeSource, EphemeralVolumeSource, KeyToPath, PersistentVolumeClaimSpec,
-    PersistentVolumeClaimTemplate, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
-    VolumeResourceRequirements,
+    ConfigMapVolumeSource, EmptyDirVolumeSource, EphemeralVolumeSource, KeyToPath, PersistentVolumeClaimTemplate,
+    PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume, VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{BuildPlan, JOB_KEY, claims};
 use crate::crd::{EmptyDir, EphemeralClaim, HybridJobSpec, Medium, MountedVolume};
 use crate::names::Role;
 use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH};
-use crate::run_secret;
+use crate::secret_names::{secret_entry, secret_name};
 
-/// Name of the volume for what the next process in the pod needs: log, rows beyond memory, journal.
-pub(super) const STATE: &str = "state";
 /// Name of the volume for run folders and models.
 const OUTPUT: &str = "output";
 /// Name of the volume for memory that the pod's processes share.
@@ -37,9 +33,9 @@ pub(super) fn secret_mount(plan: &BuildPlan<'_>) -> Option<VolumeMount> {
 
 /// The key of the role, and no other role's.
 fn secret(plan: &BuildPlan<'_>, role: Role) -> Volume {
-    let item = KeyToPath { key: run_secret::entry(role).to_owned(), path: "key".to_owned(), mode: None };
+    let item = KeyToPath { key: secret_entry(role).to_owned(), path: "key".to_owned(), mode: None };
     let source = SecretVolumeSource {
-        secret_name: Some(run_secret::name(plan.owner)),
+        secret_name: Some(secret_name(plan.owner)),
         items: Some(vec![item]),
         default_mode: Some(SECRET_MODE),
         optional: None,
@@ -59,7 +55,7 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
     let mut output = mount(OUTPUT, OUTPUT_PATH, false);
     output.sub_path = spec.output.as_ref().and_then(|output| output.sub_path.clone());
     let mut mounts = vec![mount("job", JOB_FOLDER, true), mount("tmp", "/tmp", false)];
-    mounts.extend([output, mount(STATE, STATE_PATH, false)]);
+    mounts.extend([output, mount(claims::STATE, STATE_PATH, false)]);
     if plan.job.pod(role).shared_memory.is_some() {
         mounts.push(mount(SHARED_MEMORY, SHARED_MEMORY_PATH, false));
     }
@@ -89,7 +85,7 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
     }
     // A claim template makes a volume of this name for each pod.
     if claims::template(plan, role).is_none() {
-        volumes.push(empty(STATE));
+        volumes.push(empty(claims::STATE));
     }
     if let Some(size) = &plan.job.pod(role).shared_memory {
         let memory = EmptyDir { medium: Some(Medium::Memory), size_limit: Some(size.clone()) };
@@ -152,19 +148,6 @@ fn claim(name: &str) -> PersistentVolumeClaimVolumeSource {
 }
 
 fn ephemeral(given: &EphemeralClaim) -> EphemeralVolumeSource {
-    let spec = disk(&given.size, given.storage_class_name.as_ref());
+    let spec = claims::disk(&given.size, given.storage_class_name.as_ref());
     EphemeralVolumeSource { volume_claim_template: Some(PersistentVolumeClaimTemplate { spec, metadata: None }) }
-}
-
-/// A disk for one pod.
-pub(super) fn disk(size: &Quantity, class: Option<&String>) -> PersistentVolumeClaimSpec {
-    PersistentVolumeClaimSpec {
-        access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-        storage_class_name: class.cloned(),
-        resources: Some(VolumeResourceRequirements {
-            requests: Some([("storage".to_owned(), size.clone())].into()),
-            limits: None,
-        }),
-        ..PersistentVolumeClaimSpec::default()
-    }
 }

@@ -81,14 +81,9 @@ fn completion(member: &JoinResponse, split: &Split) -> CompleteRequest {
 }
 
 fn assign(core: &mut Core, seconds: u64, member: &JoinResponse, epoch: u32) -> Result<Work, Refusal> {
-    let request = AssignRequest {
-        member: member.member,
-        incarnation: member.incarnation,
-        epoch,
-        continuing: false,
-        ..AssignRequest::default()
-    };
-    core.assign(time(seconds), &request).map(|response| response.work.unwrap())
+    let JoinResponse { member, incarnation, .. } = *member;
+    core.assign(time(seconds), &AssignRequest { member, incarnation, epoch, ..AssignRequest::default() })
+        .map(|response| response.work.unwrap())
 }
 
 fn ask_after(worker: &JoinResponse, after: u64) -> GroupRequest {
@@ -96,13 +91,9 @@ fn ask_after(worker: &JoinResponse, after: u64) -> GroupRequest {
 }
 
 fn leave(core: &mut Core, member: &JoinResponse, outcome: Outcome, reason: &str) -> Result<LeaveResponse, Refusal> {
-    let request = LeaveRequest {
-        member: member.member,
-        incarnation: member.incarnation,
-        outcome: outcome as i32,
-        reason: reason.to_owned(),
-    };
-    core.leave(time(1), &request)
+    let (outcome, reason) = (outcome as i32, reason.to_owned());
+    let JoinResponse { member, incarnation, .. } = *member;
+    core.leave(time(1), &LeaveRequest { member, incarnation, outcome, reason })
 }
 
 #[test]
