@@ -17,7 +17,7 @@ mod summary;
 #[cfg(test)]
 mod testing;
 
-pub use audit::{PushAudit, StartedPush};
+pub use audit::PushAudit;
 pub use control::{
     CopiedFiles, Earlier, Evaluate, FileRecord, Importance, ImportanceOptions, Input, JOB, LastRun, MANIFEST, Manifest,
     Measures, Predict, ResumePoint, ScoredRows, TargetImportance, Worker, forget_rows, note_forgotten, target_form,

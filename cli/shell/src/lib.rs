@@ -42,5 +42,6 @@ pub use process_record::{ProcessChange, ProcessRecord, UP};
 pub use role::{Role, exit_with_parent};
 pub use runtime::block_on;
 pub use start::{
-    describe_threads, is_key_given, load_job, load_job_for, parse_job, watch_signals, watch_signals_twice,
+    describe_threads, is_key_given, load_job, load_job_for, machine_of_job, parse_job, share_cores, watch_signals,
+    watch_signals_twice,
 };

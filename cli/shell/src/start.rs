@@ -7,6 +7,7 @@ use zagros_job::{Job, Overrides};
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 
 use crate::exit::{Exit, Failure, OrInternal};
+use crate::note;
 
 /// Reads and checks a job file with overrides from the command line and the environment.
 pub fn load_job(path: &Path, sets: &[String]) -> Result<Job, Failure> {
@@ -37,6 +38,22 @@ pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failur
 pub fn describe_threads(job: &Job, machine: &Machine) -> String {
     let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);
     machine.describe(&ThreadPlan { torch, parse, server })
+}
+
+/// This machine with all processes of the job, and with those that may join it later.
+pub fn machine_of_job(job: &Job, cores: usize) -> Machine {
+    Machine { cores, workers: job.cluster.most_workers() as usize, servers: job.cluster.servers as usize }
+}
+
+/// Divides the cores of the machine among the processes. Threads without a core of their own spin for each other and make a
+/// step a hundred times slower. Returns the job with its shares, and the overrides for the children.
+pub fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Result<(Job, Vec<String>), Failure> {
+    let job = load_job_for(file, &sets, machine)?;
+    note!("threads: {}", describe_threads(&job, machine));
+    sets.push(format!("train.threads={}", job.train.threads));
+    sets.push(format!("data.threads={}", job.data.threads));
+    sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
+    Ok((job, sets))
 }
 
 /// Requests `shutdown` at Ctrl-C and SIGTERM. A second Ctrl-C ends the process at once.

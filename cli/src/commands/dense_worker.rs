@@ -9,7 +9,7 @@ use zagros_coordinator_client::Waits;
 use zagros_dense_worker::{Event, Observer, Outcome, PushAudit, RunFolder, SilentObserver, Worker, WorkerError};
 use zagros_doctor::OwnWaits;
 use zagros_embedding_client::GrpcShard;
-use zagros_embedding_client::push_record::{PushRecorder, StartedPush, TableRows};
+use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
 use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
@@ -117,10 +117,8 @@ impl Observer for RecordedWorker {
 }
 
 impl PushAudit for RecordedWorker {
-    fn note_start(&self, push: &zagros_dense_worker::StartedPush<'_>) {
-        let zagros_dense_worker::StartedPush { seq, step, samples, ends, ids } = *push;
-        let rows = ids.tables.iter().map(|rows| TableRows { table: rows.table.0, ids: rows.ids.clone() });
-        self.0.start(StartedPush { seq, step, samples, splits: ends.to_vec(), tables: rows.collect() });
+    fn note_start(&self, push: StartedPush) {
+        self.0.start(push);
     }
 
     fn note_end(&self, seq: u64) {

@@ -15,7 +15,6 @@ use indicatif::HumanBytes;
 use tokio::sync::watch::Sender;
 use zagros_dense_worker::ResumePoint;
 use zagros_job::Job;
-use zagros_job::threads::Machine;
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
     Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable,
@@ -23,8 +22,8 @@ use zagros_launch::{
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{
-    Announcement, Exit, Failure, Logging, OrInternal, ProcessChange, ProcessRecord, UP, describe_threads, is_key_given,
-    load_job, load_job_for, note, watch_signals_twice,
+    Announcement, Exit, Failure, Logging, OrInternal, ProcessChange, ProcessRecord, UP, is_key_given, load_job,
+    load_job_for, machine_of_job, note, share_cores, watch_signals_twice,
 };
 
 use crate::args::UpArgs;
@@ -50,7 +49,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let job = load_job(&args.job.job, &sets)?;
     dense_worker::backend(&job)?;
     dense_worker::refuse_stdin(&job)?;
-    let machine = machine(&job, zagros_job::threads::cores());
+    let machine = machine_of_job(&job, zagros_job::threads::cores());
     if args.dry_run {
         let job = load_job_for(&args.job.job, &sets, &machine)?;
         plan::print(&job, &machine)?;
@@ -165,26 +164,6 @@ fn overrides(args: &UpArgs) -> Result<Vec<String>, Failure> {
     sets.extend(args.max_steps.map(|steps| format!("train.max_steps={steps}")));
     saved::start_from(args.from.as_deref(), &mut sets)?;
     Ok(sets)
-}
-
-/// This machine with all processes of the job, and with those that may join it later.
-pub(crate) fn machine(job: &Job, cores: usize) -> Machine {
-    Machine { cores, workers: job.cluster.most_workers() as usize, servers: job.cluster.servers as usize }
-}
-
-/// Divides the cores of the machine among the processes. Threads without a core of their own spin for each other and make a
-/// step a hundred times slower. Returns the job with its shares, and the overrides for the children.
-pub(crate) fn share_cores(
-    file: &Path,
-    mut sets: Vec<String>,
-    machine: &Machine,
-) -> Result<(Job, Vec<String>), Failure> {
-    let job = load_job_for(file, &sets, machine)?;
-    note!("threads: {}", describe_threads(&job, machine));
-    sets.push(format!("train.threads={}", job.train.threads));
-    sets.push(format!("data.threads={}", job.data.threads));
-    sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
-    Ok((job, sets))
 }
 
 /// Requests by Ctrl-C and SIGTERM.
@@ -353,7 +332,7 @@ mod tests {
             std::fs::write(&file, format!("[data]\nformat = 'criteo'\ntrain = 'a'\n[cluster]\n{cluster}\n")).unwrap();
             let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
             let job = load_job(&file, &sets).unwrap();
-            share_cores(&file, sets, &machine(&job, cores)).unwrap().1
+            share_cores(&file, sets, &machine_of_job(&job, cores)).unwrap().1
         };
         let shared = sets("workers = 2\nservers = 2", &[], 16);
         assert_eq!(shared, ["train.threads=5", "data.threads=2", "cluster.server_threads=1"]);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::task::{JoinError, JoinSet};
+use zagros_embedding_client::push_record::{StartedPush, TableRows};
 use zagros_embedding_client::{BatchRows, EmbeddingClient, PushedBatch, RequestReach, RoutedIds, WindowPermit};
 
 use super::ledger::BatchLedger;
-use crate::audit::StartedPush;
 use crate::error::WorkerError;
 use crate::event::Observer;
 use crate::metrics::{Metrics, Stage};
@@ -56,8 +56,9 @@ impl Pushes {
     pub(crate) fn start(&mut self, gradients: Gradients) {
         if let Some(audit) = self.observer.audit() {
             let Gradients { seq, step, unique, samples, ends, .. } = &gradients;
-            let (seq, step, samples) = (*seq, *step, *samples as u64);
-            audit.note_start(&StartedPush { seq, step, samples, ends, ids: unique });
+            let (seq, step, samples, splits) = (*seq, *step, *samples as u64, ends.clone());
+            let rows = unique.tables.iter().map(|rows| TableRows { table: rows.table.0, ids: rows.ids.clone() });
+            audit.note_start(StartedPush { seq, step, samples, splits, tables: rows.collect() });
         }
         let (client, metrics, observer) = (Arc::clone(&self.client), self.metrics.clone(), Arc::clone(&self.observer));
         self.under_way.spawn(async move {

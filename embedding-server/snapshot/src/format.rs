@@ -61,7 +61,7 @@ pub struct SnapshotHeader {
     pub server: u32,
     /// The number of servers in that run.
     pub servers: u32,
-    /// The number of buckets of the model. 0 if the file does not state it.
+    /// The number of buckets of the model. A file of rows states it.
     #[serde(default)]
     pub buckets: u32,
     /// Ranges of buckets `[first, end)` that the server owned. The file has no row of other buckets.

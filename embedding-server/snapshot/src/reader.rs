@@ -218,7 +218,8 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     if header.follows.is_some() != (version == DELTA_VERSION) {
         return Err(from.inconsistent(&place, format!("says otherwise than version {version} whether this is a delta")));
     }
-    match header.tables.iter().find_map(TableHeader::problem) {
+    let unplaced = (header.buckets == 0).then(|| "states no buckets".to_owned());
+    match header.tables.iter().find_map(TableHeader::problem).or(unplaced) {
         Some(problem) => Err(from.inconsistent(&place, problem)),
         None => Ok((version, header)),
     }

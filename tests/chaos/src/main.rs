@@ -1,16 +1,14 @@
 //! zagros-chaos: breaks the processes of a run on purpose, by a seed, and checks that nothing is lost.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 use zagros_chaos::{ChaosOptions, ChaosRun, FaultKind, job_changes};
-use zagros_job::Job;
-use zagros_job::threads::{Machine, cores};
+use zagros_job::threads::cores;
 use zagros_plumbing::Shutdown;
 use zagros_shell::{
-    Exit, Failure, Logging, OrInternal, block_on, check_folders, load_job, load_job_for, watch_signals,
+    Exit, Failure, Logging, OrInternal, block_on, check_folders, load_job, machine_of_job, share_cores, watch_signals,
 };
 
 /// How long faults are made, unless their number is given.
@@ -77,12 +75,7 @@ async fn run(arguments: Arguments) -> Result<Exit, Failure> {
     sets.extend(changes.iter().cloned());
     let job = load_job(&file, &sets)?;
     check_folders(&job)?;
-    let machine =
-        Machine { cores: cores(), workers: job.cluster.most_workers() as usize, servers: job.cluster.servers as usize };
-    let job = load_job_for(&file, &sets, &machine)?;
-    sets.push(format!("train.threads={}", job.train.threads));
-    sets.push(format!("data.threads={}", job.data.threads));
-    sets.push(format!("cluster.server_threads={}", job.cluster.server_threads));
+    let (job, sets) = share_cores(&file, sets, &machine_of_job(&job, cores()))?;
     let stop = Shutdown::new();
     let _signals = watch_signals(&stop)?;
     let chaos = ChaosRun {
@@ -93,7 +86,6 @@ async fn run(arguments: Arguments) -> Result<Exit, Failure> {
         // The programs of one build lie beside each other.
         program: &std::env::current_exe().or_internal()?.with_file_name("zagros"),
         logging: arguments.logging,
-        new_folder: &|| new_folder(&job),
         stop,
         options: ChaosOptions {
             seed: arguments.seed,
@@ -105,19 +97,4 @@ async fn run(arguments: Arguments) -> Result<Exit, Failure> {
     };
     chaos.run().await?;
     Ok(Exit::Success)
-}
-
-/// Makes the run folder of a round.
-fn new_folder(job: &Job) -> Result<PathBuf, Failure> {
-    let runs = std::path::absolute(&job.output.folder).or_internal()?;
-    std::fs::create_dir_all(&runs).or_internal()?;
-    let mut number = 0_u64;
-    loop {
-        let folder = runs.join(format!("{}-chaos-{number}", job.name));
-        match std::fs::create_dir(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
-            Err(error) => return Err(Failure::from_error(Exit::Storage, error)),
-        }
-    }
 }

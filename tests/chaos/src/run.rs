@@ -1,5 +1,7 @@
 //! The command: an undisturbed round, then rounds with faults until the time is over, each checked by the oracle.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,8 +59,6 @@ pub struct ChaosRun<'a> {
     pub program: &'a Path,
     /// How children log.
     pub logging: Logging,
-    /// Makes a run folder.
-    pub new_folder: &'a dyn Fn() -> Result<PathBuf, Failure>,
     pub stop: Shutdown,
     /// What to do.
     pub options: ChaosOptions,
@@ -107,7 +107,7 @@ impl ChaosRun<'_> {
 
     /// One round: the job from its start to its end.
     async fn round(&self, injector: Option<&mut FaultInjector>) -> Result<RoundResult, Failure> {
-        let folder = (self.new_folder)()?;
+        let folder = new_folder(self.job)?;
         let socket = folder.join("pushes.sock");
         let goes_back = WorkerLoss::from_job(self.job) == WorkerLoss::SetsRunBack;
         let ledger = if goes_back { PushLedger::of_a_run_that_goes_back() } else { PushLedger::default() };
@@ -257,6 +257,21 @@ struct RoundResult {
     ended: Option<EndedRound>,
     failure: Option<Failure>,
     problems: Vec<String>,
+}
+
+/// Makes the run folder of a round.
+fn new_folder(job: &Job) -> Result<PathBuf, Failure> {
+    let runs = std::path::absolute(&job.output.folder).or_internal()?;
+    fs::create_dir_all(&runs).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    let mut number = 0_u64;
+    loop {
+        let folder = runs.join(format!("{}-chaos-{number}", job.name));
+        match fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(Failure::from_error(Exit::Storage, error)),
+        }
+    }
 }
 
 /// Pushes without an answer of processes that were not lost.

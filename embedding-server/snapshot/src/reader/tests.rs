@@ -155,6 +155,14 @@ fn opened(path: &Path) -> String {
     SnapshotReader::open(path).err().map_or_else(String::new, |error| error.to_string())
 }
 
+/// Its rows could not be placed.
+#[test]
+fn a_file_without_buckets_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let reported = opened(&headed(folder.path(), 2, r#"{"release":"0.1.0","server":0,"servers":1,"tables":[]}"#));
+    assert!(reported.contains("states no buckets"), "{reported}");
+}
+
 #[test]
 fn a_later_version_says_which_release_reads_it() {
     let folder = tempfile::tempdir().unwrap();
