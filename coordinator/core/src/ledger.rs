@@ -36,7 +36,8 @@ pub(crate) struct SplitLedger {
     answered: BTreeMap<MemberSlot, AnsweredQuestion>,
 }
 
-/// A question whose answer may be lost. Asked again, it gets the same answer: another split would be dealt to no reader.
+/// A question whose answer may be lost. Asked again, it gets the same answer: another split would be dealt to no reader
+/// (invariant SP-4).
 #[derive(Debug, Serialize, Deserialize)]
 struct AnsweredQuestion {
     incarnation: u32,

@@ -41,7 +41,7 @@ fn one_worker_reads_in_order_and_never_waits_for_itself() {
     assert_eq!(ledger.complete(0, &[2], ADA), Ok(false), "a repeated call completes the epoch again");
 }
 
-/// A question whose answer is lost is asked again. The first one may arrive after its repetition, and after the next question.
+/// Invariant SP-4. A question whose answer is lost is asked again. The first one may arrive after its repetition, and after the next question.
 #[test]
 fn a_repeated_question_has_the_same_answer_and_a_late_one_deals_nothing() {
     let mut ledger = epochs(3, 1);
