@@ -90,9 +90,6 @@ pub struct Base {
 
 impl Base {
     /// The newest base of a log. A folder without a manifest is none.
-    ///
-    /// # Errors
-    /// When the system refuses, or the manifest is damaged.
     pub fn newest(log: &Path) -> Result<Option<Self>, LogError> {
         for (_, folder) in base_folders(log)?.into_iter().rev() {
             let path = folder.join(MANIFEST);
@@ -106,9 +103,6 @@ impl Base {
 
     /// Deletes all bases of a log but `kept`, and what is left of unfinished ones. Only after the log was read: the rest may be
     /// what a damaged log is repaired from.
-    ///
-    /// # Errors
-    /// When one cannot be deleted.
     pub fn delete_others(kept: Option<&Self>, log: &Path) -> Result<(), LogError> {
         base_folders(log)?
             .into_iter()
@@ -123,18 +117,12 @@ impl Base {
     }
 
     /// Bytes of its files, as they are now.
-    ///
-    /// # Errors
-    /// When one of them is not there.
     pub fn file_bytes(&self) -> Result<u64, LogError> {
         let bytes = |path: PathBuf| fs::metadata(&path).map(|data| data.len()).map_err(LogError::io("read", &path));
         (0..self.manifest.parts).map(|part| bytes(self.part_path(part))).sum()
     }
 
     /// Reads one of its parts, each record checked. The payload of a record is `visit`'s until it returns.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is damaged, and those of `visit`.
     pub fn read_part(
         &self,
         part: u32,
@@ -262,9 +250,6 @@ pub struct PartSize {
 
 impl BaseDraft {
     /// Starts a base of the log in `log` that stands for all records before `start`.
-    ///
-    /// # Errors
-    /// When its folder cannot be made.
     pub fn new(log: &Path, start: u64, lineage: u64) -> Result<Self, LogError> {
         let folder = base_path(log, start);
         if folder.exists() {
@@ -275,9 +260,6 @@ impl BaseDraft {
     }
 
     /// Starts a part of it.
-    ///
-    /// # Errors
-    /// When its file cannot be made.
     pub fn part(&self, number: u32) -> Result<BasePartDraft, LogError> {
         let path = part_path(&self.folder, number);
         let file = File::create(&path).map_err(LogError::io("make", &path))?;
@@ -295,9 +277,6 @@ impl BaseDraft {
     }
 
     /// Completes it. From now on it is the newest base of the log.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn finish(self, manifest: BaseManifest) -> Result<Base, LogError> {
         write_json(&self.folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap_or_default())?;
         sync_folder(&self.log).map_err(LogError::io("sync", &self.log))?;
@@ -313,26 +292,17 @@ impl BaseDraft {
 
 impl BasePartDraft {
     /// Rows of a stripe.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
         self.rows += ids.len() as u64;
         self.append(&RecordDraft::rows(place, None, ids, slots, access))
     }
 
     /// The counts of a stripe, and the position of the log when they were read.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn stripe_counts(&mut self, place: [u32; 2], lsn: u64, counts: &FrequencyCounts) -> Result<(), LogError> {
         self.append(&RecordDraft::stripe_counts(place, lsn, counts))
     }
 
     /// Ends it, on the disk.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn finish(mut self) -> Result<PartSize, LogError> {
         let end = RecordDraft::end(self.records);
         debug_assert_eq!(end.kind, RecordKind::End);

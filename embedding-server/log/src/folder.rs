@@ -86,9 +86,6 @@ struct LineageVersion {
 
 impl LogFolder {
     /// Makes the folder if need be and locks it.
-    ///
-    /// # Errors
-    /// [`LogError::InUse`] when another process holds it, [`LogError::Io`] when it cannot be made.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         fs::create_dir_all(path).map_err(LogError::io("make the folder", path))?;
         let lock_path = path.join(LOCK);
@@ -119,9 +116,7 @@ impl LogFolder {
     }
 
     /// Whose rows are here. `None` when there is no log yet, or an earlier process had begun to delete it.
-    ///
-    /// # Errors
-    /// When it cannot be read, is of another version, or is missing although files of a log are here.
+    /// Where files of a log are here, a missing lineage is an error.
     pub fn lineage(&self) -> Result<Option<LineageFile>, LogError> {
         if self.path.join(DISCARDED).exists() {
             return Ok(None);
@@ -141,9 +136,6 @@ impl LogFolder {
     }
 
     /// Deletes what is left of a log that no server needs. From now until [`Self::begin`] the files in the folder are rows of no log.
-    ///
-    /// # Errors
-    /// When something cannot be deleted.
     pub fn prepare(&self) -> Result<(), LogError> {
         let mark = self.path.join(DISCARDED);
         let text =
@@ -160,9 +152,6 @@ impl LogFolder {
     }
 
     /// Makes a log without records in a folder that is prepared. A process that ends before has made none.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn begin(&self, lineage: &LineageFile) -> Result<(), LogError> {
         let first = segment_path(&self.path, 0);
         let preamble = Preamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
@@ -178,17 +167,11 @@ impl LogFolder {
     }
 
     /// Writes down whose rows are here.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn set_lineage(&self, lineage: &LineageFile) -> Result<(), LogError> {
         write_json(&self.path.join(LINEAGE), serde_json::to_vec_pretty(lineage).unwrap_or_default())
     }
 
     /// Waits until all that was written is on the disk.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub fn sync(&self) -> Result<(), LogError> {
         for path in segments(&self.path)?.into_iter().map(|(_, path)| path).chain([mark_path(&self.path)]) {
             File::open(&path).and_then(|file| file.sync_all()).map_err(LogError::io("sync", &path))?;
@@ -197,9 +180,6 @@ impl LogFolder {
     }
 
     /// Deletes all rows, the file that says whose they were, and the folder. A process that ends meanwhile leaves rows of no log.
-    ///
-    /// # Errors
-    /// When something cannot be deleted.
     pub fn wipe(&self) -> Result<(), LogError> {
         self.prepare()?;
         remove_file(&self.path.join(DISCARDED))?;

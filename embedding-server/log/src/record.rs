@@ -64,9 +64,6 @@ pub enum LogRecord {
 
 impl LogRecord {
     /// The values of a payload whose CRC was right. What does not fit together, in words.
-    ///
-    /// # Errors
-    /// When lengths disagree, which no writer of this version does.
     pub fn decode(head: &RecordHead, payload: &[u8]) -> Result<Self, String> {
         let wrong = || format!("a record of {} whose lengths disagree", head.kind.name());
         decode(head, payload).ok_or_else(wrong)

@@ -31,9 +31,6 @@ pub struct RowsView<'a> {
 
 impl<'a> RowsView<'a> {
     /// The rows of a record of rows. `None` for a record of another kind.
-    ///
-    /// # Errors
-    /// When lengths disagree, in words.
     pub fn from_record(head: &RecordHead, payload: &'a [u8]) -> Option<Result<Self, String>> {
         let rows = match head.kind {
             RecordKind::PushedRows => Self::pushed(head, payload),

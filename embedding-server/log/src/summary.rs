@@ -52,9 +52,6 @@ pub struct WriterSummary {
 
 impl LogSummary {
     /// Reads all records of the tail and checks them.
-    ///
-    /// # Errors
-    /// When a file cannot be read or is damaged.
     pub fn read(folder: &Path) -> Result<Self, LogError> {
         let base = Base::newest(folder)?.map(|base| base.manifest);
         let oldest = segments(folder)?.first().map_or(0, |segment| segment.0);

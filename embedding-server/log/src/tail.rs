@@ -74,9 +74,6 @@ pub struct LogTail {
 impl TailPlan {
     /// The segments with the records from `needed.start` on, which is the lsn of a record. The log is known to have been durable
     /// up to `needed.end`, and as far as its mark says.
-    ///
-    /// # Errors
-    /// When the first of them is missing, or the mark is damaged.
     pub fn new(folder: &Path, needed: Range<u64>, lineage: Option<u64>) -> Result<Self, LogError> {
         // First: a server that is asked what its log holds writes on meanwhile.
         let written = read_mark(folder, lineage)?.unwrap_or_default();
@@ -108,9 +105,6 @@ impl TailPlan {
     }
 
     /// Checks all records of a segment, and hands those that are needed to `visit` with their payload, in their order.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or something that had been durable is missing, and those of `visit`.
     pub fn check(
         &self,
         number: usize,
@@ -139,9 +133,6 @@ impl TailPlan {
     }
 
     /// The whole tail, from the ends of all segments in their order.
-    ///
-    /// # Errors
-    /// When a segment does not go on where the one before ends.
     pub fn finish(self, ends: &[SegmentEnd]) -> Result<LogTail, LogError> {
         let mut tail = LogTail { end: self.needed.start, ..LogTail::default() };
         for (number, SegmentEnd { end, torn }) in ends.iter().enumerate() {
@@ -196,9 +187,6 @@ impl TailPlan {
 
 impl LogTail {
     /// Reads and checks all records from `needed.start` on, one after the other: [`TailPlan`] for a caller with one thread.
-    ///
-    /// # Errors
-    /// As [`TailPlan::new`], [`TailPlan::check`] and [`TailPlan::finish`].
     pub fn scan(
         folder: &Path,
         needed: Range<u64>,
@@ -212,9 +200,6 @@ impl LogTail {
     }
 
     /// Cuts what is torn off, so that it is not read again once the log goes on behind it.
-    ///
-    /// # Errors
-    /// When the last file cannot be shortened.
     pub fn cut(&self) -> Result<(), LogError> {
         let Some(last) = self.segments.last() else { return Ok(()) };
         let file = fs::OpenOptions::new().write(true).open(&last.path).map_err(LogError::io("open", &last.path))?;
@@ -225,9 +210,6 @@ impl LogTail {
 
 impl TailSegment {
     /// Its records from `from` on, in their order, whose heads `wants` accepts. Payloads are not checked again.
-    ///
-    /// # Errors
-    /// Those of `visit`, and when the file cannot be read or has changed since it was checked.
     pub fn for_each(
         &self,
         from: u64,

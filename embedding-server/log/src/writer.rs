@@ -108,9 +108,7 @@ pub struct WriterConfig {
 
 impl LogWriter {
     /// Goes on with the log in `folder`.
-    ///
-    /// # Errors
-    /// When room that an earlier process left cannot be deleted. A full disk is no error: the log is stopped then.
+    /// A full disk is no error: the log is stopped then.
     pub fn open(folder: &Path, disk: Arc<dyn LogDisk>, config: &WriterConfig) -> Result<Self, LogError> {
         let WriterConfig { mode, lineage, segment_bytes, next } = *config;
         let files = SegmentFiles::new(folder, disk, mode, lineage, segment_bytes, next)?;
@@ -136,9 +134,7 @@ impl LogWriter {
     }
 
     /// Room for a push that appends at most `bytes`.
-    ///
-    /// # Errors
-    /// When the log is stopped, or the disk has no room. Nothing needs to be applied then.
+    /// On an error nothing needs to be applied.
     pub fn reserve(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
         self.check()?;
         if self.next_lsn().saturating_sub(self.durable()) > WAITING_BYTES {
@@ -151,9 +147,6 @@ impl LogWriter {
     }
 
     /// Whether the log takes pushes.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self) -> Result<(), LogStopped> {
         match &*self.state.lock() {
             LogState::Running => Ok(()),
@@ -190,9 +183,7 @@ impl LogWriter {
     }
 
     /// Makes all records before `lsn` durable.
-    ///
-    /// # Errors
-    /// When the disk fails. The records stay in memory, and the next call tries again.
+    /// After a failure the records stay in memory, and the next call tries again.
     pub fn flush_to(&self, lsn: u64) -> Result<(), LogStopped> {
         if self.durable() >= lsn {
             return Ok(());
@@ -206,17 +197,11 @@ impl LogWriter {
     }
 
     /// Makes all records durable that were appended before.
-    ///
-    /// # Errors
-    /// As [`Self::flush_to`].
     pub fn flush_appended(&self) -> Result<(), LogStopped> {
         self.flush_to(self.next_lsn())
     }
 
     /// Tries again if the log is stopped, and has room ready for the next segment.
-    ///
-    /// # Errors
-    /// When the disk fails still.
     pub fn retry(&self) -> Result<(), LogStopped> {
         if self.check().is_ok() {
             return self.make_room();
@@ -248,9 +233,6 @@ impl LogWriter {
     }
 
     /// Deletes segments whose records all lie before `lsn`. Answers how many are left.
-    ///
-    /// # Errors
-    /// When a file cannot be deleted.
     pub fn delete_before(&self, lsn: u64) -> Result<usize, LogError> {
         self.flushing.lock().files.as_mut().map_or(Ok(0), |files| files.delete_before(lsn))
     }

@@ -183,9 +183,7 @@ impl Optimizer {
     }
 
     /// Applies one gradient to one slot `[weights | state]`. The row has as many weights as the gradient has values.
-    ///
-    /// # Panics
-    /// If the slot is shorter than weights and state. [`crate::Table`] makes slots of the right size.
+    /// Panics if the slot is shorter than weights and state; [`crate::Table`] makes slots of the right size.
     #[inline(always)]
     pub fn update(&self, slot: &mut [f32], gradient: &[f32], limits: &UpdateLimits) {
         let (weights, state) = slot.split_at_mut(gradient.len());

@@ -28,9 +28,6 @@ impl TableSet {
     }
 
     /// Waits until all rows of the cold tier are on the disk, if there is one.
-    ///
-    /// # Errors
-    /// If the cold tier fails.
     pub fn flush_cold(&self) -> Result<(), ColdError> {
         self.shared().capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
     }
@@ -42,9 +39,6 @@ impl TableSet {
     }
 
     /// Applies all gradients that wait for their row.
-    ///
-    /// # Errors
-    /// When the cold tier still cannot be read.
     pub fn apply_pending_gradients(&self) -> Result<(), TableError> {
         self.iter().try_for_each(Table::apply_all_pending)
     }
@@ -68,9 +62,7 @@ impl Table {
 
     /// Puts rows of one stripe in, and replaces those that are there, as [`Self::insert`]. It takes the rows of one record of a
     /// log where they lie, and one lock.
-    ///
-    /// # Errors
-    /// If the lengths disagree. Then nothing is put in.
+    /// On an error nothing changes.
     pub fn restore_rows(
         &self,
         stripe: usize,
@@ -91,9 +83,6 @@ impl Table {
     }
 
     /// The ids of the rows of one stripe that are in memory, in the order of its index.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     #[must_use]
     pub fn ids_in_memory(&self, stripe: usize) -> Vec<u64> {
         let mut rows = Vec::new();
@@ -102,9 +91,6 @@ impl Table {
     }
 
     /// Appends those rows of `ids`, which are of one stripe, that are in memory now.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     pub fn read_rows(&self, stripe: usize, ids: &[u64], into: &mut RowBatch) {
         let stripe = self.lock(stripe);
         ids.iter().for_each(|id| stripe.prefetch_entry(key_of(*id)));
@@ -117,9 +103,6 @@ impl Table {
     }
 
     /// The frequency counts of one stripe, and the position of the log at which they are what they are. 0 without a log.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
     pub fn counts_with_position(&self, stripe: usize, into: &mut FrequencyCounts) -> u64 {
         let stripe = self.lock(stripe);
         stripe.filter.read(into);
@@ -143,9 +126,7 @@ impl Table {
     }
 
     /// Adds cells that were added to the sketch of a stripe, from word `from` on.
-    ///
-    /// # Errors
-    /// If there is no such stripe, or the cells are not within its sketch. Then nothing is added.
+    /// On an error nothing changes.
     pub fn add_sketch_again(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let added = self.lock(stripe).filter.merge(from, cells);

@@ -45,9 +45,6 @@ pub struct Table {
 impl Table {
     /// Makes an empty table with memory of its own and no limit. `seed` and the table's number decide the first weights
     /// of rows.
-    ///
-    /// # Errors
-    /// If a setting is out of range.
     pub fn new(seed: u64, table: u32, config: &TableConfig) -> Result<Self, TableError> {
         Self::with_shared_memory(seed, table, config, &Arc::new(SharedMemory::new(TableResources::default())))
     }
@@ -156,9 +153,6 @@ impl Table {
     }
 
     /// Appends all rows of one stripe that are in memory, in ascending order of ids.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn read_stripe(&self, stripe: usize, into: &mut RowBatch) {
         let stripe = self.lock(stripe);
         into.ids.reserve(stripe.rows());

@@ -39,9 +39,6 @@ pub struct RequestPart<'a> {
 
 impl TableSet {
     /// Makes empty tables. `seed` decides the first weights of rows. All tables together stay within `capacity`.
-    ///
-    /// # Errors
-    /// If a setting is out of range, or if evicted rows go to a cold tier and there is none.
     pub fn new(seed: u64, configs: &[TableConfig], capacity: TableResources) -> Result<Self, TableError> {
         let shared = Arc::new(SharedMemory::new(capacity));
         let make = |(number, config)| Table::with_shared_memory(seed, number as u32, config, &shared);
@@ -80,18 +77,12 @@ impl TableSet {
     }
 
     /// The table of this number.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn table(&self, table: u32) -> Result<&Table, TableError> {
         let unknown = TableError::UnknownTable { table, tables: self.tables.len() };
         self.tables.get(table as usize).ok_or(unknown)
     }
 
     /// Checks that each part names another table and the dim of that table. Returns the number of values, Σ rows·dim.
-    ///
-    /// # Errors
-    /// If a part fails this check.
     pub fn check(&self, parts: &[RequestPart<'_>]) -> Result<usize, TableError> {
         let mut values = 0_usize;
         for (index, part) in parts.iter().enumerate() {
@@ -108,10 +99,7 @@ impl TableSet {
     }
 
     /// Writes the weights of all parts into `out`, part after part, each row-major `[ids.len(), dim]`.
-    ///
-    /// # Errors
-    /// If a part names no table, a table twice or a wrong dim, or if `out` has another length. Then no row is created.
-    /// Also if rows of the cold tier cannot be read, or memory is full.
+    /// If the request itself is wrong, no row is created.
     pub fn lookup(
         &self,
         parts: &[RequestPart<'_>],
@@ -125,10 +113,7 @@ impl TableSet {
     /// Applies the gradients of all parts, part after part, each row-major `[ids.len(), dim]`. `step` is the step of
     /// the writer: its number decides schedule and rounding, its share scales the penalties on weights. Several writers
     /// may be at different steps.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`], and if a gradient is not finite and its table refuses it. Then nothing of any part is
-    /// applied.
+    /// On an error nothing of any part is applied.
     pub fn push(
         &self,
         parts: &[RequestPart<'_>],

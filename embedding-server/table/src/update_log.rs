@@ -80,9 +80,6 @@ pub trait UpdateLog: Send + Sync + fmt::Debug {
     fn cleared(&self);
 
     /// Makes all that was appended before as durable as the log promises. No lock of a stripe is held.
-    ///
-    /// # Errors
-    /// When the log's medium fails.
     fn flush(&self) -> Result<(), ColdError>;
 
     /// Whether a step of several pushes must go on after a restart as if there had been none. It costs the log of each push

@@ -25,9 +25,6 @@ pub(crate) fn cold_key(table: u32, key: &[u8]) -> Option<u64> {
 }
 
 /// The words of a row.
-///
-/// # Errors
-/// If the row is not `width` words long. This store did not write it.
 pub(crate) fn words(row: &[u8], width: usize) -> Result<impl ExactSizeIterator<Item = u32>, ColdError> {
     let (words, rest) = row.as_chunks::<4>();
     if words.len() != width || !rest.is_empty() {

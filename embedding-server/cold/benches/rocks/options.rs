@@ -62,9 +62,6 @@ impl RocksOptions {
     }
 
     /// These settings in RocksDB's form.
-    ///
-    /// # Errors
-    /// If there is no memory for the cache.
     pub(crate) fn build(&self) -> Result<Options, rocksdb::Error> {
         let mut options = Options::default();
         options.create_if_missing(true);

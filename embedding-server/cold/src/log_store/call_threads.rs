@@ -41,9 +41,6 @@ type CallAnswer = (Range<usize>, Result<Vec<u8>, ColdError>);
 
 impl CallThreads {
     /// Reads the pieces and gives each one to `on_piece`.
-    ///
-    /// # Errors
-    /// The first failure of a read or of `on_piece`, or that the disk answers nothing for `patience`.
     pub(super) fn read(
         &self,
         pieces: &[FilePiece],

@@ -50,9 +50,7 @@ struct KeptRecord {
 
 impl TableLog {
     /// Compacts a part of a segment. The first failure in a row is logged.
-    ///
-    /// # Errors
-    /// If files cannot be read or written. Nothing is lost then.
+    /// A failure loses nothing.
     pub(crate) fn compact(&self, counters: &Counters) -> Result<CompactionStep, ColdError> {
         self.compact_part(&mut self.compaction.lock(), counters)
     }

@@ -62,9 +62,7 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), ColdError> {
 }
 
 /// Reads the mark: up to where each table's log is on the disk.
-///
-/// # Errors
-/// If it is missing or damaged. Then the store cannot say which rows are missing.
+/// Without the mark the store cannot say which rows are missing.
 pub(crate) fn read(folder: &Path) -> Result<BTreeMap<u32, FlushedTable>, ColdError> {
     let path = folder.join(NAME);
     let unknown = |what: &str| {

@@ -28,9 +28,6 @@ pub(crate) struct StoreFolder {
 
 impl StoreFolder {
     /// Locks a folder, which is created if necessary.
-    ///
-    /// # Errors
-    /// If another store has it, or it cannot be used.
     pub(crate) fn lock(path: &Path) -> Result<Self, ColdError> {
         let lock = path.join(LOCK);
         fs::create_dir_all(path).map_err(|error| failed("open", &error, path))?;

@@ -86,9 +86,6 @@ impl ReadQueue {
     }
 
     /// Reads the pieces and gives each one to `on_piece`.
-    ///
-    /// # Errors
-    /// The first failure of a read or of `on_piece`, or that the disk answers nothing.
     pub(crate) fn read(&self, pieces: &[FilePiece], on_piece: &mut OnPiece<'_>) -> Result<(), ColdError> {
         match &self.reader {
             Reader::Calls(threads) => threads.read(pieces, self.patience, on_piece),
@@ -109,9 +106,6 @@ impl ReadQueue {
 
 impl Rings {
     /// An idle ring, if there is one.
-    ///
-    /// # Errors
-    /// When many rings wait for a disk that hangs.
     fn take(&mut self, patience: Duration) -> Result<Option<Ring>, ColdError> {
         for mut ring in std::mem::take(&mut self.stuck) {
             ring.forget_answered();

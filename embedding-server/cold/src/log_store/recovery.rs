@@ -16,9 +16,7 @@ const CHUNK: usize = 1 << 20;
 
 impl TableLog {
     /// Takes the segments of an earlier process over, which are given by number. New records go to new segments.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or a record that was surely on the disk is missing or damaged.
+    /// A record that was surely on the disk and is missing or damaged is an error.
     pub(crate) fn recover(&self, mut files: Vec<(u64, PathBuf)>, flushed: &FlushedTable) -> Result<(), ColdError> {
         files.sort_unstable();
         let FlushedTable { up_to: flushed, segments } = flushed;

@@ -69,9 +69,6 @@ impl Ring {
 
     /// Reads the pieces and gives each one to `on_piece`. If the disk answers nothing for `patience`, reads are still on their way
     /// afterwards.
-    ///
-    /// # Errors
-    /// The first failure of a read or of `on_piece`, or that the disk answers nothing.
     pub(super) fn read(
         &mut self,
         pieces: &[FilePiece],
@@ -131,9 +128,7 @@ impl Ring {
 
     /// Submits what is queued and waits for so many completions. Answers buffers and results: fewer, if the rest takes longer than
     /// `patience`.
-    ///
-    /// # Errors
-    /// `ETIME` if there is none for `patience`, and other failures of io_uring.
+    /// `ETIME`: none came within `patience`.
     fn wait(&mut self, enough: usize, patience: Duration) -> io::Result<Vec<(usize, i32)>> {
         let longest = Timespec::from(patience);
         let waited = self.ring.submitter().submit_with_args(enough, &SubmitArgs::new().timespec(&longest));

@@ -8,9 +8,6 @@ use super::shared::SharedLog;
 
 impl SharedLog {
     /// Reads the rows of all parts.
-    ///
-    /// # Errors
-    /// If there is no such table, a file cannot be read, or a record is damaged.
     pub(crate) fn read_rows(&self, parts: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
         let (mut pieces, mut found) = (Vec::new(), Vec::with_capacity(parts.len()));
         for (number, part) in parts.iter_mut().enumerate() {

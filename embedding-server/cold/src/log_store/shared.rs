@@ -113,9 +113,7 @@ impl SharedLog {
 
     /// Compacts a part of each table in turn until nothing is to be compacted, so that a large table does not keep a small one waiting.
     /// A table whose compaction fails is not tried again for a second.
-    ///
-    /// # Errors
-    /// If a table could not be compacted. The others are.
+    /// If one table cannot be compacted, the others are.
     pub(crate) fn compact_all(&self) -> Result<(), ColdError> {
         let mut failures: Vec<Option<(Instant, ColdError)>> = vec![None; self.tables.len()];
         let mut is_done = false;

@@ -59,9 +59,6 @@ impl Default for LogOptions {
 
 impl LogStore {
     /// Opens a store in `folder`, which is created if necessary. A row of table `t` has `widths[t]` words.
-    ///
-    /// # Errors
-    /// If another process uses the folder, it cannot be written, or rows that were kept are damaged.
     pub fn open(
         content: StoreContent,
         folder: &Path,
@@ -121,9 +118,6 @@ impl LogStore {
 
     /// Compacts until no segment has more than half dead records. The store does so by itself in the background, and bounds its files
     /// also where rows are written faster than one thread compacts.
-    ///
-    /// # Errors
-    /// If files cannot be read or written.
     pub fn compact(&self) -> Result<(), ColdError> {
         self.log.compact_all()
     }

@@ -113,9 +113,7 @@ impl AdmissionFilter {
 
     /// Adds the cells of a sketch of the same stripe, from this server or another one. A filter without a sketch
     /// ignores the call.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if `cells` are not within it.
+    /// `Err` has the number of words of the sketch, if `cells` are not within it.
     pub(super) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
         match self {
             Self::Sketch { sketch, .. } => sketch.merge(from, cells),
@@ -125,9 +123,7 @@ impl AdmissionFilter {
 
     /// Raises the cells of a sketch, from word `from` on, to at least these. No count becomes too low, and none is higher than the higher
     /// one of both sketches says. Returns what was added to these cells. A filter without a sketch ignores the call.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if these are not within it.
+    /// `Err` has the number of words of the sketch, if these are not within it.
     pub(super) fn raise(&mut self, from: usize, cells: &[u32]) -> Result<Vec<u32>, usize> {
         match self {
             Self::Sketch { sketch, .. } => sketch.raise(from, cells),

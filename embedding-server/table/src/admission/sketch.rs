@@ -80,9 +80,7 @@ impl CountMinSketch {
 
     /// Raises the cells from word `from` on to at least those of another sketch of the same shape. Returns what was added to these cells:
     /// [`Self::merge`] does the same with it.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if `words` are not within it.
+    /// `Err` has the number of words of the sketch, if `words` are not within it.
     pub(super) fn raise(&mut self, from: usize, words: &[u32]) -> Result<Vec<u32>, usize> {
         let mut added = vec![0_u32; words.len()];
         let other: &[u16] = bytemuck::cast_slice(words);
@@ -96,9 +94,7 @@ impl CountMinSketch {
     }
 
     /// Adds the counts of another sketch of the same shape to the cells from word `from` on.
-    ///
-    /// # Errors
-    /// Returns the number of words of the sketch if `words` are not within it.
+    /// `Err` has the number of words of the sketch, if `words` are not within it.
     pub(super) fn merge(&mut self, from: usize, words: &[u32]) -> Result<(), usize> {
         let other: &[u16] = bytemuck::cast_slice(words);
         let cells = self.cells_from(from, words.len())?;

@@ -16,9 +16,7 @@ impl Table {
     }
 
     /// Adds to the counts of ids that have no row. A table that counts nothing ignores the call.
-    ///
-    /// # Errors
-    /// If the lengths of `ids` and `counts` differ. Then nothing is added.
+    /// On an error nothing changes.
     pub fn insert_frequency_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
         let mut order: Vec<usize> = (0..ids.len()).collect();
@@ -41,9 +39,7 @@ impl Table {
 
     /// Raises the counts of a stripe to at least those of the same stripe of an equal table, from this server or another one. No count
     /// becomes too low. A table without a sketch ignores the call.
-    ///
-    /// # Errors
-    /// If there is no such stripe, or its sketch has another size. Then nothing changes.
+    /// On an error nothing changes.
     pub fn merge_sketch(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let expected = self.lock(stripe).filter.cells().len();
@@ -54,9 +50,7 @@ impl Table {
     }
 
     /// As [`Self::merge_sketch`], for the words of the sketch from word `from` on.
-    ///
-    /// # Errors
-    /// If there is no such stripe, or the words are not within its sketch. Then nothing changes.
+    /// On an error nothing changes.
     pub fn raise_sketch(&self, stripe: usize, from: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
         let mut stripe = self.lock(stripe);
@@ -70,9 +64,6 @@ impl Table {
     }
 
     /// Appends some words of the sketch of a stripe, `most` from word `from` on. Returns whether these were the last.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn read_sketch(&self, stripe: usize, from: usize, most: usize, into: &mut Vec<u32>) -> bool {
         let stripe = self.lock(stripe);
         let cells = stripe.filter.cells();
@@ -82,18 +73,12 @@ impl Table {
     }
 
     /// Ids of one stripe that have an exact count.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     #[must_use]
     pub fn counted_ids(&self, stripe: usize) -> Vec<u64> {
         self.lock(stripe).filter.counted()
     }
 
     /// The counts of these ids of one stripe: exact, or what the sketch says. 0 where there is none.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     #[must_use]
     pub fn counts_of(&self, stripe: usize, ids: &[u64]) -> Vec<u32> {
         let stripe = self.lock(stripe);
@@ -102,9 +87,7 @@ impl Table {
 
     /// Takes counts over from the server that had the ids before. An exact count is added to that of an id that has no row; forget
     /// the one from before first ([`Self::forget_counts`]). A sketch is raised to at least this count.
-    ///
-    /// # Errors
-    /// If the lengths of `ids` and `counts` differ. Then nothing changes.
+    /// On an error nothing changes.
     pub fn take_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
         if self.lock(0).filter.cells().is_empty() {

@@ -96,9 +96,7 @@ impl DenseRule {
 
     /// One update, the `applied`th, counted from 1, with the learning rate `lr.0` times the factor `lr.1`. The factor is not part of
     /// AdamW's decay: the pull to zero is that of all widths. `state` are the vectors in the order of [`Self::vectors`].
-    ///
-    /// # Panics
-    /// When a vector of the rule is missing, or has another length than the weights.
+    /// Panics if a vector of the rule is missing, or has another length than the weights.
     pub fn apply(&self, lr: (f64, f32), applied: u64, weights: &mut [f32], gradients: &[f32], state: [&mut [f32]; 2]) {
         let ([first, second], lr, scaled) = (state, lr.0, lr.0 * f64::from(lr.1));
         match *self {

@@ -13,9 +13,6 @@ use crate::{LookupMode, LookupReport, NonFinitePolicy, PushReport, PushStep, Row
 
 impl Table {
     /// Writes the weights of `ids` into `out`, row-major `[ids.len(), dim]`, in the order of `ids`.
-    ///
-    /// # Errors
-    /// If `out` has another length.
     pub fn lookup(
         &self,
         ids: &[u64],
@@ -30,10 +27,7 @@ impl Table {
     /// Applies one gradient per id, row-major `[ids.len(), dim]`. Gradients of equal ids are summed first. A missing
     /// row is created, then updated. `step` decides three things: the learning rate under a schedule, the rounding of
     /// narrow weights, and the weight of penalties.
-    ///
-    /// # Errors
-    /// If the lengths disagree, or if a gradient is not finite or too large and the table refuses it. Then nothing is
-    /// applied.
+    /// On an error nothing is applied.
     pub fn push(
         &self,
         ids: &[u64],
@@ -54,9 +48,7 @@ impl Table {
 
     /// Inserts whole rows and replaces rows that exist. Of equal ids the last one stays. Returns the number of new
     /// rows. Rows without access metadata count as used now.
-    ///
-    /// # Errors
-    /// If the lengths disagree. Then nothing is inserted.
+    /// On an error nothing changes.
     pub fn insert(&self, rows: &RowBatch, scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         let RowBatch { ids, slots, access } = rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;

@@ -154,9 +154,6 @@ impl Slab {
     }
 
     /// The access metadata of a slot.
-    ///
-    /// # Panics
-    /// If the slab has no access metadata.
     #[inline(always)]
     pub(crate) fn access(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);

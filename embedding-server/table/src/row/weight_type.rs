@@ -91,9 +91,7 @@ impl WeightType {
     }
 
     /// Converts `weights.len()` weights to f32, exactly.
-    ///
-    /// # Panics
-    /// If `words` is shorter than [`Self::words`] of the number of weights.
+    /// Panics if `words` is shorter than [`Self::words`] of the number of weights.
     #[inline(always)]
     pub fn decode(self, words: &[u32], weights: &mut [f32]) {
         match self {
@@ -106,9 +104,6 @@ impl WeightType {
 
     /// Stores weights. Each is rounded to the nearest number of the format, ties to even. A weight beyond the largest
     /// number becomes the largest number. In `int8` a weight that is no finite number makes its row NaN.
-    ///
-    /// # Panics
-    /// As [`Self::decode`].
     pub fn encode(self, weights: &[f32], words: &mut [u32]) {
         match self {
             Self::F32 => words[..weights.len()].copy_from_slice(bytemuck::cast_slice(weights)),

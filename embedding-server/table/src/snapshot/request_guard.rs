@@ -35,9 +35,6 @@ impl TableSet {
 
     /// As [`Self::enter`], for a request whose sender gives up at `deadline`. What is done under the guard waits no longer
     /// either.
-    ///
-    /// # Errors
-    /// [`TableError::Late`] when the sender gives up before a snapshot is taken or the tables are cleared.
     pub fn enter_before(&self, deadline: RequestDeadline) -> Result<RequestGuard<'_>, TableError> {
         self.shared().check(deadline, ITS_TURN)?;
         let gate = match (self.gate().try_read(), self.shared().left(deadline)) {
@@ -63,9 +60,6 @@ impl RequestGuard<'_> {
     }
 
     /// As [`TableSet::lookup`].
-    ///
-    /// # Errors
-    /// As [`TableSet::lookup`].
     pub fn lookup(
         &self,
         parts: &[RequestPart<'_>],
@@ -81,9 +75,6 @@ impl RequestGuard<'_> {
     }
 
     /// As [`TableSet::push`].
-    ///
-    /// # Errors
-    /// As [`TableSet::push`].
     pub fn push(
         &self,
         parts: &[RequestPart<'_>],
@@ -97,9 +88,6 @@ impl RequestGuard<'_> {
     }
 
     /// As [`TableSet::push`], of a push that the log names.
-    ///
-    /// # Errors
-    /// As [`TableSet::push`].
     pub fn push_from(
         &self,
         origin: PushOrigin,

@@ -70,9 +70,6 @@ impl<'a> StripeReader<'a> {
     }
 
     /// Appends at most `limit` rows. Returns whether there are more.
-    ///
-    /// # Errors
-    /// If the cold tier fails.
     pub fn read(&mut self, limit: usize, into: &mut RowBatch) -> Result<bool, TableError> {
         let enough = into.ids.len().saturating_add(limit);
         while into.ids.len() < enough {

@@ -67,18 +67,13 @@ impl TableSet {
 
     /// Takes a snapshot. It contains a push whole or not at all, even a push to several tables. The same is true of
     /// everything done under one [`crate::RequestGuard`].
-    ///
-    /// # Errors
-    /// If there is a snapshot already, if running requests do not end within 10 s or a quarter of their timeout, or if
-    /// the cold tier fails.
+    /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
     pub fn snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         self.snapshot_of(SnapshotKind::Whole)
     }
 
     /// As [`Self::snapshot`], of some rows.
-    ///
-    /// # Errors
-    /// As [`Self::snapshot`], and [`TableSnapshotError::ChangesUnknown`]. Nothing has changed then.
+    /// On an error nothing changes.
     pub fn snapshot_of(&self, kind: SnapshotKind) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         if self.has_snapshot().swap(true, Ordering::Acquire) {
             return Err(TableSnapshotError::Running);
@@ -143,12 +138,6 @@ impl TableSnapshot<'_> {
 
     /// Ids of the rows of one stripe that are gone since the snapshot before. Empty unless this is one of changes. Call it
     /// before the stripe's rows are read to their end.
-    ///
-    /// # Errors
-    /// If there is no such table.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn removed(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
         let removed = self.set.table(table)?.lock(stripe).captured_removals();
         self.set.shared().check_snapshot()?;
@@ -157,12 +146,6 @@ impl TableSnapshot<'_> {
 
     /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read
     /// once. The call needs memory for two copies of all these rows. [`Self::stripe`] reads in parts.
-    ///
-    /// # Errors
-    /// If there is no such table, if the stripe was read before, or if the cold tier fails.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut RowBatch) -> Result<(), TableError> {
         let (mut parts, mut rows) = (self.stripe(table, stripe)?, RowBatch::default());
         while parts.read(usize::MAX, &mut rows)? {}
@@ -172,12 +155,6 @@ impl TableSnapshot<'_> {
 
     /// A reader for the rows that one stripe of a table had at the instant. It reads as many rows at a time as the
     /// caller asks for. A stripe can be read once.
-    ///
-    /// # Errors
-    /// If there is no such table, or if the stripe was read before.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
         let table = self.set.table(table)?;
         let hot = table.lock(stripe).begin_reading();
@@ -191,12 +168,6 @@ impl TableSnapshot<'_> {
 impl TableSnapshot<'_> {
     /// Appends the frequency counts of one stripe at the instant. They can be read once, before or after the stripe's
     /// rows.
-    ///
-    /// # Errors
-    /// If there is no such table, or if the frequency counts of the stripe were read before.
-    ///
-    /// # Panics
-    /// If there is no such stripe.
     pub fn read_frequency_counts(
         &self,
         table: u32,

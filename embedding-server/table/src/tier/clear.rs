@@ -34,9 +34,7 @@ impl TableSet {
     ///
     /// Steps count from 0 again. Otherwise rows of an earlier step, inserted next, would already be past their time to
     /// live. The caller that inserts rows sets their step ([`Self::tick`]).
-    ///
-    /// # Errors
-    /// If running requests do not end within 10 s or a quarter of their timeout, or if the cold tier or the log fails.
+    /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
     pub fn clear(&self) -> Result<(), ClearError> {
         let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };

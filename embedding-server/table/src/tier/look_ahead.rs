@@ -19,9 +19,6 @@ use crate::{RequestBuffers, RequestGuard, RequestPart, Table, TableError};
 impl RequestGuard<'_> {
     /// Brings the rows of all parts to memory and keeps them there for the horizon of the tables
     /// ([`crate::TableResources::look_ahead`]). Rows that do not exist are not created. Returns how many rows it brought.
-    ///
-    /// # Errors
-    /// If a part names no table, a table twice or a wrong dim. Also if the cold tier cannot be read.
     pub fn bring_in(&self, parts: &[RequestPart<'_>], scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         self.set().check(parts)?;
         let hint = self.set().shared().hints.next();

@@ -57,9 +57,7 @@ impl AddAssign for MaintenanceReport {
 impl TableSet {
     /// Does one bounded part of the maintenance: at most one write of some hundred rows to the cold tier. Call it
     /// repeatedly, and pause while it [is idle](MaintenanceReport::is_idle). Requests then seldom have to evict rows.
-    ///
-    /// # Errors
-    /// If the cold tier fails. Rows then stay where they are.
+    /// If the cold tier fails, rows stay where they are.
     pub fn maintain(&self) -> Result<MaintenanceReport, ColdError> {
         let stripes: usize = self.iter().map(Table::stripes).sum();
         for _ in 0..stripes {

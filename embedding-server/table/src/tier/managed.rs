@@ -107,9 +107,6 @@ impl Table {
 
     /// The part of a push before any change: sums repeated gradients, and finds the rows that are not in memory. The
     /// caller reads the cold copies of these rows next ([`read_copies`]).
-    ///
-    /// # Errors
-    /// If memory is full.
     pub(crate) fn prepare_push<'a>(
         &self,
         ids: &'a [u64],
@@ -312,9 +309,6 @@ pub(crate) struct PreparedPush<'a> {
 }
 
 /// Reads the cold copies of the rows of prepared pushes that are not in memory, in one call.
-///
-/// # Errors
-/// If the cold tier cannot be read, or is not read before the sender of the push gives up.
 pub(crate) fn read_copies<'a, 'b: 'a>(
     prepared: impl Iterator<Item = (&'a Table, &'a mut PreparedPush<'b>)>,
     shared: &SharedMemory,

@@ -42,9 +42,6 @@ impl TableSet {
 impl Table {
     /// Ids of the rows of one stripe in the cold tier: `most` of them, beginning where the call before said. Empty without a cold
     /// tier.
-    ///
-    /// # Errors
-    /// If the cold tier fails.
     pub fn cold_ids(&self, stripe: usize, from: Option<u64>, most: usize) -> Result<ColdIds, ColdError> {
         let Some(store) = self.cold() else { return Ok(ColdIds::default()) };
         let (range, mut scan) = (cold_keys_of_stripe(stripe, self.stripes()), ColdScan::default());
@@ -54,12 +51,7 @@ impl Table {
     }
 
     /// Appends those rows of `ids`, which are of one stripe, that exist now, in memory or in the cold tier. No row is paged in.
-    ///
-    /// # Errors
-    /// If the cold tier cannot be read. Then some of the rows are appended.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
+    /// On an error some of the rows may be appended.
     pub fn read_rows_anywhere(&self, stripe: usize, ids: &[u64], into: &mut RowBatch) -> Result<(), ColdError> {
         let (mut left, mut cold) = (ids.to_vec(), ColdRows::default());
         for _ in 0..ROUNDS {
@@ -115,12 +107,7 @@ impl Table {
 
     /// Removes the unwanted rows of one stripe, in memory and in the cold tier, the gradients that wait for them, and their exact
     /// counts, as the log learns. Answers how many copies of rows there were. No request may use these rows meanwhile.
-    ///
-    /// # Errors
-    /// If the cold tier fails. Then rows may be left there.
-    ///
-    /// # Panics
-    /// When there is no such stripe.
+    /// If the cold tier fails, rows may be left there.
     pub fn remove_rows(&self, stripe: usize, is_unwanted: impl Fn(u64) -> bool) -> Result<usize, ColdError> {
         let mut removed = self.remove_from_memory(stripe, &is_unwanted);
         let (mut from, mut is_first) = (None, true);
@@ -149,9 +136,7 @@ impl Table {
     }
 
     /// Removes these rows wherever they lie, with their exact counts and the gradients that wait for them, as the log learns.
-    ///
-    /// # Errors
-    /// If the cold tier fails. Then rows may be left there.
+    /// If the cold tier fails, rows may be left there.
     pub fn remove_ids(&self, ids: &[u64]) -> Result<(), ColdError> {
         self.for_each_stripe(ids, |stripe, ids| {
             let _no_eviction = self.eviction_lock(stripe).lock();
@@ -163,9 +148,6 @@ impl Table {
 
     /// Those of the ids that have a row or an exact count, in ascending order. A table that changes meanwhile may answer what was there
     /// at any time of the call.
-    ///
-    /// # Errors
-    /// If the cold tier cannot be read.
     pub fn known_ids(&self, ids: &[u64]) -> Result<Vec<u64>, ColdError> {
         let mut known = RowBatch::default();
         self.for_each_stripe(ids, |stripe, ids| {
@@ -196,9 +178,6 @@ impl Table {
     }
 
     /// As [`Self::remove_ids`], by a log that is read again. Counts are not touched ([`Self::forget_counts_again`]).
-    ///
-    /// # Errors
-    /// As [`Self::remove_ids`].
     pub fn remove_again(&self, ids: &[u64]) -> Result<(), ColdError> {
         for id in ids {
             let key = key_of(*id);

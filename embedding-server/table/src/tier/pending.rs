@@ -82,9 +82,6 @@ impl Table {
     }
 
     /// Pages in all rows that have pending gradients.
-    ///
-    /// # Errors
-    /// If the cold tier still cannot be read.
     pub(crate) fn apply_all_pending(&self) -> Result<(), TableError> {
         if !self.has_pending() {
             return Ok(());

@@ -75,9 +75,6 @@ impl SharedMemory {
     }
 
     /// Acquires permission to hold the cold copies of a push.
-    ///
-    /// # Errors
-    /// If the sender of the push gives up in the meantime.
     pub(crate) fn acquire_copies(&self, bytes: usize, deadline: RequestDeadline) -> Result<CopyPermit<'_>, TableError> {
         let most = self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE);
         let permit = self.copies.acquire(bytes, self.wait_until(deadline, most));
@@ -96,9 +93,6 @@ impl SharedMemory {
     }
 
     /// Checks that the sender of a request still waits. `whom` is what the request has waited for.
-    ///
-    /// # Errors
-    /// [`TableError::Late`] if the sender has given up.
     pub(crate) fn check(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
         match self.left(deadline) {
             Some(Duration::ZERO) => Err(TableError::Late { whom }),
@@ -108,9 +102,6 @@ impl SharedMemory {
 
     /// Waits while the copies for a snapshot are at their limit. Returns whether the snapshot has to be given up: none of its
     /// copies went meanwhile.
-    ///
-    /// # Errors
-    /// If the sender of the request gives up in the meantime.
     pub(crate) fn await_copies(&self, deadline: RequestDeadline) -> Result<bool, TableError> {
         let most = self.capacity.wait(COPIES_WAIT * 2, COPIES_WAIT_SHARE);
         loop {
@@ -125,9 +116,6 @@ impl SharedMemory {
     }
 
     /// Checks that the snapshot of now was not given up.
-    ///
-    /// # Errors
-    /// [`TableError::SnapshotGivenUp`].
     pub(crate) fn check_snapshot(&self) -> Result<(), TableError> {
         if self.captures.is_given_up() { Err(TableError::SnapshotGivenUp) } else { Ok(()) }
     }
