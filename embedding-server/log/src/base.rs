@@ -29,7 +29,6 @@ const MANIFEST: &str = "manifest.json";
 /// Bytes that are gathered for one write.
 const GATHERED: usize = 1 << 20;
 
-/// What a base says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseManifest {
     /// The lsn of the first record that the base does not stand for.
@@ -42,7 +41,6 @@ pub struct BaseManifest {
     /// Rows of each table, so that a reader can make room for them first.
     #[serde(default)]
     pub table_rows: Vec<u64>,
-    /// Bytes of its files.
     pub bytes: u64,
     /// The time of the tables at `start`: steps and seconds.
     pub time: [u64; 2],
@@ -73,7 +71,6 @@ impl PartialImage {
 }
 
 impl BaseManifest {
-    /// The time of the tables at `start`.
     #[must_use]
     pub fn time(&self) -> TableTime {
         TableTime { steps: self.time[0], seconds: self.time[1] }
@@ -84,7 +81,6 @@ impl BaseManifest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     folder: PathBuf,
-    /// What it says of itself.
     pub manifest: BaseManifest,
 }
 
@@ -110,7 +106,6 @@ impl Base {
             .try_for_each(|(_, path)| delete(&path))
     }
 
-    /// The file of one of its parts.
     #[must_use]
     pub fn part_path(&self, part: u32) -> PathBuf {
         part_path(&self.folder, part)
@@ -230,7 +225,6 @@ pub struct BaseDraft {
     lineage: u64,
 }
 
-/// A part of a base in the making.
 #[derive(Debug)]
 pub struct BasePartDraft {
     path: PathBuf,
@@ -241,7 +235,6 @@ pub struct BasePartDraft {
     bytes: Vec<u8>,
 }
 
-/// What was written to a part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartSize {
     pub rows: u64,
@@ -259,7 +252,6 @@ impl BaseDraft {
         Ok(Self { log: log.to_owned(), folder, start, lineage })
     }
 
-    /// Starts a part of it.
     pub fn part(&self, number: u32) -> Result<BasePartDraft, LogError> {
         let path = part_path(&self.folder, number);
         let file = File::create(&path).map_err(LogError::io("make", &path))?;
@@ -283,7 +275,6 @@ impl BaseDraft {
         Ok(Base { folder: self.folder, manifest })
     }
 
-    /// Deletes what there is of it.
     pub fn discard(self) {
         // The next start deletes what is left.
         let _ = fs::remove_dir_all(&self.folder);
@@ -291,7 +282,6 @@ impl BaseDraft {
 }
 
 impl BasePartDraft {
-    /// Rows of a stripe.
     pub fn rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
         self.rows += ids.len() as u64;
         self.append(&RecordDraft::rows(place, None, ids, slots, access))

@@ -8,12 +8,10 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
-/// What the writer asks of the system.
 pub trait LogDisk: Send + Sync + fmt::Debug {
     /// Makes a file, whose first `bytes` bytes then have room on the disk and are zero.
     fn allocate(&self, path: &Path, bytes: u64) -> io::Result<File>;
 
-    /// Writes all bytes at a place.
     /// A failure may leave some of the bytes written.
     fn write_at(&self, file: &File, bytes: &[u8], place: u64) -> io::Result<()>;
 
@@ -22,7 +20,6 @@ pub trait LogDisk: Send + Sync + fmt::Debug {
     fn sync(&self, file: &File) -> io::Result<()>;
 }
 
-/// The system itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemDisk;
 

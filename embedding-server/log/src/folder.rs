@@ -44,7 +44,6 @@ pub struct LogFolder {
 /// Whose rows a log has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineageFile {
-    /// Version of the log's records.
     pub version: u16,
     /// Chosen at random when the files were made. Every file of the log names it.
     pub log: u64,
@@ -72,7 +71,6 @@ pub enum LogPlace {
 /// process to the next, such as a learning rate, are not among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableDescription {
-    /// Its name in the job.
     pub name: String,
     /// Such as `dim`.
     pub settings: BTreeMap<String, String>,
@@ -166,7 +164,6 @@ impl LogFolder {
         sync_folder(&self.path).map_err(LogError::io("sync", &self.path))
     }
 
-    /// Writes down whose rows are here.
     pub fn set_lineage(&self, lineage: &LineageFile) -> Result<(), LogError> {
         write_json(&self.path.join(LINEAGE), serde_json::to_vec_pretty(lineage).unwrap_or_default())
     }
@@ -205,7 +202,6 @@ pub(crate) fn read_lineage(folder: &Path) -> Result<Option<LineageFile>, LogErro
     parse_json(&path, &text).map(Some)
 }
 
-/// Whether a file that is open is the one at `path`.
 fn is_file_at(file: &File, path: &Path) -> bool {
     let place = |data: &fs::Metadata| (data.dev(), data.ino());
     matches!((file.metadata(), fs::metadata(path)), (Ok(held), Ok(there)) if place(&held) == place(&there))

@@ -41,7 +41,6 @@ use crate::kind::RecordKind;
 
 /// First bytes of a segment and of a part of a base.
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ZLOG\r\n\x1a\n";
-/// First bytes of a record.
 pub(crate) const RECORD_MAGIC: u32 = 0x5a52_4c47;
 /// Version of everything in this module's documentation.
 pub const VERSION: u16 = 4;
@@ -61,7 +60,6 @@ pub(crate) struct Preamble {
     pub(crate) next: Option<u64>,
 }
 
-/// What starts a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHead {
     pub kind: RecordKind,
@@ -73,7 +71,6 @@ pub struct RecordHead {
     pub stripe: u32,
     /// Words of a slot; 0 where there is none.
     pub width: u32,
-    /// Where it lies in the log.
     pub lsn: u64,
     /// How far the log was durable when it was appended.
     pub durable: u64,
@@ -85,7 +82,6 @@ pub struct RecordHead {
 pub(crate) enum HeadProblem {
     /// They are something else, or damaged.
     NoHead,
-    /// Their version is of another release.
     OtherVersion(u16),
 }
 
@@ -156,7 +152,6 @@ impl RecordHead {
         })
     }
 
-    /// Bytes of the whole record.
     #[must_use]
     pub fn span(&self) -> u64 {
         (HEAD_BYTES as u64) + u64::from(self.length).next_multiple_of(8)
@@ -169,14 +164,12 @@ impl RecordHead {
     }
 }
 
-/// The four bytes at `place`, which are there.
 pub(crate) fn u32_at(bytes: &[u8], place: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[place..place + 4]);
     u32::from_le_bytes(word)
 }
 
-/// The eight bytes at `place`, which are there.
 pub(crate) fn u64_at(bytes: &[u8], place: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[place..place + 8]);

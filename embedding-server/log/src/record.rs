@@ -26,9 +26,7 @@ pub enum LogRecord {
     Rows(Option<PushOrigin>, LoggedRows),
     /// Rows before a step that is under way, and the sums of their gradients.
     StepRows(StepRowBatch),
-    /// Ids whose rows are gone.
     Removed(Vec<u64>),
-    /// All rows and counts of all tables are gone.
     Cleared,
     /// Ids without a row that a lookup named, in order.
     Seen(Vec<u64>),
@@ -36,7 +34,6 @@ pub enum LogRecord {
     CountsAdded(Vec<u64>, Vec<u32>),
     /// The cells that were added to a stripe's sketch.
     SketchAdded(u32, Vec<u32>),
-    /// A gradient that waits for its row.
     Pending(LoggedGradient),
     /// A push is whole.
     Commit {
@@ -46,7 +43,6 @@ pub enum LogRecord {
         /// The window groups of the rows that it changed. Empty for group 0 alone.
         groups: Vec<u32>,
     },
-    /// The counts of a stripe at a position of the log.
     StripeCounts {
         /// All records of the stripe before this lsn are counted.
         lsn: u64,
@@ -54,11 +50,8 @@ pub enum LogRecord {
     },
     /// The last record of a part, and how many came before.
     End(u64),
-    /// Rows of a saved model follow.
     LoadStarted,
-    /// The load has put all its rows in, or none.
     LoadComplete,
-    /// These buckets have these windows from now on.
     WindowGroup(WindowGroup),
 }
 
@@ -322,7 +315,6 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::End, [0; 3], start, [&[]; 3])
     }
 
-    /// Bytes of the whole record.
     pub(crate) fn span(&self) -> usize {
         HEAD_BYTES + self.length.next_multiple_of(8)
     }

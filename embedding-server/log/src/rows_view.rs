@@ -61,13 +61,11 @@ impl<'a> RowsView<'a> {
         &self.ids
     }
 
-    /// The rows, as a table takes them.
     #[must_use]
     pub fn slices(&self) -> RowSlices<'_> {
         RowSlices { ids: &self.ids, slots: &self.slots, access: &self.access }
     }
 
-    /// The rows as values.
     #[must_use]
     pub fn into_rows(self) -> LoggedRows {
         let Self { ids, slots, access, .. } = self;
@@ -75,7 +73,6 @@ impl<'a> RowsView<'a> {
     }
 }
 
-/// Whole numbers where they lie, or a copy of them.
 fn numbers<T: Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
     match try_cast_slice(bytes) {
         Ok(numbers) => Cow::Borrowed(numbers),

@@ -12,7 +12,6 @@ use crate::format::{HEAD_BYTES, HeadProblem, RecordHead};
 /// Bytes that are read at once, unless a record has more. A multiple of 8, as every record's place is: numbers stay aligned.
 const PIECE: usize = 1 << 20;
 
-/// A file of records, read from its start to its end.
 #[derive(Debug)]
 pub(crate) struct SegmentReader {
     path: PathBuf,

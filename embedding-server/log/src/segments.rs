@@ -51,7 +51,6 @@ struct OpenSegment {
     room: u64,
 }
 
-/// Room for a segment.
 #[derive(Debug)]
 struct SpareSegment {
     path: PathBuf,
@@ -59,7 +58,6 @@ struct SpareSegment {
     room: u64,
 }
 
-/// The files of a log that is written.
 #[derive(Debug)]
 pub(crate) struct SegmentFiles {
     folder: PathBuf,
@@ -70,7 +68,6 @@ pub(crate) struct SegmentFiles {
     segment_bytes: u64,
     current: Option<OpenSegment>,
     spares: VecDeque<SpareSegment>,
-    /// Numbers the files of spare room.
     next_spare: u64,
     /// All records before this lsn are written.
     written: u64,
@@ -268,7 +265,6 @@ impl SegmentFiles {
     }
 }
 
-/// The head of the record at `place`, if one lies there.
 fn head_at(records: &[u8], place: usize) -> Option<RecordHead> {
     RecordHead::from_bytes(records.get(place..)?).ok()
 }

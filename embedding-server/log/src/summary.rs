@@ -8,12 +8,9 @@ use crate::folder::{LineageFile, read_lineage, segments};
 use crate::payload::origin_of;
 use crate::{LogError, LogRecord, LogTail, RecordKind};
 
-/// What a log holds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogSummary {
-    /// Whose rows these are.
     pub lineage: Option<LineageFile>,
-    /// The newest base.
     pub base: Option<BaseManifest>,
     /// Segments of the tail.
     pub segments: usize,
@@ -32,7 +29,6 @@ pub struct LogSummary {
     pub partial: u64,
 }
 
-/// Records of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordCount {
     pub records: u64,
@@ -46,7 +42,6 @@ pub struct WriterSummary {
     pub pushes: u64,
     /// The highest number of these.
     pub newest: u64,
-    /// The step of the last one.
     pub step: u64,
 }
 

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A writer's window of pushes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowImage {
     pub writer: u64,
@@ -11,7 +10,6 @@ pub struct WindowImage {
     pub applied: Vec<[u64; 2]>,
 }
 
-/// A window group of a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowGroup {
     /// Its number at the server. Buckets that never moved are in group 0.

@@ -42,7 +42,6 @@ const STOPPED_BYTES: usize = 64 << 20;
 /// and for the end of a segment that a record did not fit into.
 const SLACK_SHARE: u64 = 64;
 
-/// Whether the log takes pushes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LogState {
     Running,
@@ -86,17 +85,14 @@ pub struct LogWriter {
     keeps_steps: bool,
 }
 
-/// Room for a push in progress.
 #[derive(Debug)]
 pub struct LogReservation<'a> {
     log: &'a LogWriter,
     bytes: u64,
 }
 
-/// Where a log is written, and how.
 #[derive(Clone, Debug)]
 pub struct WriterConfig {
-    /// What makes a record durable.
     pub mode: SyncMode,
     /// Named in each segment.
     pub lineage: u64,
@@ -146,7 +142,6 @@ impl LogWriter {
         Ok(reservation)
     }
 
-    /// Whether the log takes pushes.
     pub fn check(&self) -> Result<(), LogStopped> {
         match &*self.state.lock() {
             LogState::Running => Ok(()),
@@ -219,13 +214,11 @@ impl LogWriter {
         Ok(())
     }
 
-    /// All records before this lsn are durable.
     #[must_use]
     pub fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
-    /// The lsn of the record that is appended next.
     #[must_use]
     pub fn next_lsn(&self) -> u64 {
         let buffer = self.buffer.lock();

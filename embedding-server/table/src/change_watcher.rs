@@ -13,7 +13,6 @@ pub trait ChangeWatcher: Send + Sync + fmt::Debug {
     fn changed(&self, table: u32, stripe: u32, ids: &[u64]);
 }
 
-/// The watcher of the tables of one server.
 #[derive(Debug, Default)]
 pub(crate) struct WatcherSlot {
     /// Every request reads it. Without a watcher this costs one load.

@@ -6,17 +6,14 @@
 /// Removed keys that are kept for each stripe at least, however few rows it has.
 const REMOVED: usize = 4096;
 
-/// The rows of one stripe that have changed.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedRows {
-    /// One bit per slot.
     slots: Vec<u64>,
     /// Keys of rows that were removed. The key may have a row again.
     removed: Vec<u64>,
 }
 
 impl ChangedRows {
-    /// The row in a slot changes.
     #[inline(always)]
     pub(crate) fn mark(&mut self, slot: u32) {
         let word = (slot / u64::BITS) as usize;
@@ -44,7 +41,6 @@ impl ChangedRows {
         moved.iter().filter(|(from, _)| old.has(*from)).for_each(|(_, to)| self.mark(*to));
     }
 
-    /// Whether the row in a slot has changed.
     pub(crate) fn has(&self, slot: u32) -> bool {
         self.slots.get((slot / u64::BITS) as usize).is_some_and(|word| word >> (slot % u64::BITS) & 1 == 1)
     }
@@ -60,7 +56,6 @@ impl ChangedRows {
         &self.removed
     }
 
-    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         (self.slots.capacity() + self.removed.capacity()) * size_of::<u64>()
     }

@@ -56,10 +56,8 @@ pub(crate) struct SlotIndex {
     crowd: BTreeMap<u64, u32>,
 }
 
-/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexEntry {
-    /// The slot of the key.
     Slot(u32),
     /// The key is absent. The position is where it would be added.
     Nothing(usize),
@@ -130,7 +128,6 @@ impl SlotIndex {
         }
     }
 
-    /// Removes a key and returns its slot.
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         let slot = match self.place_of(key) {
             Some((place, way)) => self.take(place, way).1,
@@ -178,7 +175,6 @@ impl SlotIndex {
         Self::new(&self.arena)
     }
 
-    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         segment_bytes(self.buckets) + self.crowd.len() * CROWD_BYTES
     }
@@ -285,7 +281,6 @@ impl SlotIndex {
         }
     }
 
-    /// The ways, keys and slots of a bucket.
     fn entries(&self, place: usize) -> impl Iterator<Item = (usize, u64, u32)> {
         let ways = self.bucket(place).map_or(0, count);
         (0..ways).map(move |way| {

@@ -31,7 +31,6 @@ pub enum Optimizer {
     /// g ← g + l2·w; w ← w − lr·g
     Sgd {
         lr: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// g ← g + l2·w; v ← momentum·v + g; w ← w − lr·v (Polyak 1964).
@@ -39,7 +38,6 @@ pub enum Optimizer {
         lr: f32,
         /// Share of the velocity that an update keeps, below 1.
         momentum: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// g ← g + l2·w; a ← a + g²; w ← w − lr·g / (√a + ε), element-wise (Duchi, Hazan and Singer 2011).
@@ -47,19 +45,14 @@ pub enum Optimizer {
         lr: f32,
         /// Added to the root, so that an accumulator of zero does not divide by zero.
         epsilon: f32,
-        /// First value of the accumulator a.
         initial_accumulator: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// Adagrad with one accumulator per row: a ← a + mean(g²).
     RowAdagrad {
         lr: f32,
-        /// Added to the root.
         epsilon: f32,
-        /// First value of the accumulator a.
         initial_accumulator: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// g ← g + l2·w; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²; w ← w − lr·(m / (1−β₁ᵗ) / (√(v / (1−β₂ᵗ)) + ε) +
@@ -71,11 +64,8 @@ pub enum Optimizer {
         beta1: f32,
         /// Share of v that an update keeps, below 1.
         beta2: f32,
-        /// Added to the root.
         epsilon: f32,
-        /// L2 penalty.
         l2: f32,
-        /// Decoupled weight decay.
         weight_decay: f32,
     },
     /// σ = (√(n+g²) − √n) / lr; z ← z + g − σw; n ← n + g²;
@@ -87,11 +77,8 @@ pub enum Optimizer {
     Ftrl {
         /// Learning rate, α in the paper, above 0.
         lr: f32,
-        /// Added to the root.
         beta: f32,
-        /// L1 penalty.
         l1: f32,
-        /// L2 penalty.
         l2: f32,
     },
     /// A rule of the dense network, for rows that are tiles of its weights. Limits of rows do not apply.
@@ -158,7 +145,6 @@ impl Optimizer {
         }
     }
 
-    /// Writes the state of a row with these first weights.
     pub fn init_state(&self, weights: &[f32], state: &mut [f32]) {
         match *self {
             Self::Sgd { .. } => {}
@@ -190,7 +176,6 @@ impl Optimizer {
         self.apply(weights, state, gradient, limits, RateFactor::Constant);
     }
 
-    /// The optimiser with the learning rate times the factor.
     pub(crate) fn at_rate(mut self, rate: RateFactor) -> Self {
         let RateFactor::Times(factor) = rate else { return self };
         match &mut self {
@@ -279,7 +264,6 @@ impl Optimizer {
         }
     }
 
-    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let bad = self.settings().into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
         if let Some((name, value)) = bad {

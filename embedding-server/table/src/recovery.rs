@@ -32,13 +32,11 @@ impl TableSet {
         self.shared().capacity.cold.as_ref().map_or(Ok(()), |store| store.flush())
     }
 
-    /// The time by which rows grow old.
     #[must_use]
     pub fn now(&self) -> TableTime {
         self.shared().clock.now()
     }
 
-    /// Applies all gradients that wait for their row.
     pub fn apply_pending_gradients(&self) -> Result<(), TableError> {
         self.iter().try_for_each(Table::apply_all_pending)
     }

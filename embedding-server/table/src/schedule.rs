@@ -64,7 +64,6 @@ fn half() -> f32 {
 }
 
 impl LearningRateSchedule {
-    /// The factor for a push at `step`.
     pub(crate) fn rate(&self, step: u64) -> RateFactor {
         match self {
             Self::Constant => RateFactor::Constant,
@@ -90,7 +89,6 @@ impl LearningRateSchedule {
         if step < warmup { ((step + 1) as f64 / warmup as f64) as f32 } else { rest(step) as f32 }
     }
 
-    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         let share = |name: &str, value: f32| {
             (!(0.0..=1.0).contains(&value)).then(|| format!("{name} of the schedule is {value}; expected 0 to 1"))

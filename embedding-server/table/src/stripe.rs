@@ -22,10 +22,8 @@ use crate::tier::hinted_rows::HintedRows;
 use crate::tier::sweep::StripeSweep;
 use crate::{PushStep, RowBatch, SnapshotKind, TableCounts};
 
-/// Rows whose ids hash to this stripe.
 #[derive(Debug)]
 pub(crate) struct Stripe {
-    /// Number of the stripe in its table.
     pub(crate) number: usize,
     index: SlotIndex,
     slab: Slab,
@@ -37,7 +35,6 @@ pub(crate) struct Stripe {
     /// Increases with every eviction to the cold tier and every removal from it. A cold copy that was read under an older
     /// version may be stale.
     pub(crate) cold_versions: ColdVersions,
-    /// Rows that a later batch needs.
     pub(crate) hinted: HintedRows,
     /// The next search for rows to evict starts at this bucket of the index.
     pub(crate) eviction_cursor: usize,
@@ -63,7 +60,6 @@ pub(crate) struct PendingGradient {
 }
 
 impl Stripe {
-    /// An empty stripe of a table whose memory comes from `arena`.
     pub(crate) fn new(
         number: usize,
         layout: &RowLayout,
@@ -115,7 +111,6 @@ impl Stripe {
         self.counts.misses += 1;
     }
 
-    /// Prefetches the index entry of a key.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, key: u64) {
         self.index.prefetch(key);
@@ -149,7 +144,6 @@ impl Stripe {
         place
     }
 
-    /// The slot of a key. `None` if the key has no row.
     #[inline(always)]
     pub(crate) fn find(&self, key: u64) -> Option<u32> {
         match self.index.find(key) {
@@ -175,7 +169,6 @@ impl Stripe {
         slot
     }
 
-    /// Applies one gradient of a push to a row.
     #[inline(always)]
     pub(crate) fn update(&mut self, place: SlotAddress, key: u64, update: &mut RowUpdate<'_>, gradient: &[f32]) {
         let slot = self.slab.words_at_mut(place);
@@ -187,7 +180,6 @@ impl Stripe {
         }
     }
 
-    /// Inserts or replaces a row with these words.
     pub(crate) fn put(&mut self, key: u64, words: &[u32]) -> u32 {
         self.step_rows.forget(key);
         self.put_back(key, words)
@@ -228,7 +220,6 @@ impl Stripe {
         self.counts.created += 1;
     }
 
-    /// Removes a row.
     pub(crate) fn remove(&mut self, key: u64) {
         self.step_rows.forget(key);
         self.evict(key);
@@ -252,7 +243,6 @@ impl Stripe {
         }
     }
 
-    /// As [`Self::mark`], for the rows of a push.
     #[inline]
     pub(crate) fn mark_all(&mut self, places: &[SlotAddress]) {
         if let Some(changed) = &mut self.changed {
@@ -267,12 +257,10 @@ impl Stripe {
         }
     }
 
-    /// Whether changes are noted.
     pub(crate) fn notes_changes(&self) -> bool {
         self.changed.is_some()
     }
 
-    /// From now on changes are not noted.
     pub(crate) fn stop_noting_changes(&mut self) {
         self.changed = None;
     }
@@ -305,7 +293,6 @@ impl Stripe {
         self.slab.access(slot)
     }
 
-    /// The access metadata of a row, as [`Self::access`].
     #[inline]
     pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
         self.slab.access_mut(slot)

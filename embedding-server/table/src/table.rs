@@ -37,7 +37,6 @@ pub struct Table {
     /// One lock per stripe. A thread holds it while it evicts rows of the stripe to the cold tier.
     eviction_locks: Vec<Mutex<()>>,
     pub(crate) cold_sweep: Mutex<ColdSweep>,
-    /// Number of pending gradients.
     pending_count: AtomicUsize,
     shared: Arc<SharedMemory>,
 }
@@ -49,7 +48,6 @@ impl Table {
         Self::with_shared_memory(seed, table, config, &Arc::new(SharedMemory::new(TableResources::default())))
     }
 
-    /// Makes an empty table that shares memory with other tables.
     pub(crate) fn with_shared_memory(
         seed: u64,
         table: u32,
@@ -83,7 +81,6 @@ impl Table {
         })
     }
 
-    /// Weights per row.
     #[must_use]
     pub fn dim(&self) -> usize {
         self.layout.dim
@@ -95,7 +92,6 @@ impl Table {
         self.layout.stride
     }
 
-    /// How weights are stored.
     #[must_use]
     pub fn element(&self) -> WeightType {
         self.layout.element
@@ -107,7 +103,6 @@ impl Table {
         self.layout.optimizer.stages()
     }
 
-    /// Name of the optimiser's state layout.
     #[must_use]
     pub fn state_layout(&self) -> &'static str {
         self.layout.optimizer.layout()
@@ -120,7 +115,6 @@ impl Table {
         self.managed.then(|| self.access_codec.describe())
     }
 
-    /// Number of stripes.
     #[must_use]
     pub fn stripes(&self) -> usize {
         self.stripes.len()
@@ -139,7 +133,6 @@ impl Table {
         fixed + self.stripes.iter().map(|stripe| stripe.lock().bytes()).sum::<usize>()
     }
 
-    /// The counters of the table.
     #[must_use]
     pub fn counts(&self) -> TableCounts {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
@@ -206,7 +199,6 @@ impl Table {
         self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
     }
 
-    /// The present tick for access metadata.
     pub(crate) fn tick(&self) -> u64 {
         self.access_codec.tick(self.shared.clock.now())
     }
@@ -219,7 +211,6 @@ impl Table {
         &self.eviction_locks[stripe]
     }
 
-    /// Lends a buffer for eviction.
     pub(crate) fn with_eviction_buffer<T>(&self, work: impl FnOnce(&mut EvictionBuffer) -> T) -> T {
         let mut buffer = self.shared.buffer.lock().pop().unwrap_or_default();
         let done = work(&mut buffer);

@@ -21,7 +21,6 @@ pub struct TableSet {
     shared: Arc<SharedMemory>,
     /// Requests lock it shared. A snapshot locks it exclusively for its instant.
     gate: RwLock<()>,
-    /// Whether there is a snapshot.
     has_snapshot: AtomicBool,
     turn: AtomicUsize,
 }
@@ -29,11 +28,9 @@ pub struct TableSet {
 /// The part of a request for one table. The values of all parts follow each other in the order of the parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestPart<'a> {
-    /// Number of the table.
     pub table: u32,
     /// Weights per row, as the sender says.
     pub dim: u32,
-    /// Ids of the rows.
     pub ids: &'a [u64],
 }
 
@@ -71,12 +68,10 @@ impl TableSet {
         self.shared.capacity.budget.map(|_| self.shared.budget.used())
     }
 
-    /// The tables in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Table> {
         self.tables.iter()
     }
 
-    /// The table of this number.
     pub fn table(&self, table: u32) -> Result<&Table, TableError> {
         let unknown = TableError::UnknownTable { table, tables: self.tables.len() };
         self.tables.get(table as usize).ok_or(unknown)

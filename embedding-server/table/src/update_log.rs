@@ -29,10 +29,8 @@ pub struct PushOrigin {
 
 #[derive(Clone, Copy, Debug)]
 pub struct StripeChange<'a> {
-    /// Position of the table.
     pub table: u32,
     pub stripe: u32,
-    /// The push that changed it, if one did.
     pub origin: Option<&'a PushOrigin>,
     pub kind: ChangeKind<'a>,
 }
@@ -71,7 +69,6 @@ pub enum ChangeKind<'a> {
     },
 }
 
-/// A log of changes.
 pub trait UpdateLog: Send + Sync + fmt::Debug {
     /// Appends a change. The lock of its stripe is held: the call does no I/O and does not fail.
     fn append(&self, change: &StripeChange<'_>);

@@ -32,7 +32,6 @@ const CHUNK: usize = 256 << 10;
 /// Of a small segment a part in this many is read at a time.
 const PARTS: u32 = 4;
 
-/// What a step of the compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionStep {
     /// No segment is to be compacted.
@@ -150,7 +149,6 @@ impl TableLog {
         ((CHUNK / self.layout.format.bytes()) as u32).min(self.whole() / PARTS).max(1)
     }
 
-    /// Appends the records of a chunk that still count.
     fn copy_kept(
         &self,
         slot: usize,

@@ -9,7 +9,6 @@ use super::file_piece::FilePiece;
 pub struct LogCounts {
     /// Pieces of files that were read. One piece may have several rows.
     pub reads: u64,
-    /// Bytes of these pieces.
     pub read_bytes: u64,
     /// Bytes of rows that callers wrote, without what the log adds to them.
     pub row_bytes: u64,
@@ -23,7 +22,6 @@ pub struct LogCounts {
     pub dead_bytes: u64,
     /// Bytes of old segments that writers went over themselves, because compaction was behind.
     pub assisted_bytes: u64,
-    /// Attempts to compact that failed.
     pub compaction_failures: u64,
 }
 
@@ -35,7 +33,6 @@ impl LogCounts {
     }
 }
 
-/// The counters behind [`LogCounts`].
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     reads: AtomicU64,

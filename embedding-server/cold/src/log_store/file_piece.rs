@@ -24,7 +24,6 @@ pub(crate) struct FilePiece {
 /// Takes the pieces in the order of their arrival, with their bytes.
 pub(crate) type OnPiece<'a> = dyn FnMut(&FilePiece, &[u8]) -> Result<(), ColdError> + 'a;
 
-/// The error of a disk that answers nothing.
 pub(super) fn hangs(patience: Duration, piece: Option<&FilePiece>) -> ColdError {
     let file = piece.map(|piece| format!(" ({})", piece.segment.path.display())).unwrap_or_default();
     let seconds = patience.as_secs_f64();

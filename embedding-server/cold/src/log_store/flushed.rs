@@ -12,7 +12,6 @@ use zagros_table::ColdError;
 
 use super::segment::failed;
 
-/// The name of the mark's file.
 pub(crate) const NAME: &str = "flushed";
 const TITLE: &str = "zagros cold log 1";
 
@@ -25,13 +24,11 @@ pub(crate) struct SyncedUpTo {
 }
 
 impl SyncedUpTo {
-    /// Whether this record of its table was on the disk.
     pub(crate) fn has(self, number: u64, row: u32) -> bool {
         number < self.number || (number == self.number && row < self.rows)
     }
 }
 
-/// What of a table is on the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FlushedTable {
     pub(crate) up_to: SyncedUpTo,

@@ -18,7 +18,6 @@ const LOCK: &str = "LOCK";
 const ATTEMPTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A locked folder.
 #[derive(Debug)]
 pub(crate) struct StoreFolder {
     path: PathBuf,

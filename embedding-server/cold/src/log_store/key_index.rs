@@ -32,7 +32,6 @@ const PART_BITS: u32 = 8;
 /// Bytes of a leaf beside its entries: what its part knows of it, and what the allocator adds.
 const LEAF_BYTES: usize = size_of::<u64>() + size_of::<IndexLeaf>() + 32;
 
-/// Addresses of the rows of one table by cold key.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyIndex {
     parts: Box<[Arc<IndexPart>]>,
@@ -55,7 +54,6 @@ impl Default for KeyIndex {
 }
 
 impl KeyIndex {
-    /// The address of a key's row.
     pub(crate) fn get(&self, key: u64) -> Option<u32> {
         let part = &self.parts[part_of(key)];
         let index = part.leaf_of(key)?;
@@ -78,7 +76,6 @@ impl KeyIndex {
         }
     }
 
-    /// Sets the address of a key's row, and answers the address before.
     pub(crate) fn insert(&mut self, key: u64, address: u32) -> Option<u32> {
         let part = Arc::make_mut(&mut self.parts[part_of(key)]);
         let index = part.leaf_of(key).unwrap_or_else(|| {
@@ -100,7 +97,6 @@ impl KeyIndex {
         old
     }
 
-    /// Removes a key, and answers its address.
     pub(crate) fn remove(&mut self, key: u64) -> Option<u32> {
         self.get(key)?;
         let part = Arc::make_mut(&mut self.parts[part_of(key)]);
@@ -146,7 +142,6 @@ impl KeyIndex {
         None
     }
 
-    /// Number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
@@ -158,12 +153,10 @@ impl KeyIndex {
 }
 
 impl IndexPart {
-    /// The leaf that has a key of this part, if there is one.
     fn leaf_of(&self, key: u64) -> Option<usize> {
         self.firsts.partition_point(|first| *first <= key).checked_sub(1)
     }
 
-    /// Where the keys of a leaf end.
     fn end(&self, at: usize) -> LeafEnd {
         let first = self.firsts[at];
         let last = self.firsts.get(at + 1).map_or(first | (u64::MAX >> PART_BITS), |next| next - 1);
@@ -180,7 +173,6 @@ fn part_of(key: u64) -> usize {
     (key >> (u64::BITS - PART_BITS)) as usize
 }
 
-/// The lowest key of a key's part.
 fn part_start(key: u64) -> u64 {
     key & !(u64::MAX >> PART_BITS)
 }

@@ -10,7 +10,6 @@ use super::segment::{RowSegment, SegmentLayout};
 /// Bytes between two records that are read rather than skipped: reading them costs less than one more read.
 const GAP: u64 = 4 << 10;
 
-/// A record that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordRead {
     pub(crate) address: u32,

@@ -28,7 +28,6 @@ const MOST_STUCK: usize = 4;
 /// The longest piece, unless a record is longer.
 const LONGEST: usize = 8 << 10;
 
-/// How a store reads its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadMethod {
     /// By io_uring, or as [`Self::Calls`] where the kernel does not let this process use it.
@@ -80,7 +79,6 @@ impl ReadQueue {
         }
     }
 
-    /// The most bytes of a piece.
     pub(crate) fn longest(&self) -> usize {
         self.longest
     }
@@ -105,7 +103,6 @@ impl ReadQueue {
 }
 
 impl Rings {
-    /// An idle ring, if there is one.
     fn take(&mut self, patience: Duration) -> Result<Option<Ring>, ColdError> {
         for mut ring in std::mem::take(&mut self.stuck) {
             ring.forget_answered();

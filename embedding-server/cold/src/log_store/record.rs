@@ -15,13 +15,11 @@ const CHECKSUM: usize = 4;
 /// The records of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordFormat {
-    /// Number of the table.
     pub(crate) table: u32,
     /// Words of a row.
     pub(crate) width: usize,
 }
 
-/// What a record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogRecordKind {
     /// The key's row from here on.
@@ -31,12 +29,10 @@ pub(crate) enum LogRecordKind {
 }
 
 impl RecordFormat {
-    /// Bytes of a record.
     pub(crate) fn bytes(self) -> usize {
         HEAD + self.width * size_of::<u32>()
     }
 
-    /// Appends the record of a row.
     pub(crate) fn append_row(self, cold_key: u64, words: &[u32], into: &mut Vec<u8>) {
         let start = into.len();
         into.extend_from_slice(&[0; CHECKSUM]);
@@ -49,7 +45,6 @@ impl RecordFormat {
         self.seal(LogRecordKind::Row, &mut into[start..]);
     }
 
-    /// Appends the record of a removal.
     pub(crate) fn append_removal(self, cold_key: u64, into: &mut Vec<u8>) {
         let start = into.len();
         into.resize(start + self.bytes(), 0);

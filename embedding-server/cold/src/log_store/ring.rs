@@ -26,7 +26,6 @@ pub(super) struct Ring {
     in_flight: usize,
 }
 
-/// A piece on its way.
 #[derive(Clone)]
 struct RingRead {
     piece: FilePiece,
@@ -54,7 +53,6 @@ impl Ring {
         })
     }
 
-    /// Whether the kernel has reads that it has not completed.
     pub(super) fn is_waiting(&self) -> bool {
         self.in_flight > 0
     }

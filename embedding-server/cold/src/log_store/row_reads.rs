@@ -7,7 +7,6 @@ use super::pieces::{RecordRead, group};
 use super::shared::SharedLog;
 
 impl SharedLog {
-    /// Reads the rows of all parts.
     pub(crate) fn read_rows(&self, parts: &mut [ColdRead<'_>]) -> Result<(), ColdError> {
         let (mut pieces, mut found) = (Vec::new(), Vec::with_capacity(parts.len()));
         for (number, part) in parts.iter_mut().enumerate() {

@@ -23,7 +23,6 @@ const COVERED: usize = 24;
 /// The largest segment in bytes.
 const LARGEST: usize = 256 << 20;
 
-/// A segment's file.
 #[derive(Debug)]
 pub(crate) struct RowSegment {
     /// Segments of a table are numbered in the order in which they were begun.
@@ -45,12 +44,10 @@ impl SegmentLayout {
         Self { format, row_bits: (LARGEST / format.bytes()).max(1).ilog2() }
     }
 
-    /// The most records of a segment.
     pub(crate) fn most_rows(self) -> u32 {
         1 << self.row_bits
     }
 
-    /// The most segments of a table.
     pub(crate) fn most_segments(self) -> usize {
         1 << (u32::BITS - self.row_bits)
     }
@@ -64,14 +61,12 @@ impl SegmentLayout {
         ((address >> self.row_bits) as usize, address & (self.most_rows() - 1))
     }
 
-    /// Where a record begins in its file.
     pub(crate) fn offset(self, row: u32) -> u64 {
         HEAD as u64 + u64::from(row) * self.format.bytes() as u64
     }
 }
 
 impl RowSegment {
-    /// Begins a segment.
     pub(crate) fn create(folder: &Path, format: RecordFormat, number: u64) -> Result<Self, ColdError> {
         let path = segment_path(folder, format, number);
         let failed = |error: &io::Error| failed("write", error, &path);
@@ -129,7 +124,6 @@ impl RowSegment {
         self.file.write_all_at(bytes, offset).map_err(|error| failed("write", &error, &self.path))
     }
 
-    /// Waits until the file is on the disk.
     pub(crate) fn sync(&self) -> Result<(), ColdError> {
         self.file.sync_data().map_err(|error| failed("flush", &error, &self.path))
     }
@@ -146,7 +140,6 @@ impl RowSegment {
         fs::remove_file(&self.path).map_err(|error| failed("remove", &error, &self.path))
     }
 
-    /// The error of a record that is not what was written.
     pub(crate) fn damaged(&self, doing: &'static str, layout: SegmentLayout, row: u32) -> ColdError {
         let (path, offset) = (self.path.display(), layout.offset(row));
         let what = "restore the file or resume from a checkpoint, and check the disk";
@@ -162,12 +155,10 @@ fn advise(file: &File) {
     let _ = fadvise(file, 0, None, Advice::Random);
 }
 
-/// An error of the file system with its file.
 pub(crate) fn failed(doing: &'static str, error: &io::Error, path: &Path) -> ColdError {
     ColdError { doing, reason: format!("{error} ({})", path.display()) }
 }
 
-/// The file of a segment.
 pub(crate) fn segment_path(folder: &Path, format: RecordFormat, number: u64) -> PathBuf {
     folder.join(format!("t{:05}-{number:016x}.rows", format.table))
 }

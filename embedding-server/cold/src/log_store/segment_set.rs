@@ -7,7 +7,6 @@ use super::segment::RowSegment;
 /// The files of a table's segments, by slot.
 pub(crate) type RowSegmentFiles = Arc<Vec<Option<Arc<RowSegment>>>>;
 
-/// The segments of one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentSet {
     /// Shared with reads and views, which go on reading a segment after it is deleted.
@@ -17,13 +16,11 @@ pub(crate) struct SegmentSet {
     has_waste: bool,
 }
 
-/// The records of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentCounts {
     pub(crate) rows: u32,
     /// Records that are rows now.
     pub(crate) live: u32,
-    /// Records of removals.
     pub(crate) removals: u32,
     /// It could not be compacted, because a record is damaged.
     pub(crate) is_damaged: bool,
@@ -32,7 +29,6 @@ pub(crate) struct SegmentCounts {
 }
 
 impl SegmentSet {
-    /// The files by slot.
     pub(crate) fn files(&self) -> RowSegmentFiles {
         Arc::clone(&self.files)
     }
@@ -108,12 +104,10 @@ impl SegmentSet {
         self.counts.get(slot).copied().unwrap_or_default()
     }
 
-    /// All records of all segments.
     pub(crate) fn records(&self) -> u64 {
         self.counts.iter().map(|counts| u64::from(counts.rows)).sum()
     }
 
-    /// Records that are not rows.
     pub(crate) fn dead(&self) -> u64 {
         self.counts.iter().map(|counts| u64::from(counts.rows - counts.live)).sum()
     }

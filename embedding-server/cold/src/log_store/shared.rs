@@ -17,7 +17,6 @@ use super::table_log::{TableLog, TableState};
 /// How long compaction waits after a failure, and the longest that it sleeps.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The tables of a store, and its folder.
 #[derive(Debug)]
 pub(crate) struct SharedLog {
     pub(crate) tables: Box<[TableLog]>,

@@ -35,12 +35,10 @@ pub enum StoreContent {
     Kept,
 }
 
-/// The settings that a caller chooses.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
     /// The most bytes of the index in memory, some 12 a row. A write that needs more is refused.
     pub index: usize,
-    /// How files are read.
     pub reads: ReadMethod,
     /// The smallest size of a whole segment in bytes. Segments of large tables are up to 256 MiB.
     pub segment: usize,
@@ -104,7 +102,6 @@ impl LogStore {
         self.log.is_scratch.store(true, Ordering::Relaxed);
     }
 
-    /// What was read and written so far.
     #[must_use]
     pub fn counts(&self) -> LogCounts {
         self.log.counters.counts(self.log.dead_bytes())

@@ -32,7 +32,6 @@ use super::segment_set::{RowSegmentFiles, SegmentSet};
 /// A new segment takes one part in this many of its table.
 const SEGMENT_SHARE: usize = 8;
 
-/// The rows of one table.
 #[derive(Debug)]
 pub(crate) struct TableLog {
     pub(crate) layout: SegmentLayout,
@@ -82,7 +81,6 @@ pub(crate) struct Appended {
     pub(crate) count: u32,
 }
 
-/// What a removal did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Removed {
     /// Bytes of records.
@@ -92,7 +90,6 @@ pub(crate) struct Removed {
 }
 
 impl TableLog {
-    /// A log without records.
     pub(crate) fn new(folder: &Path, format: RecordFormat, is_kept: bool, least_segment: usize) -> Self {
         Self {
             layout: SegmentLayout::new(format),
@@ -143,7 +140,6 @@ impl TableLog {
         queue.read(&pieces, &mut |piece, bytes| self.take(piece, bytes, reads, row_of, rows))
     }
 
-    /// Takes the rows out of a piece.
     pub(crate) fn take(
         &self,
         piece: &FilePiece,
@@ -306,7 +302,6 @@ impl TableLog {
         (wanted.max(1) as u32).min(self.layout.most_rows())
     }
 
-    /// The addresses of appended records, in their order.
     pub(crate) fn addresses(&self, appended: &[Appended]) -> Vec<u32> {
         let part_addresses = |part: &Appended| {
             let (slot, row) = (part.slot, part.row);
@@ -336,7 +331,6 @@ impl TableState {
         }
     }
 
-    /// Removes a row, if there is one.
     pub(crate) fn remove(&mut self, layout: SegmentLayout, cold_key: u64) {
         if let Some(before) = self.index.remove(cold_key) {
             self.segments.lose(layout.place(before).0);

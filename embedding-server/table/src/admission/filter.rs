@@ -12,7 +12,6 @@ use crate::row::weight_type::StepNoise;
 /// The random words of this step number choose the admitted share of ids. No push has this step number.
 const CHOICE: u64 = u64::MAX;
 
-/// A policy with its counts.
 #[derive(Clone, Debug)]
 pub(super) enum AdmissionFilter {
     /// Counts nothing: every id is admitted.
@@ -34,7 +33,6 @@ pub(super) enum AdmissionFilter {
 }
 
 impl AdmissionFilter {
-    /// The filter of one of `stripes` stripes of a table.
     pub(super) fn new(admission: AdmissionPolicy, stripes: usize, seed: u64, table: u32) -> Self {
         match admission {
             AdmissionPolicy::Always => Self::Always,
@@ -69,7 +67,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// Appends all counts.
     pub(super) fn save(&self, into: &mut FrequencyCounts) {
         match self {
             Self::Always | Self::Share { .. } => {}
@@ -83,7 +80,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Always | Self::Share { .. } => {}
@@ -131,7 +127,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// Forgets the exact count of a key.
     pub(super) fn forget(&mut self, key: u64) {
         if let Self::Exact { counts, .. } = self
             && let Ok(entry) = counts.find_entry(hash_of(key), |entry| entry.0 == key)
@@ -140,7 +135,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// The ids with an exact count.
     pub(super) fn counted(&self) -> Vec<u64> {
         match self {
             Self::Exact { counts, .. } => counts.iter().map(|(key, _)| id_of(*key)).collect(),
@@ -148,7 +142,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// The exact count of a key. 0 if there is none.
     pub(super) fn exact_count(&self, key: u64) -> u32 {
         let Self::Exact { counts, .. } = self else { return 0 };
         counts.find(hash_of(key), |entry| entry.0 == key).map_or(0, |entry| entry.1)
@@ -182,7 +175,6 @@ impl AdmissionFilter {
         }
     }
 
-    /// Bytes in use.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Always | Self::Share { .. } => 0,

@@ -60,7 +60,6 @@ impl CountMinSketch {
         self.add_times(key, 1)
     }
 
-    /// Counts a key so many times more and returns its count.
     pub(super) fn add_times(&mut self, key: u64, times: u32) -> u32 {
         let (columns, depth) = (self.columns(key), self.depth);
         let cells: &mut [u16] = bytemuck::cast_slice_mut(&mut self.words);
@@ -110,7 +109,6 @@ impl CountMinSketch {
         Ok(bytemuck::cast_slice_mut(self.words.get_mut(range).ok_or(all)?))
     }
 
-    /// Forgets all counts.
     pub(super) fn clear(&mut self) {
         self.words.fill(0);
     }
@@ -120,7 +118,6 @@ impl CountMinSketch {
         &self.words
     }
 
-    /// Cells of a row, and number of rows.
     pub(super) fn shape(&self) -> [u32; 2] {
         [self.width, self.depth]
     }

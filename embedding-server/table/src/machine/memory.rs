@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memmap2::MmapMut;
 use parking_lot::Mutex;
 
-/// Bytes of a cache line.
 pub const CACHE_LINE: usize = 64;
 /// Bytes of a huge page on x86-64 and aarch64.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -48,7 +47,6 @@ pub struct Arena {
     idle: AtomicUsize,
 }
 
-/// The page size that an arena asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
     Huge,
@@ -82,7 +80,6 @@ unsafe impl Sync for MemoryBlock {}
 unsafe impl Send for ArenaState {}
 
 impl Arena {
-    /// Makes an arena without chunks.
     #[must_use]
     pub fn new(pages: PageSize) -> Arc<Self> {
         let free = HashMap::new();
@@ -139,7 +136,6 @@ impl MemoryBlock {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    /// The words, for writing.
     #[expect(unsafe_code, reason = "as for `words`")]
     #[inline(always)]
     pub fn words_mut(&mut self) -> &mut [u32] {
@@ -147,20 +143,17 @@ impl MemoryBlock {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// The words as f32.
     #[inline(always)]
     #[must_use]
     pub fn floats(&self) -> &[f32] {
         bytemuck::cast_slice(self.words())
     }
 
-    /// The words as f32, for writing.
     #[inline(always)]
     pub fn floats_mut(&mut self) -> &mut [f32] {
         bytemuck::cast_slice_mut(self.words_mut())
     }
 
-    /// Bytes of the block, touched or not.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.len * WORD
@@ -183,7 +176,6 @@ impl Drop for MemoryBlock {
 }
 
 impl ArenaState {
-    /// Takes a freed block of this length.
     fn take_again(&mut self, len: usize) -> Option<NonNull<u32>> {
         let start = self.free.get_mut(&len).and_then(Vec::pop)?;
         zero(start, len);
@@ -206,7 +198,6 @@ impl ArenaState {
         let _ = offset;
     }
 
-    /// Takes a new block from the newest chunk.
     fn split_off(&mut self, len: usize, pages: PageSize) -> Option<NonNull<u32>> {
         if self.rest_len < len {
             self.map(len, pages)?;

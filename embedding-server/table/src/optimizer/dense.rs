@@ -20,7 +20,6 @@ const EPSILON: f32 = 1e-8;
 
 /// The count of updates is two numbers, the second in units of this: each is a whole number that f32 holds exactly.
 const COUNT_UNIT: u64 = 1 << 20;
-/// Values of the count.
 const COUNT: usize = 2;
 
 /// When a gradient changes its tile.
@@ -33,7 +32,6 @@ pub enum Staging {
 }
 
 impl Staging {
-    /// For the settings of a table.
     pub const UNTIL_COMMIT: Self = Self::UntilCommit(TileUpdate::AtOnce, 0);
 
     /// Values of the state that a tile of `dim` weights has for it.
@@ -57,9 +55,7 @@ pub enum DenseRule {
     },
     /// a ← a + g²; w ← w − lr·g / (√a + ε), with g + weight_decay·w in place of g (Duchi et al. 2011).
     Adagrad {
-        /// Added to the root.
         epsilon: f32,
-        /// First value of a.
         initial_accumulator: f32,
         /// L2 penalty.
         weight_decay: f32,
@@ -85,7 +81,6 @@ impl DenseRule {
         }
     }
 
-    /// First value of the state's vectors.
     #[must_use]
     pub fn first_value(&self) -> f32 {
         match *self {
@@ -116,7 +111,6 @@ impl DenseRule {
         }
     }
 
-    /// Values of state of a tile of `dim` weights.
     pub(super) fn state_len(&self, dim: usize) -> usize {
         self.vectors().len() * dim + COUNT
     }
@@ -131,14 +125,12 @@ impl DenseRule {
         if staging == Staging::None { at_once } else { staged }
     }
 
-    /// The first state of a tile of `dim` weights.
     pub(super) fn init_state(&self, dim: usize, state: &mut [f32]) {
         let (vectors, others) = state.split_at_mut(self.vectors().len() * dim);
         vectors.fill(self.first_value());
         others.fill(0.0);
     }
 
-    /// What a push does with a tile.
     pub(super) fn push_to_tile(
         &self,
         lr: (f64, f32),
@@ -178,7 +170,6 @@ impl DenseRule {
         self.apply(lr, applied, weights, gradients, [first, second]);
     }
 
-    /// The rule for a push with this share of a step's samples.
     pub(super) fn with_share(self, share: f32) -> Self {
         match self {
             Self::Sgd { momentum, weight_decay } => Self::Sgd { momentum, weight_decay: weight_decay * share },
@@ -242,7 +233,6 @@ fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32,
     );
 }
 
-/// The factors of one update of Adam.
 #[derive(Clone, Copy, Debug)]
 struct AdamRates {
     /// lr / (1 − β₁ᵗ).

@@ -1,6 +1,5 @@
 //! The loop of all element-wise rules, and the limits on its gradients and weights.
 
-/// Weights per vector.
 const LANES: usize = 8;
 
 /// The largest unclipped gradient that a row accepts, and the largest weight, whatever the other limits: 2⁴⁰.
@@ -27,7 +26,6 @@ impl Default for UpdateLimits {
     }
 }
 
-/// The limits for one row and its gradient.
 #[derive(Clone, Copy)]
 pub(super) struct RowLimits {
     clip_value: f32,
@@ -36,7 +34,6 @@ pub(super) struct RowLimits {
 }
 
 impl UpdateLimits {
-    /// Describes the first limit that is not a number above 0.
     pub(crate) fn problem(&self) -> Option<String> {
         let limits =
             [("clip_value", self.clip_value), ("clip_norm", self.clip_norm), ("weight_bound", self.weight_bound)];
@@ -64,7 +61,6 @@ impl UpdateLimits {
 }
 
 impl RowLimits {
-    /// One value of the gradient after clipping.
     #[inline(always)]
     pub(super) fn gradient(&self, value: f32) -> f32 {
         clip(value, self.clip_value) * self.scale

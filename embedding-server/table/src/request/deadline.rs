@@ -12,7 +12,6 @@ impl RequestDeadline {
     /// The sender never gives up. Without a clock, every request has this deadline.
     pub const NONE: Self = Self(None);
 
-    /// The deadline at this time.
     #[must_use]
     pub fn new(nanos: u64) -> Self {
         Self(Some(nanos))

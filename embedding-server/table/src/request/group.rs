@@ -28,7 +28,6 @@ const PAGE_IN_KEPT: usize = 128 << 10;
 /// The buffers of one request. A caller that passes them to the next request avoids allocations per row.
 #[derive(Debug, Default)]
 pub struct RequestBuffers {
-    /// The deadline of the present request.
     pub(crate) deadline: RequestDeadline,
     /// Key of each id, in the order of the request. Unused if the ids came in the order of their stripes.
     hashed: Vec<u64>,
@@ -49,7 +48,6 @@ pub struct RequestBuffers {
     pub(crate) missing: Vec<u32>,
     /// Page-in buffers, for calls that page rows in.
     pub(crate) page_ins: Vec<PageIn>,
-    /// For the search for repeated ids.
     pub(crate) seen: SeenKeys,
     /// The weights of a narrow row during an update.
     pub(crate) weights: Vec<f32>,
@@ -60,7 +58,6 @@ pub struct RequestBuffers {
 }
 
 impl RequestBuffers {
-    /// Makes empty buffers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -95,7 +92,6 @@ impl RequestBuffers {
         }
     }
 
-    /// Sorts the keys in `hashed` by stripe.
     #[inline(always)]
     fn sort(&mut self, stripes: usize) {
         let count = self.hashed.len();
@@ -128,7 +124,6 @@ impl RequestBuffers {
         (GroupedIds { keys: &self.keys, positions, ends: &self.ends }, &mut self.held_places)
     }
 
-    /// Whether some id of the request occurs twice.
     #[inline(always)]
     pub(crate) fn has_repeats(&mut self) -> bool {
         self.seen.has_repeats(&self.keys, &self.ends)
@@ -156,7 +151,6 @@ impl RequestBuffers {
     }
 }
 
-/// The order in which ids came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum IdOrder {
     #[default]
@@ -183,13 +177,11 @@ pub(crate) struct GroupedIds<'a> {
     pub(crate) keys: &'a [u64],
     /// Positions of the ids in the request, `[keys.len()]`.
     pub(crate) positions: &'a [u32],
-    /// Where each stripe ends.
     pub(crate) ends: &'a [u32],
 }
 
 /// The ids of a request in one stripe, and buffers for them.
 pub(crate) struct StripeGroup<'a> {
-    /// Keys of the ids.
     pub(crate) keys: &'a [u64],
     /// Positions of the ids in the request, `[keys.len()]`.
     pub(crate) positions: &'a [u32],

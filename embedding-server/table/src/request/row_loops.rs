@@ -38,7 +38,6 @@ struct GradientPush<'a> {
     report: PushReport,
 }
 
-/// How a push gets into the log.
 struct PushLog<'a> {
     changes: &'a mut StripeChanges,
     origin: Option<PushOrigin>,

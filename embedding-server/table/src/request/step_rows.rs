@@ -93,7 +93,6 @@ impl StepRows {
         is_late
     }
 
-    /// Begins a step if it is newer.
     #[inline]
     fn begin(&mut self, step: u64) {
         if step > self.newest.step {
@@ -146,7 +145,6 @@ impl StepRows {
         self.newest.rows.iter().map(|position| self.newest.keys[*position as usize])
     }
 
-    /// Bytes of memory, used or not.
     pub(crate) fn bytes(&self) -> usize {
         self.newest.bytes() + self.before.bytes()
     }
@@ -168,7 +166,6 @@ impl OpenStep {
         }
     }
 
-    /// Gives a slot the row before the step.
     #[inline(always)]
     fn go_back(&self, position: usize, slot: &mut [u32]) {
         slot.copy_from_slice(&self.before[position * slot.len()..][..slot.len()]);

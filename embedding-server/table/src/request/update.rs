@@ -34,12 +34,10 @@ impl<'a> RowUpdate<'a> {
         Self { layout, step, optimizer: layout.optimizer.at_rate(rate).for_tiles(step), rate, noise, weights }
     }
 
-    /// The same update at another step.
     pub(crate) fn at_step(&mut self, number: u64) -> RowUpdate<'_> {
         RowUpdate::with_buffer(self.layout, PushStep { number, ..self.step }, self.weights)
     }
 
-    /// The number of the step.
     #[inline(always)]
     pub(crate) fn step(&self) -> u64 {
         self.step.number
@@ -69,7 +67,6 @@ impl<'a> RowUpdate<'a> {
         self.optimizer = whole;
     }
 
-    /// Applies the gradient of a step to the slot of one row.
     #[inline(always)]
     pub(crate) fn apply(&mut self, slot: &mut [u32], key: u64, gradient: &[f32]) {
         if self.layout.element == WeightType::F32 {

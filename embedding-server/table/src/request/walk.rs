@@ -31,7 +31,6 @@ use crate::stripe::Stripe;
 const UNIT: usize = 16;
 /// What a request does with each row.
 pub(super) trait RowVisitor {
-    /// How many words of a row it needs.
     fn words(&self) -> usize;
 
     /// Prefetches what it reads besides the row. Memory that is only written needs no prefetch: the store buffer hides
@@ -46,7 +45,6 @@ pub(super) trait RowVisitor {
     /// Returns the slot of a row that [`Stripe::peek`] did not find. `None` if there is no row.
     fn find_slot(&mut self, stripe: &mut Stripe, key: u64, position: u32) -> Option<u32>;
 
-    /// Reads or changes a row.
     fn use_row(&mut self, stripe: &mut Stripe, place: SlotAddress, key: u64, position: u32);
 
     /// Called for each stripe with its keys and the addresses of their rows, after its last row.
@@ -54,7 +52,6 @@ pub(super) trait RowVisitor {
     fn end(&mut self, _stripe: &mut Stripe, _keys: &[u64], _places: &[SlotAddress]) {}
 }
 
-/// A stripe that the walk holds.
 struct HeldStripe<'t> {
     stripe: MutexGuard<'t, Stripe>,
     /// Where its rows begin and end in the keys of the request.

@@ -85,7 +85,6 @@ impl AccessCodec {
         }
     }
 
-    /// The access metadata of a row at its first use.
     pub(crate) fn first(&self, tick: u64) -> u32 {
         match &self.order {
             AccessKind::Lru => tick as u32,
@@ -93,7 +92,6 @@ impl AccessCodec {
         }
     }
 
-    /// The access metadata of a row after one more use.
     #[inline]
     pub(crate) fn used(&self, access: u32, tick: u64) -> u32 {
         let AccessKind::Lfu { unit, sums, .. } = &self.order else {

@@ -19,7 +19,6 @@ use crate::machine::prefetch::prefetch;
 const FIRST_BLOCK: usize = 4;
 /// Blocks of equal size. The next blocks are twice as large, so at most a quarter of a slab is unused.
 const BLOCKS_PER_LEVEL: usize = 4;
-/// Largest size of a block.
 const BLOCK_BYTES: usize = HUGE_PAGE;
 /// The number of no slot.
 const NONE: u32 = u32::MAX;
@@ -41,7 +40,6 @@ pub(crate) struct Slab {
     end: u32,
     /// The slot that was freed last. Its first word is the number of the slot freed before it.
     free: u32,
-    /// Number of freed slots.
     released: usize,
 }
 
@@ -116,12 +114,10 @@ impl Slab {
         grown * (self.stride + usize::from(self.with_access)) * size_of::<u32>()
     }
 
-    /// Words of a slot.
     pub(crate) fn stride(&self) -> usize {
         self.stride
     }
 
-    /// Whether slots have access metadata.
     pub(crate) fn has_access(&self) -> bool {
         self.with_access
     }
@@ -153,14 +149,12 @@ impl Slab {
         self.words_at_mut(self.place(slot))
     }
 
-    /// The access metadata of a slot.
     #[inline(always)]
     pub(crate) fn access(&self, slot: u32) -> u32 {
         let (block, place) = self.locate(slot);
         self.blocks[block].words()[self.access_start(block) + place]
     }
 
-    /// The access metadata of a slot, as [`Self::access`].
     #[inline(always)]
     pub(crate) fn access_mut(&mut self, slot: u32) -> &mut u32 {
         let (block, place) = self.locate(slot);
@@ -177,12 +171,10 @@ impl Slab {
         }
     }
 
-    /// An empty slab for slots of the same kind.
     pub(crate) fn empty_copy(&self) -> Self {
         Self::new(&self.arena, self.stride, self.with_access)
     }
 
-    /// How many slots there are without those of the last block.
     pub(crate) fn slots_without_last_block(&self) -> usize {
         let last = self.blocks.len().checked_sub(1).map_or(0, |block| self.slots_of(block));
         self.end as usize - last

@@ -33,7 +33,6 @@ pub fn copies_beside(rows: usize) -> usize {
     LEAST_OF_ROWS.max(rows / SHARE)
 }
 
-/// What is known of the copies for snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotCopies {
     pub held: usize,
@@ -43,11 +42,9 @@ pub struct SnapshotCopies {
     pub limit: usize,
     /// Requests that waited for room.
     pub waits: u64,
-    /// Snapshots that were given up.
     pub given_up: u64,
 }
 
-/// How a wait for room ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyRoom {
     /// There is room, or no snapshot any more.
@@ -57,7 +54,6 @@ pub(crate) enum CopyRoom {
     Stuck,
 }
 
-/// Bytes of the copies of all stripes, and their limit.
 #[derive(Debug)]
 pub(crate) struct CaptureBudget {
     held: AtomicUsize,
@@ -85,7 +81,6 @@ impl Default for CaptureBudget {
 }
 
 impl CaptureBudget {
-    /// A snapshot begins.
     pub(crate) fn begin(&self, limit: usize) {
         self.state.lock().is_given_up = false;
         self.limit.store(limit, Ordering::Release);

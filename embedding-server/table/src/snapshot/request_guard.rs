@@ -59,7 +59,6 @@ impl RequestGuard<'_> {
         self.deadline
     }
 
-    /// As [`TableSet::lookup`].
     pub fn lookup(
         &self,
         parts: &[RequestPart<'_>],
@@ -74,7 +73,6 @@ impl RequestGuard<'_> {
         self.set.lookup_inside(parts, access, out, scratch)
     }
 
-    /// As [`TableSet::push`].
     pub fn push(
         &self,
         parts: &[RequestPart<'_>],

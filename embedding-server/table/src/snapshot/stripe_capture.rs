@@ -78,12 +78,10 @@ impl StripeCapture {
         self.kept.get(&slot).map(|position| *position as usize)
     }
 
-    /// Ids and slots of all copied rows.
     pub(crate) fn all_kept(&self) -> impl Iterator<Item = (u64, u32)> {
         self.kept.iter().map(|(slot, position)| (self.rows.ids[*position as usize], *slot))
     }
 
-    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         let RowBatch { ids, slots, access } = &self.rows;
         let words = (slots.capacity() + access.capacity()) * size_of::<u32>();
@@ -91,7 +89,6 @@ impl StripeCapture {
         words + (ids.capacity() + self.done.capacity()) * size_of::<u64>() + self.kept.allocation_size()
     }
 
-    /// Marks a slot as *done*.
     pub(crate) fn set_done(&mut self, slot: u32) {
         let word = word_of(slot);
         if word >= self.done.len() {

@@ -32,7 +32,6 @@ pub struct StripeReader<'a> {
     cold: Option<ColdSource<'a>>,
 }
 
-/// Rows that were in memory.
 struct MemorySource {
     /// Cold keys and slots of all these rows, in ascending order.
     all: Vec<(u64, u32)>,
@@ -43,7 +42,6 @@ struct MemorySource {
     answered: usize,
 }
 
-/// Rows of the cold tier.
 struct ColdSource<'a> {
     view: &'a Mutex<Box<dyn ColdView>>,
     /// The range of cold keys that have not been read.

@@ -39,15 +39,12 @@ pub struct TableSnapshot<'a> {
 /// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableSnapshotError {
-    /// Another snapshot exists.
     #[error("a snapshot of the tables is being read; wait until it is done")]
     Running,
     /// A request or a write did not end in time.
     #[error("no snapshot of the tables: waited {waited:?} for {whom} to end; try again later")]
     Busy {
-        /// What was waited for.
         whom: &'static str,
-        /// For how long.
         waited: Duration,
     },
     /// Changes were not noted since a snapshot, or too many rows were removed.
@@ -198,7 +195,6 @@ impl std::fmt::Debug for TableSnapshot<'_> {
 }
 
 impl TableSet {
-    /// The copies for snapshots: how many, and what they cost.
     #[must_use]
     pub fn snapshot_copies(&self) -> SnapshotCopies {
         self.shared().captures.copies()
@@ -224,7 +220,6 @@ impl Table {
     }
 }
 
-/// Appends rows in ascending order of ids.
 fn append_sorted(table: &Table, rows: &RowBatch, into: &mut RowBatch) {
     let stride = table.stride();
     let mut order: Vec<usize> = (0..rows.ids.len()).collect();

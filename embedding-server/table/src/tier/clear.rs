@@ -10,15 +10,12 @@ use crate::{ColdError, Table, TableSet};
 const WAIT: Duration = Duration::from_secs(10);
 const WAIT_SHARE: u32 = 4;
 
-/// Why the tables were not cleared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClearError {
     /// A request or a write did not end in time. Nothing is removed.
     #[error("the tables are not cleared: waited {waited:?} for {whom}; try again later")]
     Busy {
-        /// What was waited for.
         whom: &'static str,
-        /// For how long.
         waited: Duration,
     },
     /// The log takes nothing in. No row is removed, but the log will say that all are: the caller refuses every use of the rows.

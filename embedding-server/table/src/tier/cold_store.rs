@@ -61,11 +61,8 @@ pub trait ColdView: Send {
 /// The rows of one table in a read of several.
 #[derive(Debug)]
 pub struct ColdRead<'a> {
-    /// Number of the table.
     pub table: u32,
-    /// The cold keys of the rows.
     pub cold_keys: &'a [u64],
-    /// Overwritten with the rows.
     pub into: &'a mut ColdRows,
 }
 
@@ -81,22 +78,18 @@ pub struct ColdRows {
 /// The rows of a scan, in ascending order of cold keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdScan {
-    /// The cold keys of the rows.
     pub cold_keys: Vec<u64>,
     /// `[cold_keys * width]`.
     pub rows: Vec<u32>,
 }
 
-/// The size of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ColdSize {
-    /// Number of rows.
     pub rows: u64,
     /// Bytes on the medium.
     pub bytes: u64,
 }
 
-/// A failure of a store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cold tier cannot {doing}: {reason}")]
 pub struct ColdError {

@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 /// Keys that are kept: as many as a stripe has rows, within this range. They take at most 16 KiB of memory.
 const KEPT: std::ops::RangeInclusive<usize> = 256..=2048;
 
-/// The version of a stripe, and its last evictions.
 #[derive(Debug, Default)]
 pub(crate) struct ColdVersions {
     now: u32,
@@ -29,7 +28,6 @@ pub(crate) struct ColdVersions {
 }
 
 impl ColdVersions {
-    /// The present version.
     pub(crate) fn now(&self) -> u32 {
         self.now
     }
@@ -68,7 +66,6 @@ mod tests {
 
     use super::*;
 
-    /// What happens to a stripe.
     #[derive(Clone, Debug)]
     enum Change {
         Evict(Vec<u64>, usize),

@@ -26,7 +26,6 @@ use crate::{ColdError, RequestDeadline, Table};
 /// rows are neighbours in the stripe's index, which are as good as random rows. Each search starts where the last one ended. If it took most of
 /// the rows that it compares, the index would have holes in some places, and so too many keys in the others.
 const COMPARED: usize = 16;
-/// The fewest rows that it compares.
 const LEAST_COMPARED: usize = 1024;
 /// How many rows are evicted at a time, unless a request needs room for more.
 const BATCH: usize = 256;
@@ -41,7 +40,6 @@ const WAIT: Duration = Duration::from_secs(1);
 /// One wait takes one part in this many of the request's timeout, so all rounds together take half of it.
 const WAIT_SHARE: u32 = 2 * ROUNDS as u32;
 
-/// Who needs room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoomFor {
     /// A request, which needs it now: any row may leave.
@@ -50,10 +48,8 @@ pub(crate) enum RoomFor {
     Hint,
 }
 
-/// The result of one attempt to evict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EvictionOutcome {
-    /// This many rows were evicted.
     Evicted(u64),
     /// Another thread evicted from the stripe and has ended.
     OtherThread,
@@ -184,7 +180,6 @@ impl Table {
         Ok(EvictionOutcome::Evicted(expired + removed))
     }
 
-    /// Logs that rows are gone for good.
     fn log_removed(&self, stripe: &mut Stripe, keys: impl Iterator<Item = u64>) {
         if self.is_logged() {
             keys.for_each(|key| stripe.changes.note_removed(key));

@@ -11,7 +11,6 @@ pub(crate) struct EvictionBuffer {
     pub(crate) scanned: Vec<(u64, u32)>,
     /// Keys of rows that a request needs now, in ascending order. They are never evicted.
     pub(crate) needed: Vec<u64>,
-    /// The rows to evict.
     pub(crate) candidates: Vec<EvictionCandidate>,
     /// Cold keys of the copies, in ascending order.
     pub(crate) cold_keys: Vec<u64>,

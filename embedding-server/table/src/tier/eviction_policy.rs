@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The rules of eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EvictionPolicy {
     /// Which rows are evicted first when memory is short.
@@ -63,7 +62,6 @@ impl EvictionPolicy {
         self.target == EvictionTarget::Cold
     }
 
-    /// Describes the first setting that is out of range.
     pub(crate) fn problem(&self) -> Option<String> {
         if !(self.small_norm.is_finite() && self.small_norm >= 0.0) {
             return Some(format!("small_norm is {}; expected a finite number of at least 0", self.small_norm));

@@ -30,7 +30,6 @@ pub(crate) struct HintClock {
     horizon: u32,
 }
 
-/// The number of a hint, as marks have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HintNumber(u8);
 
@@ -40,7 +39,6 @@ impl HintClock {
         Self { arrived: AtomicU32::new(0), horizon: u32::try_from(horizon).unwrap_or(u32::MAX).min(LONGEST) }
     }
 
-    /// Numbers a hint that arrives.
     pub(crate) fn next(&self) -> HintNumber {
         number(self.arrived.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
     }
@@ -62,7 +60,6 @@ fn number(arrived: u32) -> HintNumber {
 }
 
 impl HintedRows {
-    /// Marks the row in a slot.
     pub(crate) fn mark(&mut self, slot: u32, HintNumber(number): HintNumber) {
         let slot = slot as usize;
         if slot >= self.0.len() {
@@ -71,7 +68,6 @@ impl HintedRows {
         self.0[slot] = number;
     }
 
-    /// The mark of the row in a slot.
     pub(crate) fn get(&self, slot: u32) -> u8 {
         self.0.get(slot as usize).copied().unwrap_or(0)
     }
@@ -89,7 +85,6 @@ impl HintedRows {
         self.0 = Vec::new();
     }
 
-    /// Bytes of the marks.
     pub(crate) fn bytes(&self) -> usize {
         self.0.capacity()
     }

@@ -31,7 +31,6 @@ const NORM_EVERY: u64 = 1000;
 /// Rank of a row of small norm. A row past its time to live has rank 0.
 const SMALL: u32 = 1;
 
-/// The work of one call of maintenance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MaintenanceReport {
     pub scanned: u64,
@@ -78,7 +77,6 @@ impl TableSet {
 }
 
 impl Table {
-    /// The part of the maintenance for one stripe.
     fn maintain(&self, stripe: usize) -> Result<MaintenanceReport, ColdError> {
         let mut done = MaintenanceReport::default();
         if !self.is_managed() && self.retention().small_norm == 0.0 {

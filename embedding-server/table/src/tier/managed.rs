@@ -126,7 +126,6 @@ impl Table {
         Ok(PreparedPush { distinct, page_in })
     }
 
-    /// Reads the cold copies of the rows of a push to this table ([`read_copies`]).
     pub(crate) fn read_copies(
         &self,
         prepared: &mut PreparedPush<'_>,
@@ -228,7 +227,6 @@ struct PartialLookup<'a> {
     ids: &'a [u64],
     /// `[ids.len() * dim]`.
     out: &'a mut [f32],
-    /// The rows that are not in memory.
     page_in: PageIn,
 }
 

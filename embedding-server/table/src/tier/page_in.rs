@@ -37,13 +37,9 @@ const ROUNDS: usize = 3;
 /// id is not admitted.
 pub(crate) type RowAction<'a> = dyn FnMut(&mut Stripe, PageInEntry, Option<u32>) + 'a;
 
-/// The result of paging in one row.
 enum PageInOutcome {
-    /// The row is in memory, in this slot.
     Slot(u32),
-    /// The id is not admitted.
     Refused,
-    /// The row's cold copy is stale.
     Stale,
 }
 
@@ -200,7 +196,6 @@ impl Table {
         expired
     }
 
-    /// Copies a row of the cold tier to memory.
     pub(crate) fn promote(&self, stripe: &mut Stripe, key: u64, words: &[u32], access: u32) -> u32 {
         let slot = stripe.put_back(key, words);
         *stripe.access_mut(slot) = access;
@@ -237,7 +232,6 @@ impl Table {
         None
     }
 
-    /// Creates a row if the id is admitted.
     fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
         let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
         if counts_access && self.is_logged() && stripe.filter.counts() {
@@ -258,7 +252,6 @@ impl Table {
         Some(slot)
     }
 
-    /// Where the entries of one stripe end that begin at `start`.
     fn end_of_stripe(&self, entries: &[PageInEntry], start: usize) -> usize {
         let number = self.stripe_of(entries[start].key);
         start + entries[start..].iter().take_while(|entry| self.stripe_of(entry.key) == number).count()

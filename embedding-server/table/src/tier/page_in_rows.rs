@@ -25,11 +25,9 @@ pub(crate) struct PageIn {
     pub(crate) late: u64,
     /// Whether the request counts towards the admission of ids that have no row.
     pub(crate) counts_access: bool,
-    /// Until when the request may wait.
     pub(crate) deadline: RequestDeadline,
 }
 
-/// One row that a request pages in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageInEntry {
     pub(crate) key: u64,
@@ -54,20 +52,17 @@ impl PageInEntry {
 }
 
 impl PageIn {
-    /// Bytes of the buffers, used or not.
     pub(crate) fn bytes(&self) -> usize {
         let cold = self.cold.rows.capacity() * size_of::<u32>() + self.cold.found.capacity();
         let rows = (self.entries.capacity() + self.stale.capacity()) * size_of::<PageInEntry>();
         cold + rows + self.cold_keys.capacity() * size_of::<u64>()
     }
 
-    /// Prepares the buffers for a request with this deadline.
     pub(crate) fn begin(&mut self, deadline: RequestDeadline) {
         self.clear();
         self.deadline = deadline;
     }
 
-    /// Removes all rows and keeps the buffers.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.stale.clear();
@@ -88,7 +83,6 @@ impl PageIn {
         rows * (stride + 1) * size_of::<u32>()
     }
 
-    /// Any row that was not in memory.
     pub(crate) fn missing(&self) -> Option<PageInEntry> {
         self.entries.iter().copied().find(PageInEntry::is_missing)
     }

@@ -33,7 +33,6 @@ impl Table {
         }
     }
 
-    /// Keeps one gradient.
     pub(crate) fn defer_gradient(&self, key: u64, gradient: &[f32], step: PushStep, origin: Option<PushOrigin>) {
         let mut stripe = self.lock(self.stripe_of(key));
         if let Some(log) = self.shared().log.get() {
@@ -76,7 +75,6 @@ impl Table {
         }
     }
 
-    /// Whether the table has pending gradients.
     pub(crate) fn has_pending(&self) -> bool {
         self.pending_count().load(Ordering::Relaxed) > 0
     }

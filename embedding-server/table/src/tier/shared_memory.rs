@@ -28,29 +28,23 @@ pub(crate) const COLD_READ: &str = "rows of the cold tier";
 
 const SAVE: &str = "a save of the rows, whose copies of changed rows are at their limit";
 
-/// Memory, cold tier and time of the tables of one server.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     pub(crate) budget: RowBudget,
     pub(crate) capacity: TableResources,
     pub(crate) clock: TableClock,
-    /// The hints of later batches.
     pub(crate) hints: HintClock,
     /// The memory of rows and indexes. Small tables share huge pages.
     pub(crate) arena: Arc<Arena>,
     /// Writes to the cold tier and removals lock it shared. A freeze locks it exclusively.
     pub(crate) cold_writes: RwLock<()>,
-    /// The budget for cold copies of pushes.
     pub(crate) copies: CopyBudget,
-    /// The bound of the copies for a snapshot.
     pub(crate) captures: Arc<CaptureBudget>,
     /// Buffers for eviction. There are as many as threads have evicted at once.
     pub(crate) buffer: Mutex<Vec<EvictionBuffer>>,
     /// Why the last write to the cold tier failed. `None` if it succeeded.
     failure: Mutex<Option<ColdError>>,
-    /// Where changes are logged, once there is a log.
     pub(crate) log: OnceLock<Arc<dyn UpdateLog>>,
-    /// Who else learns of changes.
     pub(crate) watcher: WatcherSlot,
 }
 
@@ -74,7 +68,6 @@ impl SharedMemory {
         }
     }
 
-    /// Acquires permission to hold the cold copies of a push.
     pub(crate) fn acquire_copies(&self, bytes: usize, deadline: RequestDeadline) -> Result<CopyPermit<'_>, TableError> {
         let most = self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE);
         let permit = self.copies.acquire(bytes, self.wait_until(deadline, most));
@@ -115,12 +108,10 @@ impl SharedMemory {
         }
     }
 
-    /// Checks that the snapshot of now was not given up.
     pub(crate) fn check_snapshot(&self) -> Result<(), TableError> {
         if self.captures.is_given_up() { Err(TableError::SnapshotGivenUp) } else { Ok(()) }
     }
 
-    /// Notes the result of the last write to the cold tier.
     pub(crate) fn note(&self, failure: Option<&ColdError>) {
         *self.failure.lock() = failure.cloned();
     }

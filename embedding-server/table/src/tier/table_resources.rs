@@ -37,7 +37,6 @@ impl TableResources {
     }
 }
 
-/// Bytes in use, and their limit.
 #[derive(Debug)]
 pub(crate) struct RowBudget {
     limit: usize,
@@ -64,7 +63,6 @@ impl RowBudget {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns reserved bytes.
     pub(crate) fn release(&self, bytes: usize) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
