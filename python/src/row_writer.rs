@@ -151,7 +151,7 @@ fn header(number: usize, name: String, table: &TableConfig) -> TableHeader {
         dim: table.dim,
         element: table.element.name().to_owned(),
         width: table.stride(),
-        state: table.optimizer.layout().to_owned(),
+        state: table.optimizer.state_layout().to_owned(),
         access: None,
         counter: None,
     }

@@ -98,10 +98,10 @@ fn compare_forms(plan: &Plan) {
                 log.append(&StripeChange { table: 0, stripe: stripe as u32, origin: None, kind });
             }
             log.flush_appended().expect("a disk with room");
-            log.delete_before(log.durable()).expect("a file is deleted");
+            log.delete_before(log.durable_lsn()).expect("a file is deleted");
         }
         let rows = (plan.pushes * ROWS) as f64;
-        results.push((name, log.durable() as f64 / rows, start.elapsed().as_secs_f64() * 1e9 / rows));
+        results.push((name, log.durable_lsn() as f64 / rows, start.elapsed().as_secs_f64() * 1e9 / rows));
     }
     println!(
         "the log's form, {} pushes of {ROWS} rows\n\n                            bytes a row  × requests   ns a row  × requests",

@@ -65,14 +65,14 @@ pub struct PartialImage {
 
 impl PartialImage {
     #[must_use]
-    pub fn origin(&self) -> PushOrigin {
+    pub fn push_origin(&self) -> PushOrigin {
         PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
     }
 }
 
 impl BaseManifest {
     #[must_use]
-    pub fn time(&self) -> TableTime {
+    pub fn table_time(&self) -> TableTime {
         TableTime { steps: self.time[0], seconds: self.time[1] }
     }
 }
@@ -86,7 +86,7 @@ pub struct Base {
 
 impl Base {
     /// The newest base of a log. A folder without a manifest is none.
-    pub fn newest(log: &Path) -> Result<Option<Self>, LogError> {
+    pub fn find_newest(log: &Path) -> Result<Option<Self>, LogError> {
         for (_, folder) in base_folders(log)?.into_iter().rev() {
             let path = folder.join(MANIFEST);
             if path.exists() {
@@ -252,7 +252,7 @@ impl BaseDraft {
         Ok(Self { log: log.to_owned(), folder, start, lineage })
     }
 
-    pub fn part(&self, number: u32) -> Result<BasePartDraft, LogError> {
+    pub fn create_part(&self, number: u32) -> Result<BasePartDraft, LogError> {
         let path = part_path(&self.folder, number);
         let file = File::create(&path).map_err(LogError::io("make", &path))?;
         let mut part = BasePartDraft {

@@ -115,7 +115,7 @@ impl LogFolder {
 
     /// Whose rows are here. `None` when there is no log yet, or an earlier process had begun to delete it.
     /// Where files of a log are here, a missing lineage is an error.
-    pub fn lineage(&self) -> Result<Option<LineageFile>, LogError> {
+    pub fn read_lineage(&self) -> Result<Option<LineageFile>, LogError> {
         if self.path.join(DISCARDED).exists() {
             return Ok(None);
         }
@@ -133,8 +133,8 @@ impl LogFolder {
         }
     }
 
-    /// Deletes what is left of a log that no server needs. From now until [`Self::begin`] the files in the folder are rows of no log.
-    pub fn prepare(&self) -> Result<(), LogError> {
+    /// Deletes what is left of a log that no server needs. From now until [`Self::begin_log`] the files in the folder are rows of no log.
+    pub fn discard_old_log(&self) -> Result<(), LogError> {
         let mark = self.path.join(DISCARDED);
         let text =
             b"The other files in this folder are the rows of no server. The next server that uses the folder deletes them.\n";
@@ -150,7 +150,7 @@ impl LogFolder {
     }
 
     /// Makes a log without records in a folder that is prepared. A process that ends before has made none.
-    pub fn begin(&self, lineage: &LineageFile) -> Result<(), LogError> {
+    pub fn begin_log(&self, lineage: &LineageFile) -> Result<(), LogError> {
         let first = segment_path(&self.path, 0);
         let preamble = Preamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
         write_whole(&first, &preamble).map_err(LogError::io("write", &first))?;
@@ -178,7 +178,7 @@ impl LogFolder {
 
     /// Deletes all rows, the file that says whose they were, and the folder. A process that ends meanwhile leaves rows of no log.
     pub fn wipe(&self) -> Result<(), LogError> {
-        self.prepare()?;
+        self.discard_old_log()?;
         remove_file(&self.path.join(DISCARDED))?;
         remove_file(&self.path.join(LOCK))?;
         // A process that waits for the lock may have made it again, and a person may keep a file here.
@@ -272,10 +272,10 @@ mod tests {
     fn a_wiped_folder_has_neither_rows_nor_a_lineage() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
-        assert_eq!(folder.lineage().unwrap(), None);
+        assert_eq!(folder.read_lineage().unwrap(), None);
         let lineage = lineage();
-        folder.begin(&lineage).unwrap();
-        assert_eq!(folder.lineage().unwrap(), Some(lineage));
+        folder.begin_log(&lineage).unwrap();
+        assert_eq!(folder.read_lineage().unwrap(), Some(lineage));
         fs::write(spare_path(folder.path(), 1), "x").unwrap();
         fs::create_dir(base_path(folder.path(), 3)).unwrap();
         assert_eq!(segments(folder.path()).unwrap(), [(0, segment_path(folder.path(), 0))]);
@@ -285,7 +285,7 @@ mod tests {
         assert!(!folder.path().exists());
         let next = LogFolder::open(folder.path()).unwrap();
         assert!(!is_file_at(&waiting, &next.path().join(LOCK)), "a process that waited holds nothing");
-        assert_eq!((names(&next), next.lineage().unwrap()), (vec![LOCK.to_owned()], None));
+        assert_eq!((names(&next), next.read_lineage().unwrap()), (vec![LOCK.to_owned()], None));
     }
 
     fn lineage() -> LineageFile {
@@ -306,14 +306,14 @@ mod tests {
     fn a_log_that_is_being_made_or_deleted_is_nobodys() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
-        folder.prepare().unwrap();
+        folder.discard_old_log().unwrap();
         fs::write(segment_path(folder.path(), 0), "").unwrap();
-        assert_eq!(folder.lineage().unwrap(), None, "killed before the lineage");
-        folder.begin(&lineage()).unwrap();
-        assert!(folder.lineage().unwrap().is_some());
+        assert_eq!(folder.read_lineage().unwrap(), None, "killed before the lineage");
+        folder.begin_log(&lineage()).unwrap();
+        assert!(folder.read_lineage().unwrap().is_some());
         fs::write(folder.path().join(DISCARDED), "").unwrap();
-        assert_eq!(folder.lineage().unwrap(), None, "killed while it was deleted");
-        folder.prepare().unwrap();
+        assert_eq!(folder.read_lineage().unwrap(), None, "killed while it was deleted");
+        folder.discard_old_log().unwrap();
         assert_eq!(names(&folder), [DISCARDED, LOCK]);
     }
 
@@ -322,19 +322,19 @@ mod tests {
     fn a_lineage_that_is_missing_damaged_or_of_another_release_is_an_error() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = LogFolder::open(temporary.path()).unwrap();
-        folder.prepare().unwrap();
-        folder.begin(&lineage()).unwrap();
+        folder.discard_old_log().unwrap();
+        folder.begin_log(&lineage()).unwrap();
         let path = folder.path().join(LINEAGE);
         let refused = |text: &str| {
             fs::write(&path, text).unwrap();
-            folder.lineage().unwrap_err().to_string()
+            folder.read_lineage().unwrap_err().to_string()
         };
         assert!(refused("{ half").contains("lineage.json at byte 0"));
         assert!(refused(r#"{"version": 4}"#).contains("missing field"));
         assert!(refused(r#"{"version": 2}"#).contains("has version 2, and this release reads version 4"));
         assert!(refused(r#"{"version": 99, "other": 1}"#).contains("has version 99, and this release reads version 4"));
         fs::remove_file(&path).unwrap();
-        let missing = folder.lineage().unwrap_err().to_string();
+        let missing = folder.read_lineage().unwrap_err().to_string();
         assert!(missing.contains("lineage.json is missing: ") && missing.contains("segment-0000"), "{missing}");
     }
 }

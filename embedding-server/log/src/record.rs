@@ -64,7 +64,7 @@ impl LogRecord {
 
     /// The push of the payload of a record that has one: pushed rows, a pending gradient, a commit.
     #[must_use]
-    pub fn origin(payload: &[u8]) -> Option<PushOrigin> {
+    pub fn push_origin(payload: &[u8]) -> Option<PushOrigin> {
         origin_of(payload).map(|(origin, _)| origin)
     }
 }
@@ -395,7 +395,7 @@ mod tests {
             );
         }
         let step_rows = StepRowBatch { step: 7, ids: vec![3, 4], before: vec![1, 2, 3, 4], sums: vec![0.5; 6] };
-        let (head, record) = read_back(&RecordDraft::step_rows([1, 2], &step_rows.slices()));
+        let (head, record) = read_back(&RecordDraft::step_rows([1, 2], &step_rows.as_slices()));
         assert_eq!((head.stripe, head.width, record), (2, 2, LogRecord::StepRows(step_rows)));
         let windows = vec![
             WindowImage { writer: 1 << 40, incarnation: 3, applied: vec![[1, 5], [7, 7]] },

@@ -62,7 +62,7 @@ impl<'a> RowsView<'a> {
     }
 
     #[must_use]
-    pub fn slices(&self) -> RowSlices<'_> {
+    pub fn as_slices(&self) -> RowSlices<'_> {
         RowSlices { ids: &self.ids, slots: &self.slots, access: &self.access }
     }
 
@@ -112,7 +112,7 @@ mod tests {
             payload.copy_from_slice(&bytes);
             let rows = RowsView::from_record(&head, payload).unwrap().unwrap();
             borrowed += usize::from(matches!((&rows.ids, &rows.slots), (Cow::Borrowed(_), Cow::Borrowed(_))));
-            assert_eq!((rows.origin, rows.ids(), rows.slices().slots), (Some(origin), &ids[..], &slots[..]));
+            assert_eq!((rows.origin, rows.ids(), rows.as_slices().slots), (Some(origin), &ids[..], &slots[..]));
             assert_eq!(rows.into_rows().access, access);
         }
         assert_eq!(borrowed, 1);

@@ -48,7 +48,7 @@ pub struct WriterSummary {
 impl LogSummary {
     /// Reads all records of the tail and checks them.
     pub fn read(folder: &Path) -> Result<Self, LogError> {
-        let base = Base::newest(folder)?.map(|base| base.manifest);
+        let base = Base::find_newest(folder)?.map(|base| base.manifest);
         let oldest = segments(folder)?.first().map_or(0, |segment| segment.0);
         let first = base.as_ref().map_or(oldest, |base| base.start);
         let reached = base.as_ref().map_or(first, |base| base.end);

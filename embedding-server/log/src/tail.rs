@@ -200,7 +200,7 @@ impl LogTail {
     }
 
     /// Cuts what is torn off, so that it is not read again once the log goes on behind it.
-    pub fn cut(&self) -> Result<(), LogError> {
+    pub fn cut_torn_end(&self) -> Result<(), LogError> {
         let Some(last) = self.segments.last() else { return Ok(()) };
         let file = fs::OpenOptions::new().write(true).open(&last.path).map_err(LogError::io("open", &last.path))?;
         let cut = file.set_len(PREAMBLE_BYTES as u64 + last.end - last.first).and_then(|()| file.sync_all());

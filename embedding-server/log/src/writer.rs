@@ -133,7 +133,7 @@ impl LogWriter {
     /// On an error nothing needs to be applied.
     pub fn reserve(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
         self.check()?;
-        if self.next_lsn().saturating_sub(self.durable()) > WAITING_BYTES {
+        if self.next_lsn().saturating_sub(self.durable_lsn()) > WAITING_BYTES {
             self.flush_appended()?;
         }
         self.reserved.fetch_add(bytes, Ordering::AcqRel);
@@ -180,12 +180,12 @@ impl LogWriter {
     /// Makes all records before `lsn` durable.
     /// After a failure the records stay in memory, and the next call tries again.
     pub fn flush_to(&self, lsn: u64) -> Result<(), LogStopped> {
-        if self.durable() >= lsn {
+        if self.durable_lsn() >= lsn {
             return Ok(());
         }
         let mut flushing = self.flushing.lock();
         // Another thread may have flushed these records while this one waited.
-        if self.durable() >= lsn {
+        if self.durable_lsn() >= lsn {
             return Ok(());
         }
         self.flush_all(&mut flushing)
@@ -215,7 +215,7 @@ impl LogWriter {
     }
 
     #[must_use]
-    pub fn durable(&self) -> u64 {
+    pub fn durable_lsn(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }
 
@@ -233,7 +233,7 @@ impl LogWriter {
     fn append_draft(&self, draft: &RecordDraft<'_>) {
         let mut buffer = self.buffer.lock();
         let lsn = buffer.start + buffer.bytes.len() as u64;
-        draft.append_to(&mut buffer.bytes, lsn, self.durable());
+        draft.append_to(&mut buffer.bytes, lsn, self.durable_lsn());
     }
 
     /// Whether what lookups append may be skipped: the log is stopped for so long that memory would grow without end.
@@ -271,7 +271,7 @@ impl LogWriter {
     fn make_room(&self) -> Result<(), LogStopped> {
         let wanted = || {
             // Another thread may flush between the two.
-            let waiting = self.next_lsn().saturating_sub(self.durable());
+            let waiting = self.next_lsn().saturating_sub(self.durable_lsn());
             self.reserved.load(Ordering::Acquire) + waiting + self.slack
         };
         if self.room.load(Ordering::Acquire) >= wanted() {

@@ -119,7 +119,7 @@ impl RowConversion {
         for (row, id) in rows.ids.iter().enumerate() {
             let (before, after) = (&rows.slots[row * self.width..][..self.width], &mut slots[row * width..][..width]);
             self.from.decode(before, &mut weights);
-            if let Some(weight) = weights.iter().find(|weight| self.from != self.to && !self.to.holds(**weight)) {
+            if let Some(weight) = weights.iter().find(|weight| self.from != self.to && !self.to.can_store(**weight)) {
                 let (table, id, weight) = (self.header.name.clone(), *id, *weight);
                 return Err(RowConversionError { table, id, weight, element: self.to });
             }

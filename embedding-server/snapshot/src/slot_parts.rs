@@ -117,7 +117,7 @@ mod tests {
         ];
         for optimizer in optimizers {
             let width = TableConfig { dim: 5, optimizer, ..TableConfig::default() }.stride();
-            let parts = parts(&header("f32", 5, width, optimizer.layout()));
+            let parts = parts(&header("f32", 5, width, optimizer.state_layout()));
             assert!(parts.iter().all(|part| part.name != "state"), "{parts:?}");
             assert_eq!(parts.last().map(|part| part.words.end), Some(width));
         }

@@ -124,7 +124,7 @@ fn write_part(
     tables: &TableSet,
     table_rows: &mut Vec<u64>,
 ) -> Result<PartSize, LogError> {
-    let mut part = draft.part(number)?;
+    let mut part = draft.create_part(number)?;
     let mut rows = RowBatch::default();
     table_rows.resize(tables.iter().count(), 0);
     for (position, table) in tables.iter().enumerate() {

@@ -17,7 +17,7 @@ pub(super) fn describe_tables(job: &Job, configs: &[TableConfig]) -> Vec<TableDe
         let settings = [
             ("dim", config.dim.to_string()),
             ("weights", config.element.name().to_owned()),
-            ("optimizer", config.optimizer.layout().to_owned()),
+            ("optimizer", config.optimizer.state_layout().to_owned()),
             ("words of a row", config.stride().to_string()),
             ("first weights", first_weights(config.init)),
             ("seed", job.train.seed.to_string()),

@@ -93,7 +93,7 @@ impl Drop for LogKeeper {
 
 fn keep(log: &ServerLog, mut bases: BaseThread, stopped: &Receiver<()>) {
     let (mut was_stopped, mut tried) = (false, Instant::now());
-    let mut counted = log.writer.durable();
+    let mut counted = log.writer.durable_lsn();
     // A log that has ended has nothing to look after.
     while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && !log.is_over() {
         if log.writer.check().is_err() && tried.elapsed() >= RETRY {
@@ -103,7 +103,7 @@ fn keep(log: &ServerLog, mut bases: BaseThread, stopped: &Receiver<()>) {
         }
         let health = log.writer.flush_appended().and_then(|()| log.writer.check());
         was_stopped = report(log, was_stopped, health.err());
-        let durable = log.writer.durable();
+        let durable = log.writer.durable_lsn();
         log.metrics.appended.inc_by(durable - counted);
         counted = durable;
         let tail = log.tail_bytes();
@@ -150,6 +150,6 @@ fn report(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>) -> bo
 impl ServerLog {
     /// Bytes that recovery would read besides the base.
     pub(super) fn tail_bytes(&self) -> u64 {
-        self.writer.durable().saturating_sub(self.tail_start.load(Ordering::Acquire))
+        self.writer.durable_lsn().saturating_sub(self.tail_start.load(Ordering::Acquire))
     }
 }

@@ -55,9 +55,9 @@ pub(crate) fn open(
         // No start of a machine has this name.
         Durability::Process | Durability::Checkpoint => LogPlace::Cache(boot.unwrap_or("unknown").to_owned()),
     };
-    let found = folder.lineage().map_err(failed)?;
+    let found = folder.read_lineage().map_err(failed)?;
     let Some(mut lineage) = found.filter(|found| !is_cut_off(found, boot, &folder, index)) else {
-        folder.prepare().map_err(failed)?;
+        folder.discard_old_log().map_err(failed)?;
         let (log, lineage) = (rand::random(), new_lineage());
         let lineage =
             LineageFile { version: format::VERSION, log, lineage, tables, cold: has_tier, place: Some(place) };
@@ -147,7 +147,7 @@ impl OpenedLog {
         let gains_tier = opened.is_some() && !self.lineage.cold;
         self.lineage.cold |= gains_tier;
         match self.has_rows {
-            false => self.folder.begin(&self.lineage).map_err(failed)?,
+            false => self.folder.begin_log(&self.lineage).map_err(failed)?,
             true if gains_tier => self.folder.set_lineage(&self.lineage).map_err(failed)?,
             true => {}
         }

@@ -97,17 +97,17 @@ impl Replay<'_> {
         windows: &SequenceWindows,
         partial: &PartialPushes,
     ) -> Result<Recovery, RecordError> {
-        let base = Base::newest(folder)?;
+        let base = Base::find_newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
         manifest.groups.iter().for_each(|group| windows.restore(group));
-        let open = manifest.partial.iter().map(PartialImage::origin).collect();
-        let mut found = TailSummary { time: manifest.time(), open, loading: manifest.loading, cleared: None };
+        let open = manifest.partial.iter().map(PartialImage::push_origin).collect();
+        let mut found = TailSummary { time: manifest.table_time(), open, loading: manifest.loading, cleared: None };
         let needed = manifest.start..manifest.end;
         let tail = self.scan(&TailPlan::new(folder, needed, Some(log))?, windows, &mut found)?;
         if tail.torn > 0 {
             warn!(bytes = tail.torn, "the last record was not written whole; no push of it was acknowledged");
         }
-        tail.cut()?;
+        tail.cut_torn_end()?;
         if found.cleared.is_some() {
             // What the cold tier has of before the clear.
             self.tables.clear().map_err(|error| LogError::Damaged {
@@ -221,7 +221,7 @@ impl Replay<'_> {
         if let Some(rows) = RowsView::from_record(head, payload) {
             let rows = rows.map_err(disagree(path, head.lsn))?;
             return match cleared {
-                None => Ok(table.restore_rows(head.stripe as usize, &rows.slices(), buffers)?),
+                None => Ok(table.restore_rows(head.stripe as usize, &rows.as_slices(), buffers)?),
                 Some(_) => Ok(()),
             };
         }
@@ -269,7 +269,7 @@ impl Replay<'_> {
 }
 
 fn applied_rows(image: &PartialImage) -> (PushOrigin, AppliedRows) {
-    (image.origin(), image.rows.iter().copied().collect())
+    (image.push_origin(), image.rows.iter().copied().collect())
 }
 
 /// Ends a reading early: its caller knows why.

@@ -126,7 +126,7 @@ impl LogFixture {
 
 /// Slots of all rows, in memory and in the cold tier.
 fn rows(service: &EmbeddingService) -> BTreeMap<(usize, u64), Vec<u32>> {
-    let snapshot = service.tables.snapshot().unwrap();
+    let snapshot = service.tables.take_snapshot().unwrap();
     let mut all = BTreeMap::new();
     for (number, table) in service.tables.iter().enumerate() {
         for stripe in 0..table.stripes() {
@@ -203,7 +203,7 @@ fn a_push_that_died_half_way_is_applied_once() {
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1, 1.0)).unwrap();
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -245,7 +245,7 @@ fn a_base_keeps_what_is_applied_of_a_push_that_died() {
     let ids: Vec<u64> = (0..30).collect();
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);

@@ -104,7 +104,7 @@ pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRow
     if !rows.ids.is_empty() {
         table.insert(&rows, &mut RequestBuffers::new()).map_err(refuse)?;
     }
-    table.put_step_rows(&step_rows.slices()).map_err(refuse)?;
+    table.put_step_rows(&step_rows.as_slices()).map_err(refuse)?;
     table.take_counts(&counted, &counts).map_err(refuse)?;
     // Chunk by chunk, so that the log holds no more than one of them in memory.
     service.log.as_ref().map_or(Ok(()), |log| log.flush())

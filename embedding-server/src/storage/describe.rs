@@ -15,7 +15,7 @@ pub(super) fn describe(service: &EmbeddingService, number: usize) -> TableHeader
         dim: config.dim,
         element: config.element.name().to_owned(),
         width: config.stride(),
-        state: config.optimizer.layout().to_owned(),
+        state: config.optimizer.state_layout().to_owned(),
         access: table.and_then(Table::access_layout),
         counter: table.and_then(Table::counter_layout),
     }

@@ -130,7 +130,7 @@ fn write_tables(
     file: &mut dyn Write,
 ) -> Result<WrittenRows, StorageError> {
     let mut writer = SnapshotWriter::start(file, header(service, placement, plan))?;
-    let moment = snapshot.moment();
+    let moment = snapshot.snapshot_time();
     writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
     let mut foreign = 0;
     for (number, table) in service.tables.iter().enumerate() {
@@ -154,8 +154,8 @@ fn write_table<W: Write>(
     let (mut rows, most) = (RowBatch::default(), run.div_ceil(table.stride() * size_of::<u32>()));
     let (mut removed, mut foreign) = (Vec::new(), 0);
     for stripe in 0..table.stripes() {
-        let mut parts = snapshot.stripe(number, stripe).map_err(refused)?;
-        removed.extend(snapshot.removed(number, stripe).map_err(refused)?);
+        let mut parts = snapshot.open_stripe(number, stripe).map_err(refused)?;
+        removed.extend(snapshot.removed_ids(number, stripe).map_err(refused)?);
         while parts.read(most - rows.ids.len(), &mut rows).map_err(refused)? {
             foreign += write_run(writer, number, &mut rows, placement)?;
         }

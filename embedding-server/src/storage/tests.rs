@@ -49,7 +49,7 @@ fn content(services: &[Arc<EmbeddingService>]) -> Content {
     for service in services {
         for (number, table) in service.tables.iter().enumerate() {
             let mut rows = RowBatch::default();
-            let cut = service.tables.snapshot().unwrap();
+            let cut = service.tables.take_snapshot().unwrap();
             (0..table.stripes()).for_each(|stripe| cut.read_stripe(number as u32, stripe, &mut rows).unwrap());
             for (row, id) in rows.ids.iter().enumerate() {
                 let slot = rows.slots[row * table.stride()..][..table.stride()].to_vec();
@@ -409,7 +409,7 @@ fn access_metadata_and_its_time_are_restored() {
     for servers in [1, 2, 5] {
         let services = loaded(folder.path(), &files, servers, aging);
         assert_eq!(content(&services), content(&saved), "{servers} servers");
-        assert!(services.iter().all(|service| service.tables.snapshot().unwrap().moment().steps == 60));
+        assert!(services.iter().all(|service| service.tables.take_snapshot().unwrap().snapshot_time().steps == 60));
     }
     // Access metadata of another format is skipped: the rows count as used at the time of the load.
     let services = loaded(folder.path(), &files, 1, |job| {

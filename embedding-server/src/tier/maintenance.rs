@@ -106,12 +106,12 @@ mod tests {
         let tables = Arc::new(TableSet::new(1, &[], TableResources::default()).unwrap());
         let maintenance = TableMaintenance::start(ServerIndex(0), Arc::clone(&tables), 0, IDLE).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while tables.snapshot().unwrap().moment().seconds == 0 {
+        while tables.take_snapshot().unwrap().snapshot_time().seconds == 0 {
             assert!(Instant::now() < deadline, "its clock stands still");
             thread::sleep(IDLE);
         }
         drop(maintenance);
-        let seconds = tables.snapshot().unwrap().moment().seconds;
+        let seconds = tables.take_snapshot().unwrap().snapshot_time().seconds;
         assert!(seconds <= 60, "{seconds} seconds after it started");
     }
 

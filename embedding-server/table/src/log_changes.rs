@@ -48,7 +48,7 @@ impl Table {
                 append(origin.as_ref(), ChangeKind::Rows { ids, slots, access });
             }
             if !step_rows.ids.is_empty() {
-                append(None, ChangeKind::StepRows(step_rows.slices()));
+                append(None, ChangeKind::StepRows(step_rows.as_slices()));
             }
         }
         if self.shared().watcher.is_taken() {

@@ -133,7 +133,7 @@ impl Optimizer {
 
     /// Name of the state's layout, for saved rows. Rows saved with one layout cannot be loaded with another.
     #[must_use]
-    pub fn layout(&self) -> &'static str {
+    pub fn state_layout(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",
             Self::Momentum { .. } => "momentum",
@@ -141,7 +141,7 @@ impl Optimizer {
             Self::RowAdagrad { .. } => "adagrad-row",
             Self::Adam { .. } => "adam",
             Self::Ftrl { .. } => "ftrl",
-            Self::Dense { rule, staging, .. } => rule.layout(*staging),
+            Self::Dense { rule, staging, .. } => rule.state_layout(*staging),
         }
     }
 
@@ -200,7 +200,7 @@ impl Optimizer {
 
     /// Whether tiles keep gradients until their step is committed.
     #[must_use]
-    pub fn stages(&self) -> bool {
+    pub fn stages_gradients(&self) -> bool {
         matches!(self, Self::Dense { staging: Staging::UntilCommit(..), .. })
     }
 
@@ -267,7 +267,7 @@ impl Optimizer {
     pub(crate) fn problem(&self) -> Option<String> {
         let bad = self.settings().into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0));
         if let Some((name, value)) = bad {
-            let layout = self.layout();
+            let layout = self.state_layout();
             return Some(format!("{name} of {layout} is {value}; expected a finite number of at least 0"));
         }
         let share = |name: &str, value: f32| (value >= 1.0).then(|| format!("{name} is {value}; expected below 1"));

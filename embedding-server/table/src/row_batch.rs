@@ -45,7 +45,7 @@ pub struct StepRowSlices<'a> {
 
 impl StepRowBatch {
     #[must_use]
-    pub fn slices(&self) -> StepRowSlices<'_> {
+    pub fn as_slices(&self) -> StepRowSlices<'_> {
         StepRowSlices { step: self.step, ids: &self.ids, before: &self.before, sums: &self.sums }
     }
 

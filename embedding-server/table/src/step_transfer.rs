@@ -65,7 +65,7 @@ impl Table {
     fn log_step_rows(&self, stripe: usize, kept: &StepRowBatch) {
         let log = self.shared().log.get().filter(|log| log.keeps_steps() && !kept.ids.is_empty());
         if let Some(log) = log {
-            let kind = ChangeKind::StepRows(kept.slices());
+            let kind = ChangeKind::StepRows(kept.as_slices());
             log.append(&StripeChange { table: self.number(), stripe: stripe as u32, origin: None, kind });
         }
     }

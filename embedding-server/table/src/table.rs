@@ -93,19 +93,19 @@ impl Table {
     }
 
     #[must_use]
-    pub fn element(&self) -> WeightType {
+    pub fn weight_type(&self) -> WeightType {
         self.layout.element
     }
 
     /// Whether rows keep gradients until their step is committed.
     #[must_use]
-    pub fn stages(&self) -> bool {
-        self.layout.optimizer.stages()
+    pub fn stages_gradients(&self) -> bool {
+        self.layout.optimizer.stages_gradients()
     }
 
     #[must_use]
     pub fn state_layout(&self) -> &'static str {
-        self.layout.optimizer.layout()
+        self.layout.optimizer.state_layout()
     }
 
     /// The format of access metadata, for a saved model. Tables with an equal format can read each other's metadata.
@@ -139,7 +139,7 @@ impl Table {
     }
 
     /// Converts the access metadata of rows that another process saved, so that the rows keep their age. `saved` is the
-    /// time of the save in that process ([`crate::TableSnapshot::moment`]).
+    /// time of the save in that process ([`crate::TableSnapshot::snapshot_time`]).
     pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime, steps: StepClock) {
         let now = self.shared.clock.now();
         rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now, steps));

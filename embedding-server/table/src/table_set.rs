@@ -64,7 +64,7 @@ impl TableSet {
 
     /// Bytes in memory that the budget counts, and the budget.
     #[must_use]
-    pub fn budget(&self) -> Option<(usize, usize)> {
+    pub fn memory_budget(&self) -> Option<(usize, usize)> {
         self.shared.capacity.budget.map(|_| self.shared.budget.used())
     }
 
@@ -157,7 +157,7 @@ impl TableSet {
         scratch.origin = origin;
         for (part, values) in self.divide(parts) {
             let table = self.table(part.table)?;
-            if step.tiles != TileUpdate::AtOnce && !table.stages() {
+            if step.tiles != TileUpdate::AtOnce && !table.stages_gradients() {
                 return Err(TableError::Unstaged { table: part.table });
             }
             if !matches!(step.tiles, TileUpdate::Commit { .. }) {

@@ -98,7 +98,7 @@ fn a_removed_row_has_to_be_admitted_again() {
 
 /// The rows and frequency counts of a snapshot, stripe after stripe.
 fn saved(set: &TableSet, meanwhile: impl FnOnce()) -> (RowBatch, Vec<FrequencyCounts>) {
-    let cut = set.snapshot().unwrap();
+    let cut = set.take_snapshot().unwrap();
     meanwhile();
     let mut rows = RowBatch::default();
     let counts = (0..4).map(|stripe| {

@@ -72,7 +72,7 @@ fn add(tables: &TableSet, snapshot: &TableSnapshot<'_>, rows: &mut Rows) -> usiz
     let table = tables.table(0).unwrap();
     let mut changed = 0;
     for stripe in 0..table.stripes() {
-        snapshot.removed(0, stripe).unwrap().iter().for_each(|id| _ = rows.remove(id));
+        snapshot.removed_ids(0, stripe).unwrap().iter().for_each(|id| _ = rows.remove(id));
         let mut batch = RowBatch::default();
         snapshot.read_stripe(0, stripe, &mut batch).unwrap();
         changed += batch.ids.len();
@@ -125,7 +125,7 @@ fn a_snapshot_of_changes_has_the_changed_rows_alone() {
     assert_eq!(add(&tables, &snapshot, &mut rows), 2);
     drop(snapshot);
     // A snapshot of all rows for another purpose keeps the list of changes as it is.
-    assert_eq!(add(&tables, &tables.snapshot().unwrap(), &mut Rows::new()), 1000);
+    assert_eq!(add(&tables, &tables.take_snapshot().unwrap(), &mut Rows::new()), 1000);
     assert_eq!(add(&tables, &tables.snapshot_of(SnapshotKind::Changes).unwrap(), &mut rows), 890);
     tables.clear().unwrap();
     assert_eq!(tables.snapshot_of(SnapshotKind::Changes).err(), Some(TableSnapshotError::ChangesUnknown));

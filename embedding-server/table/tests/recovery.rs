@@ -91,7 +91,7 @@ fn replay(log: &MemoryLog, tables: &TableSet) {
             Logged::Rows([number, stripe], _, RowBatch { ids, slots, access }) => {
                 table(*number).restore_rows(*stripe as usize, &RowSlices { ids, slots, access }, &mut scratch).unwrap();
             }
-            Logged::StepRows(number, rows) => table(*number).put_step_rows(&rows.slices()).unwrap(),
+            Logged::StepRows(number, rows) => table(*number).put_step_rows(&rows.as_slices()).unwrap(),
             Logged::Removed(number, ids) => {
                 table(*number).remove_again(ids).unwrap();
                 table(*number).forget_counts_again(ids);
@@ -112,7 +112,7 @@ type Content = (BTreeMap<(u32, u64), Vec<u32>>, Vec<FrequencyCounts>);
 /// Slots of all rows, in memory and in the cold tier, and all frequency counts.
 fn content(tables: &TableSet) -> Content {
     let (mut rows, mut counts) = (BTreeMap::new(), Vec::new());
-    let snapshot = tables.snapshot().unwrap();
+    let snapshot = tables.take_snapshot().unwrap();
     for (number, table) in tables.iter().enumerate() {
         for stripe in 0..table.stripes() {
             let (mut batch, mut counted) = (RowBatch::default(), FrequencyCounts::default());

@@ -129,7 +129,7 @@ mod tests {
             cold: false,
             place: None,
         };
-        held.begin(&lineage).unwrap();
+        held.begin_log(&lineage).unwrap();
         let config = WriterConfig { mode: SyncMode::Process, lineage: 3, segment_bytes: SEGMENT_BYTES, next: 0 };
         let log = LogWriter::open(&folder, Arc::new(SystemDisk), &config).unwrap();
         let origin = PushOrigin { writer: 4, incarnation: 2, seq: 17 };

@@ -12,7 +12,7 @@ fn make(folder: &Path, start: u64) -> Base {
     let draft = BaseDraft::new(folder, start, LINEAGE).unwrap();
     let (mut rows, mut bytes) = (0, 0);
     for part in 0..2 {
-        let mut file = draft.part(part).unwrap();
+        let mut file = draft.create_part(part).unwrap();
         for stripe in [part, part + 2] {
             let ids: Vec<u64> = (0..50).map(|id| id * 4 + u64::from(stripe)).collect();
             let slots: Vec<u32> = ids.iter().flat_map(|id| [*id as u32; 3]).collect();
@@ -54,13 +54,13 @@ fn read(base: &Base) -> Result<(usize, usize), LogError> {
 #[test]
 fn the_newest_whole_base_counts_and_others_go() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(Base::newest(folder.path()).unwrap(), None);
+    assert_eq!(Base::find_newest(folder.path()).unwrap(), None);
     make(folder.path(), 100);
     let base = make(folder.path(), 0x2000);
     assert_eq!((base.manifest.rows, base.file_bytes().unwrap()), (200, base.manifest.bytes));
     // One that was being written when the process ended.
-    BaseDraft::new(folder.path(), 0x3000, LINEAGE).unwrap().part(0).unwrap();
-    let newest = Base::newest(folder.path()).unwrap().unwrap();
+    BaseDraft::new(folder.path(), 0x3000, LINEAGE).unwrap().create_part(0).unwrap();
+    let newest = Base::find_newest(folder.path()).unwrap().unwrap();
     assert_eq!((fs::read_dir(folder.path()).unwrap().count(), &newest), (3, &base), "reading deletes nothing");
     Base::delete_others(Some(&newest), folder.path()).unwrap();
     assert_eq!(read(&newest).unwrap(), (200, 4));

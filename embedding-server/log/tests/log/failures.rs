@@ -35,11 +35,11 @@ proptest! {
                 2 => Some(DiskFault::Syncs),
                 _ => None,
             });
-            let old_durable = log.durable();
+            let old_durable = log.durable_lsn();
             match log.flush_appended() {
-                Ok(()) => prop_assert_eq!(log.durable(), log.next_lsn()),
+                Ok(()) => prop_assert_eq!(log.durable_lsn(), log.next_lsn()),
                 Err(stopped) => {
-                    prop_assert_eq!(log.durable(), old_durable);
+                    prop_assert_eq!(log.durable_lsn(), old_durable);
                     prop_assert_eq!(log.check(), Err(stopped));
                 }
             }

@@ -30,12 +30,12 @@ proptest! {
             }
         }
         log.flush_appended().unwrap();
-        prop_assert_eq!(log.durable(), log.next_lsn());
+        prop_assert_eq!(log.durable_lsn(), log.next_lsn());
         drop(log);
         let (records, tail) = read(folder.path()).unwrap();
         prop_assert_eq!(records.into_iter().map(|(_, record)| record).collect::<Vec<_>>(), records_of(&first));
         prop_assert_eq!(tail.torn, 0);
-        tail.cut().unwrap();
+        tail.cut_torn_end().unwrap();
         let log = open_on(folder.path(), std::sync::Arc::new(SystemDisk), SyncMode::Process, tail.end);
         second.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
@@ -83,7 +83,7 @@ proptest! {
         let log = open(folder.path());
         before.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
-        let (durable, before) = (log.durable(), mark(folder.path()));
+        let (durable, before) = (log.durable_lsn(), mark(folder.path()));
         last.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
         drop(log);
@@ -207,7 +207,7 @@ fn a_tail_that_ends_before_its_base_is_damage() {
     }
     put_mark_back(folder.path(), &empty);
     let (end, scan) =
-        (log.durable(), |needed: u64| zagros_log::LogTail::scan(folder.path(), 0..needed, None, |_, _| Ok(())));
+        (log.durable_lsn(), |needed: u64| zagros_log::LogTail::scan(folder.path(), 0..needed, None, |_, _| Ok(())));
     assert_eq!(scan(end).unwrap().end, end);
     let path = segments(folder.path()).pop().unwrap();
     let mut bytes = fs::read(&path).unwrap();
@@ -299,7 +299,7 @@ fn what_a_file_had_before_is_no_record() {
             reused += usize::from(!seen.insert(std::os::unix::fs::MetadataExt::ino(&newest)) && now.len() > 1);
         }
         if seq % 300 == 299 {
-            log.delete_before(log.durable()).unwrap();
+            log.delete_before(log.durable_lsn()).unwrap();
             expected.drain(..expected.len() - 1);
         }
         if seq % 37 == 0 {
@@ -308,7 +308,7 @@ fn what_a_file_had_before_is_no_record() {
             let mut found = Vec::new();
             let tail = zagros_log::LogTail::scan(
                 folder.path(),
-                from..log.durable(),
+                from..log.durable_lsn(),
                 Some(crate::support::LINEAGE),
                 |head, payload| {
                     if let LogRecord::Commit { origin, .. } = LogRecord::decode(head, payload).unwrap() {
@@ -318,7 +318,7 @@ fn what_a_file_had_before_is_no_record() {
                 },
             )
             .unwrap();
-            assert_eq!((tail.end, tail.torn), (log.durable(), 0));
+            assert_eq!((tail.end, tail.torn), (log.durable_lsn(), 0));
             assert!(found.ends_with(&expected) && found.is_sorted(), "{found:?} {expected:?}");
         }
     }

@@ -50,7 +50,7 @@ impl SegmentEvents {
             RecordKind::LoadComplete => self.0.push(TailEvent::LoadComplete),
             RecordKind::PushedRows | RecordKind::Pending => {
                 // The records of a push lie one behind the other.
-                let origin = LogRecord::origin(payload).filter(|origin| !self.ends_with(origin));
+                let origin = LogRecord::push_origin(payload).filter(|origin| !self.ends_with(origin));
                 self.0.extend(origin.map(TailEvent::Changed));
             }
             RecordKind::Commit => {

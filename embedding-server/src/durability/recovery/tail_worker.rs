@@ -77,7 +77,7 @@ impl TailWorker {
                     table.forget_counts_again(&ids);
                 }
             }
-            LogRecord::StepRows(rows) => table.put_step_rows(&rows.slices())?,
+            LogRecord::StepRows(rows) => table.put_step_rows(&rows.as_slices())?,
             LogRecord::Pending(gradient) => {
                 if replay.open.contains(&gradient.origin) {
                     self.applied.entry(gradient.origin).or_default().insert((number, gradient.id));
@@ -105,7 +105,7 @@ impl TailWorker {
         if let Some(origin) = rows.origin.filter(|origin| replay.open.contains(origin)) {
             self.applied.entry(origin).or_default().extend(rows.ids().iter().map(|id| (head.table, *id)));
         }
-        Ok(table.restore_rows(head.stripe as usize, &rows.slices(), &mut self.buffers)?)
+        Ok(table.restore_rows(head.stripe as usize, &rows.as_slices(), &mut self.buffers)?)
     }
 
     /// The gradients that waited for these rows are in them.

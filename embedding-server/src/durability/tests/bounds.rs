@@ -132,7 +132,7 @@ fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
     // No caller waits for these records, as for those of moved rows and of lookups.
     log.writer.start_load();
     log.writer.complete_load();
-    wait_until("nothing is flushed", &|| log.writer.durable() == log.writer.next_lsn());
+    wait_until("nothing is flushed", &|| log.writer.durable_lsn() == log.writer.next_lsn());
     home.disk.fail(Some("write"));
     log.writer.start_load();
     log.writer.complete_load();

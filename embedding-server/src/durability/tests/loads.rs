@@ -28,7 +28,7 @@ fn a_load_that_is_killed_at_any_record_is_never_half_a_model() {
     let service = home.start();
     train(&service, 1, 3, 40);
     let old_rows = rows(&service);
-    let (start, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (start, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     storage::load(&service, &request).unwrap();
     assert_eq!(rows(&service), loaded);
     drop(service);
@@ -116,7 +116,7 @@ fn a_push_that_died_before_a_load_is_applied_whole_after_it() {
     let service = home.start();
     push(&service, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
     let (_folder, request) = saved(&service, true);
-    let (before, mark) = (service.log.as_ref().unwrap().writer.durable(), home.mark());
+    let (before, mark) = (service.log.as_ref().unwrap().writer.durable_lsn(), home.mark());
     push(&service, &push_of(&[(ITEM, &ids)], 2, 3.0)).unwrap();
     let expected = rows(&service);
     drop(service);
@@ -168,7 +168,7 @@ fn rows_that_cannot_leave_memory_because_of_the_log_are_noticed() {
     let refused = refused.expect("memory is limited");
     assert!(refused.message.contains("memory is full"), "{refused}");
     assert!(service.tables.last_write_error().unwrap().to_string().contains("write failed"));
-    let (used, budget) = service.tables.budget().unwrap();
+    let (used, budget) = service.tables.memory_budget().unwrap();
     assert!(used < budget + (budget / 2), "{used} of {budget}");
     home.disk.fail(None);
     service.log.as_ref().unwrap().writer.retry().unwrap();

@@ -69,7 +69,7 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
         start.elapsed().as_secs_f64()
     });
     let rows: usize = ids.iter().map(Vec::len).sum();
-    let bytes = tables.budget().map_or(table.bytes(), |(used, _)| used);
+    let bytes = tables.memory_budget().map_or(table.bytes(), |(used, _)| used);
     let measured = Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.counts()), bytes };
     check(&tables, all, requests);
     measured

@@ -111,7 +111,7 @@ impl Arena {
 
     /// Bytes of freed blocks that wait for reuse. The memory of large ones is the system's meanwhile, and does not count.
     #[must_use]
-    pub fn idle(&self) -> usize {
+    pub fn idle_bytes(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
     }
 
@@ -145,12 +145,12 @@ impl MemoryBlock {
 
     #[inline(always)]
     #[must_use]
-    pub fn floats(&self) -> &[f32] {
+    pub fn as_floats(&self) -> &[f32] {
         bytemuck::cast_slice(self.words())
     }
 
     #[inline(always)]
-    pub fn floats_mut(&mut self) -> &mut [f32] {
+    pub fn as_floats_mut(&mut self) -> &mut [f32] {
         bytemuck::cast_slice_mut(self.words_mut())
     }
 
@@ -272,7 +272,7 @@ mod tests {
                 assert_eq!((memory.words().len(), memory.bytes()), (len, 4 * len));
                 assert!(memory.words().iter().all(|word| *word == 0));
                 assert_eq!(memory.words().as_ptr() as usize % CACHE_LINE, 0, "{len} words");
-                memory.floats_mut().fill(1.0);
+                memory.as_floats_mut().fill(1.0);
                 assert!(memory.words_mut().iter().all(|word| *word == 1.0_f32.to_bits()));
             }
         }
@@ -292,7 +292,7 @@ mod tests {
     fn a_freed_block_is_used_again() {
         let arena = Arena::new(PageSize::Huge);
         let start = arena.take(5000).words().as_ptr();
-        assert_eq!(arena.idle(), 5008 * WORD);
+        assert_eq!(arena.idle_bytes(), 5008 * WORD);
         assert_eq!(arena.take(5000).words().as_ptr(), start);
         assert_ne!(arena.take(6000).words().as_ptr(), start);
     }
@@ -305,11 +305,11 @@ mod tests {
             memory.words_mut().fill(7);
             let start = memory.words().as_ptr();
             drop(memory);
-            assert_eq!(arena.idle(), if cfg!(target_os = "linux") { 0 } else { len * WORD });
+            assert_eq!(arena.idle_bytes(), if cfg!(target_os = "linux") { 0 } else { len * WORD });
             let again = arena.take(len);
             assert!(again.words().as_ptr() == start && again.words().iter().all(|word| *word == 0));
         }
-        assert_eq!(arena.idle(), 0);
+        assert_eq!(arena.idle_bytes(), 0);
     }
 
     #[test]

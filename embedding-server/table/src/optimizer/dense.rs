@@ -115,7 +115,7 @@ impl DenseRule {
         self.vectors().len() * dim + COUNT
     }
 
-    pub(super) fn layout(&self, staging: Staging) -> &'static str {
+    pub(super) fn state_layout(&self, staging: Staging) -> &'static str {
         let [at_once, staged] = match self {
             Self::Sgd { momentum: 0.0, .. } => ["dense-sgd", "staged-dense-sgd"],
             Self::Sgd { .. } => ["dense-momentum", "staged-dense-momentum"],

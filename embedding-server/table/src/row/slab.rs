@@ -324,7 +324,7 @@ mod tests {
         // At 128 KiB per slot, 16 slots are 2 MiB.
         let stride = 32 << 10;
         let (slab, _) = filled(stride, 80);
-        let sizes: Vec<usize> = slab.blocks.iter().map(|block| block.floats().len() / stride).collect();
+        let sizes: Vec<usize> = slab.blocks.iter().map(|block| block.as_floats().len() / stride).collect();
         assert_eq!(sizes, [4, 4, 4, 4, 8, 8, 8, 8, 16, 16]);
     }
 

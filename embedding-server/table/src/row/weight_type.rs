@@ -68,7 +68,7 @@ impl WeightType {
     /// Whether [`Self::encode`] stores a weight as its nearest number: it is finite, and not beyond the largest number by more than half
     /// of its last bit.
     #[must_use]
-    pub fn holds(self, weight: f32) -> bool {
+    pub fn can_store(self, weight: f32) -> bool {
         let limit = match self {
             Self::F32 | Self::Int8 => f32::INFINITY,
             Self::F16 => narrow::F16_BEYOND,
@@ -183,10 +183,10 @@ mod tests {
     #[test]
     fn a_format_holds_what_rounds_to_one_of_its_finite_numbers() {
         for element in WeightType::ALL {
-            assert!(![f32::NAN, f32::INFINITY, f32::NEG_INFINITY].iter().any(|weight| element.holds(*weight)));
-            assert!(element.holds(0.0) && element.holds(-65504.0) && element.holds(f32::from_bits(1)));
+            assert!(![f32::NAN, f32::INFINITY, f32::NEG_INFINITY].iter().any(|weight| element.can_store(*weight)));
+            assert!(element.can_store(0.0) && element.can_store(-65504.0) && element.can_store(f32::from_bits(1)));
         }
-        let held = |weight: f32| WeightType::ALL.map(|element| element.holds(weight));
+        let held = |weight: f32| WeightType::ALL.map(|element| element.can_store(weight));
         assert_eq!(held(65519.996), [true; 4]);
         // Half-way to 2¹⁶, ties go to even, which is infinity.
         assert_eq!(held(-65520.0), [true, false, true, true]);

@@ -22,7 +22,7 @@ const HOT_AT_ONCE: usize = 256;
 /// How many rows of the cold tier are read at a time.
 const COLD_AT_ONCE: usize = 1024;
 
-/// Reads the rows of one stripe. [`crate::TableSnapshot::stripe`] makes a reader.
+/// Reads the rows of one stripe. [`crate::TableSnapshot::open_stripe`] makes a reader.
 pub struct StripeReader<'a> {
     table: &'a Table,
     stripe: usize,

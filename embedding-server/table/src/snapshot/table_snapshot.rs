@@ -65,11 +65,11 @@ impl TableSet {
     /// Takes a snapshot. It contains a push whole or not at all, even a push to several tables. The same is true of
     /// everything done under one [`crate::RequestGuard`].
     /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
-    pub fn snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
+    pub fn take_snapshot(&self) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         self.snapshot_of(SnapshotKind::Whole)
     }
 
-    /// As [`Self::snapshot`], of some rows.
+    /// As [`Self::take_snapshot`], of some rows.
     /// On an error nothing changes.
     pub fn snapshot_of(&self, kind: SnapshotKind) -> Result<TableSnapshot<'_>, TableSnapshotError> {
         if self.has_snapshot().swap(true, Ordering::Acquire) {
@@ -123,7 +123,7 @@ impl TableSet {
 impl TableSnapshot<'_> {
     /// The time of the instant. A process that loads the rows sets its tables to this time ([`TableSet::tick`]).
     #[must_use]
-    pub fn moment(&self) -> TableTime {
+    pub fn snapshot_time(&self) -> TableTime {
         self.moment
     }
 
@@ -135,16 +135,16 @@ impl TableSnapshot<'_> {
 
     /// Ids of the rows of one stripe that are gone since the snapshot before. Empty unless this is one of changes. Call it
     /// before the stripe's rows are read to their end.
-    pub fn removed(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
+    pub fn removed_ids(&self, table: u32, stripe: usize) -> Result<Vec<u64>, TableError> {
         let removed = self.set.table(table)?.lock(stripe).captured_removals();
         self.set.shared().check_snapshot()?;
         Ok(removed)
     }
 
     /// Appends all rows that one stripe of a table had at the instant, in ascending order of ids. A stripe can be read
-    /// once. The call needs memory for two copies of all these rows. [`Self::stripe`] reads in parts.
+    /// once. The call needs memory for two copies of all these rows. [`Self::open_stripe`] reads in parts.
     pub fn read_stripe(&self, table: u32, stripe: usize, into: &mut RowBatch) -> Result<(), TableError> {
-        let (mut parts, mut rows) = (self.stripe(table, stripe)?, RowBatch::default());
+        let (mut parts, mut rows) = (self.open_stripe(table, stripe)?, RowBatch::default());
         while parts.read(usize::MAX, &mut rows)? {}
         append_sorted(self.set.table(table)?, &rows, into);
         Ok(())
@@ -152,7 +152,7 @@ impl TableSnapshot<'_> {
 
     /// A reader for the rows that one stripe of a table had at the instant. It reads as many rows at a time as the
     /// caller asks for. A stripe can be read once.
-    pub fn stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
+    pub fn open_stripe(&self, table: u32, stripe: usize) -> Result<StripeReader<'_>, TableError> {
         let table = self.set.table(table)?;
         let hot = table.lock(stripe).begin_reading();
         self.set.shared().check_snapshot()?;

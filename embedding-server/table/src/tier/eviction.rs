@@ -108,7 +108,7 @@ impl Table {
         }
         if stripe.rows() + rows <= STRIPE_FLOOR {
             budget.force(growth);
-        } else if !budget.reserve(growth, self.shared().arena.idle()) {
+        } else if !budget.reserve(growth, self.shared().arena.idle_bytes()) {
             return false;
         }
         stripe.charged += growth;

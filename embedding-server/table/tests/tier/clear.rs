@@ -24,7 +24,7 @@ fn cleared_tables_are_as_they_were_made() {
     push(&tables, &[5], 1.0);
     assert_eq!(read(&tables, &[5, 6]), [-1.0, -1.0, 0.0, 0.0]);
     let mut rows = RowBatch::default();
-    let cut = tables.snapshot().unwrap();
+    let cut = tables.take_snapshot().unwrap();
     (0..4).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
     assert_eq!(rows.ids, [5]);
 }
@@ -50,9 +50,9 @@ fn expiring(ttl: Ttl) -> TableSet {
 
 /// The rows of a snapshot, and the time of its instant.
 fn saved(tables: &TableSet) -> (RowBatch, TableTime) {
-    let (mut rows, cut) = (RowBatch::default(), tables.snapshot().unwrap());
+    let (mut rows, cut) = (RowBatch::default(), tables.take_snapshot().unwrap());
     (0..2).for_each(|stripe| cut.read_stripe(0, stripe, &mut rows).unwrap());
-    (rows, cut.moment())
+    (rows, cut.snapshot_time())
 }
 
 /// Restores saved rows, as a load that replaces all rows does.

@@ -81,7 +81,7 @@ fn every_push_counts_once_wherever_its_row_lies() {
         });
         start.wait();
         while !workers.iter().all(thread::ScopedJoinHandle::is_finished) {
-            check_cut(&tables.snapshot().unwrap());
+            check_cut(&tables.take_snapshot().unwrap());
             cuts += 1;
         }
         done.store(true, Ordering::Relaxed);
@@ -102,7 +102,7 @@ fn check_sums(tables: &TableSet) {
     }
     let counts = tables.table(0).unwrap().counts();
     assert!(counts.evicted > IDS && counts.promoted > IDS, "{counts:?}");
-    let (used, limit) = tables.budget().unwrap();
+    let (used, limit) = tables.memory_budget().unwrap();
     // Continuous snapshots may delay eviction.
     assert!(used <= limit / 2 * 3, "{used} of {limit} bytes");
 }

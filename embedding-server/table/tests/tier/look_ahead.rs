@@ -141,9 +141,9 @@ fn a_hint_says_when_the_cold_tier_fails_and_takes_no_memory() {
     assert!(matches!(error, TableError::Cold { table: 0, .. }), "{error}");
     store.inner.fail_with(None);
     store.fail_writes(true);
-    let (used, _) = tables.budget().unwrap();
+    let (used, _) = tables.memory_budget().unwrap();
     hint(&tables, &[1, 2, 3]);
-    assert_eq!(tables.budget().unwrap().0, used, "nothing can leave, so nothing comes");
+    assert_eq!(tables.memory_budget().unwrap().0, used, "nothing can leave, so nothing comes");
     store.fail_writes(false);
     assert_eq!(train(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0]);
 }

@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
             }
             Call::Tend => drop(self.tables.maintain().unwrap()),
             Call::TableSnapshot => {
-                self.cut = self.cut.take().or_else(|| Some((self.tables.snapshot().unwrap(), self.model.content())))
+                self.cut = self.cut.take().or_else(|| Some((self.tables.take_snapshot().unwrap(), self.model.content())))
             }
             Call::ReadSnapshot => self.read_cut(),
         }
