@@ -142,7 +142,7 @@ impl EmbeddingService {
         let seconds = log.as_ref().map_or(0, |log| log.seconds_before());
         let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
         let writers = KnownWriters::default();
-        writers.reached(tables.now().steps.max(windows.newest()));
+        writers.reached(tables.table_time().steps.max(windows.newest()));
         Ok(Self {
             index,
             tables,
@@ -328,8 +328,8 @@ impl EmbeddingService {
     pub fn describe(&self) -> DescribeResponse {
         let status = |(table, name): (&zagros_table::Table, &String)| TableStatus {
             name: name.clone(),
-            rows: table.rows() as u64,
-            bytes: table.bytes() as u64,
+            rows: table.row_count() as u64,
+            bytes: table.memory_bytes() as u64,
         };
         // The service has one name per table.
         DescribeResponse { tables: self.tables.iter().zip_eq(self.names.iter()).map(status).collect() }
@@ -339,7 +339,7 @@ impl EmbeddingService {
     #[must_use]
     pub fn held(&self) -> ServerLoad {
         let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
-        let (rows, bytes) = (sum(zagros_table::Table::rows), sum(zagros_table::Table::bytes));
+        let (rows, bytes) = (sum(zagros_table::Table::row_count), sum(zagros_table::Table::memory_bytes));
         ServerLoad { rows, bytes, ..ServerLoad::default() }
     }
 
@@ -375,7 +375,7 @@ impl EmbeddingService {
 
     /// Turns a table's error into a refusal that names the table.
     pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
-        let name = error.table().and_then(|table| self.names.get(table as usize));
+        let name = error.table_number().and_then(|table| self.names.get(table as usize));
         let mut message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
         if let Some(cause) = std::error::Error::source(error).map(ToString::to_string)
             && !message.contains(&cause)

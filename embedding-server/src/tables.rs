@@ -41,7 +41,7 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
         timeout: Some(job.cluster.timeout),
     };
     TableSet::new(job.train.seed, configs, capacity).map_err(|source| {
-        let table = source.table().and_then(|table| job.server_tables().into_iter().nth(table as usize));
+        let table = source.table_number().and_then(|table| job.server_tables().into_iter().nth(table as usize));
         ServerError::Table { name: table.map(|table| table.name).unwrap_or_default(), source }
     })
 }

@@ -38,7 +38,7 @@ impl Ledger {
     ) -> Result<(), Failure> {
         let ids = ids(numbers);
         let gradients = vec![1.0; ids.len() * DIM];
-        tables.tick(step, 0);
+        tables.advance_clock(step, 0);
         let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
         tables.push(&[part], &gradients, step, buffers).map_err(failed)?;
         numbers.iter().for_each(|number| self.pushes[*number as usize] += 1);

@@ -54,7 +54,7 @@ fn batches(budget: Option<usize>) -> Result<(Duration, u64), Failure> {
     let mut step = 0;
     let mut train = |ids: &[u64]| {
         step += 1;
-        tables.tick(step, 0);
+        tables.advance_clock(step, 0);
         let parts = [RequestPart { table: 0, dim: DIM as u32, ids }];
         let (mut weights, gradients) = (vec![0.0; ids.len() * DIM], vec![0.01; ids.len() * DIM]);
         tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).or_internal()?;
@@ -65,7 +65,7 @@ fn batches(budget: Option<usize>) -> Result<(Duration, u64), Failure> {
     all.chunks(BATCH).try_for_each(&mut train)?;
     let (warm, measured) = BATCHES;
     (0..warm).try_for_each(|batch| train(&picked(batch, BATCH)))?;
-    let brought = || tables.iter().map(|table| table.counts().promoted).sum::<u64>();
+    let brought = || tables.iter().map(|table| table.event_counts().promoted).sum::<u64>();
     let (before, brought_before) = (cpu_time(), brought());
     (warm..warm + measured).try_for_each(|batch| train(&picked(batch, BATCH)))?;
     Ok((cpu_time() - before, brought() - brought_before))

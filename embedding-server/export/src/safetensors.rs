@@ -73,7 +73,7 @@ fn tensors(source: &ExportSource, rows: u64) -> Vec<Tensor<'_>> {
 
 fn tensor_of(part: Cow<'_, SlotPart>, rows: u64) -> Tensor<'_> {
     let shape = if is_scalar(&part) { vec![rows] } else { vec![rows, part.values as u64] };
-    let row_bytes = (part.values * part.element.bytes()) as u64;
+    let row_bytes = (part.values * part.element.weight_bytes()) as u64;
     Tensor { name: part.name, dtype: dtype(part.element), shape, row_bytes, content: Column::Part(part) }
 }
 

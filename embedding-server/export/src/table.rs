@@ -126,7 +126,7 @@ impl ExportSource {
 /// The bytes of one part of every slot, row after row, little-endian, without scale and padding.
 pub(crate) fn column_bytes(column: &SlotPart, width: usize, slots: &[u32], into: &mut Vec<u8>) {
     into.clear();
-    let bytes = column.values * column.element.bytes();
+    let bytes = column.values * column.element.weight_bytes();
     for slot in slots.chunks_exact(width) {
         let (start, words) = (into.len(), &slot[column.words.clone()]);
         into.extend(words[column.element.scale_words()..].iter().flat_map(|word| word.to_le_bytes()));

@@ -189,7 +189,7 @@ impl PartReader {
             return Err(damaged("an end without its number of records"));
         }
         let mut payload = std::mem::take(&mut self.payload);
-        payload.resize((head.span() as usize) - HEAD_BYTES, 0);
+        payload.resize((head.record_bytes() as usize) - HEAD_BYTES, 0);
         self.fill(&mut payload)?;
         self.payload = payload;
         let content = &self.payload[..head.length as usize];
@@ -282,13 +282,13 @@ impl BaseDraft {
 }
 
 impl BasePartDraft {
-    pub fn rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
+    pub fn append_rows(&mut self, place: [u32; 2], ids: &[u64], slots: &[u32], access: &[u32]) -> Result<(), LogError> {
         self.rows += ids.len() as u64;
         self.append(&RecordDraft::rows(place, None, ids, slots, access))
     }
 
     /// The counts of a stripe, and the position of the log when they were read.
-    pub fn stripe_counts(&mut self, place: [u32; 2], lsn: u64, counts: &FrequencyCounts) -> Result<(), LogError> {
+    pub fn append_stripe_counts(&mut self, place: [u32; 2], lsn: u64, counts: &FrequencyCounts) -> Result<(), LogError> {
         self.append(&RecordDraft::stripe_counts(place, lsn, counts))
     }
 

@@ -153,14 +153,14 @@ impl RecordHead {
     }
 
     #[must_use]
-    pub fn span(&self) -> u64 {
+    pub fn record_bytes(&self) -> u64 {
         (HEAD_BYTES as u64) + u64::from(self.length).next_multiple_of(8)
     }
 
     /// The lsn of the record behind it.
     #[must_use]
-    pub fn end(&self) -> u64 {
-        self.lsn.saturating_add(self.span())
+    pub fn end_lsn(&self) -> u64 {
+        self.lsn.saturating_add(self.record_bytes())
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
     fn a_head_is_what_was_written_and_any_flipped_bit_is_found() {
         let bytes = HEAD.to_bytes();
         assert_eq!(RecordHead::from_bytes(&bytes), Ok(HEAD));
-        assert_eq!((HEAD.span(), HEAD.end()), (64, (5 << 40) + 64));
+        assert_eq!((HEAD.record_bytes(), HEAD.end_lsn()), (64, (5 << 40) + 64));
         for bit in 0..HEAD_BYTES * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);

@@ -285,7 +285,7 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::Commit, [0; 3], start, [cast_slice(groups), &[], &[]])
     }
 
-    /// A window group, and [`WindowGroup::words`] of it.
+    /// A window group, and [`WindowGroup::window_words`] of it.
     pub(crate) fn window_group(group: &'a WindowGroup, words: &'a [u64]) -> Self {
         let mut start = DraftStart::empty();
         for number in [group.group, group.buckets.len() as u32, words.len() as u32, 0] {
@@ -315,7 +315,7 @@ impl<'a> RecordDraft<'a> {
         Self::new(RecordKind::End, [0; 3], start, [&[]; 3])
     }
 
-    pub(crate) fn span(&self) -> usize {
+    pub(crate) fn record_bytes(&self) -> usize {
         HEAD_BYTES + self.length.next_multiple_of(8)
     }
 
@@ -331,8 +331,8 @@ impl<'a> RecordDraft<'a> {
             durable,
             payload_crc: self.crc,
         };
-        bytes.reserve(self.span());
-        let end = bytes.len() + self.span();
+        bytes.reserve(self.record_bytes());
+        let end = bytes.len() + self.record_bytes();
         bytes.extend_from_slice(&head.to_bytes());
         bytes.extend_from_slice(&self.start.bytes[..self.start.length]);
         self.parts.iter().for_each(|part| bytes.extend_from_slice(part));
@@ -351,7 +351,7 @@ mod tests {
         let mut bytes = Vec::new();
         draft.append_to(&mut bytes, 64, 8);
         let head = RecordHead::from_bytes(&bytes).unwrap();
-        assert_eq!((head.span() as usize, head.lsn, head.durable), (bytes.len(), 64, 8));
+        assert_eq!((head.record_bytes() as usize, head.lsn, head.durable), (bytes.len(), 64, 8));
         let payload = &bytes[HEAD_BYTES..][..head.length as usize];
         assert_eq!(crc32c::crc32c(payload), head.payload_crc);
         (head, LogRecord::decode(&head, payload).unwrap())
@@ -402,7 +402,7 @@ mod tests {
             WindowImage { writer: 2, incarnation: 1, applied: vec![] },
         ];
         let group = WindowGroup { group: 4, buckets: vec![9, 11, 12], windows };
-        let words = group.words();
+        let words = group.window_words();
         assert_eq!(read_back(&RecordDraft::window_group(&group, &words)).1, LogRecord::WindowGroup(group.clone()));
         let counts = FrequencyCounts { ids: vec![9], counts: vec![2], cells: vec![1, 2, 3] };
         let draft = RecordDraft::stripe_counts([0, 1], 99, &counts);

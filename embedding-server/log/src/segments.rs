@@ -141,7 +141,7 @@ impl SegmentFiles {
             } else {
                 self.sync()?;
                 kept = start + place as u64;
-                self.roll(kept, head_at(records, place).map_or(0, |head| head.span()))?;
+                self.roll(kept, head_at(records, place).map_or(0, |head| head.record_bytes()))?;
             }
         }
         self.sync()?;
@@ -176,8 +176,8 @@ impl SegmentFiles {
             return records.len();
         }
         let mut end = place;
-        while let Some(head) = head_at(records, end).filter(|head| start + end as u64 + head.span() <= limit) {
-            end += head.span() as usize;
+        while let Some(head) = head_at(records, end).filter(|head| start + end as u64 + head.record_bytes() <= limit) {
+            end += head.record_bytes() as usize;
         }
         end
     }

@@ -67,7 +67,7 @@ impl LogSummary {
         let mut open = BTreeSet::new();
         let tail = LogTail::scan(folder, first..reached, None, |head, payload| {
             let count = summary.records.entry(head.kind).or_default();
-            (count.records, count.bytes) = (count.records + 1, count.bytes + head.span());
+            (count.records, count.bytes) = (count.records + 1, count.bytes + head.record_bytes());
             let record = LogRecord::decode(head, payload);
             match record.map_err(|problem| LogError::damaged(folder, head.lsn, problem))? {
                 LogRecord::Rows(_, rows) => *summary.rows.entry(head.table).or_default() += rows.ids.len() as u64,

@@ -100,12 +100,12 @@ impl TailPlan {
 
     /// How many segments there are: one at least.
     #[must_use]
-    pub fn segments(&self) -> usize {
+    pub fn segment_count(&self) -> usize {
         self.segments.len()
     }
 
     /// Checks all records of a segment, and hands those that are needed to `visit` with their payload, in their order.
-    pub fn check(
+    pub fn check_segment(
         &self,
         number: usize,
         mut visit: impl FnMut(&RecordHead, &[u8]) -> Result<(), LogError>,
@@ -126,8 +126,8 @@ impl TailPlan {
                 Ok(_) => {}
                 Err(problem) => return self.end_at(segment, lsn, problem),
             }
-            reader.skip(head.span());
-            lsn = head.end();
+            reader.skip(head.record_bytes());
+            lsn = head.end_lsn();
         }
         Ok(SegmentEnd { end: lsn, torn: 0 })
     }
@@ -195,7 +195,7 @@ impl LogTail {
     ) -> Result<Self, LogError> {
         let plan = TailPlan::new(folder, needed, lineage)?;
         let ends: Result<Vec<SegmentEnd>, LogError> =
-            (0..plan.segments()).map(|number| plan.check(number, &mut visit)).collect();
+            (0..plan.segment_count()).map(|number| plan.check_segment(number, &mut visit)).collect();
         plan.finish(&ends?)
     }
 
@@ -228,8 +228,8 @@ impl TailSegment {
                 let payload = record.get(HEAD_BYTES..HEAD_BYTES + head.length as usize).ok_or_else(changed)?;
                 visit(&head, payload)?;
             }
-            reader.skip(head.span());
-            lsn = head.end();
+            reader.skip(head.record_bytes());
+            lsn = head.end_lsn();
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ pub struct WindowGroup {
 impl WindowGroup {
     /// The windows as words of a record.
     #[must_use]
-    pub fn words(&self) -> Vec<u64> {
+    pub fn window_words(&self) -> Vec<u64> {
         let words = |window: &WindowImage| {
             let head = [window.writer, u64::from(window.incarnation), window.applied.len() as u64];
             head.into_iter().chain(window.applied.iter().flatten().copied()).collect::<Vec<_>>()
@@ -31,7 +31,7 @@ impl WindowGroup {
         self.windows.iter().flat_map(words).collect()
     }
 
-    /// Reads what [`Self::words`] wrote. `None` if the words are not whole windows.
+    /// Reads what [`Self::window_words`] wrote. `None` if the words are not whole windows.
     pub(crate) fn windows_of(mut words: &[u64]) -> Option<Vec<WindowImage>> {
         let mut windows = Vec::new();
         while !words.is_empty() {

@@ -131,8 +131,8 @@ impl LogWriter {
 
     /// Room for a push that appends at most `bytes`.
     /// On an error nothing needs to be applied.
-    pub fn reserve(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
-        self.check()?;
+    pub fn reserve_room(&self, bytes: u64) -> Result<LogReservation<'_>, LogStopped> {
+        self.check_running()?;
         if self.next_lsn().saturating_sub(self.durable_lsn()) > WAITING_BYTES {
             self.flush_appended()?;
         }
@@ -142,7 +142,7 @@ impl LogWriter {
         Ok(reservation)
     }
 
-    pub fn check(&self) -> Result<(), LogStopped> {
+    pub fn check_running(&self) -> Result<(), LogStopped> {
         match &*self.state.lock() {
             LogState::Running => Ok(()),
             LogState::Stopped(stopped) => Err(stopped.clone()),
@@ -152,19 +152,19 @@ impl LogWriter {
 
     /// Touches the files no more, from the moment this returns: another process may make a log in the same folder. What is not
     /// durable is lost, and pushes are refused.
-    pub fn end(&self) {
+    pub fn end_writing(&self) {
         self.flushing.lock().files = None;
         *self.state.lock() = LogState::Ended;
     }
 
     /// Appends the end of a push to these window groups. None are named for group 0 alone.
-    pub fn commit(&self, origin: &PushOrigin, step: u64, time: TableTime, groups: &[u32]) {
+    pub fn append_commit(&self, origin: &PushOrigin, step: u64, time: TableTime, groups: &[u32]) {
         self.append_draft(&RecordDraft::commit(origin, step, time, groups));
     }
 
     /// Appends that buckets have other windows from now on.
-    pub fn window_group(&self, group: &WindowGroup) {
-        self.append_draft(&RecordDraft::window_group(group, &group.words()));
+    pub fn append_window_group(&self, group: &WindowGroup) {
+        self.append_draft(&RecordDraft::window_group(group, &group.window_words()));
     }
 
     /// Appends that rows of a saved model follow. Until [`Self::complete_load`], recovery finds a part of a model.
@@ -198,7 +198,7 @@ impl LogWriter {
 
     /// Tries again if the log is stopped, and has room ready for the next segment.
     pub fn retry(&self) -> Result<(), LogStopped> {
-        if self.check().is_ok() {
+        if self.check_running().is_ok() {
             return self.make_room();
         }
         let mut flushing = self.flushing.lock();
@@ -238,7 +238,7 @@ impl LogWriter {
 
     /// Whether what lookups append may be skipped: the log is stopped for so long that memory would grow without end.
     fn is_overfull(&self) -> bool {
-        self.check().is_err() && self.buffer.lock().bytes.len() > STOPPED_BYTES
+        self.check_running().is_err() && self.buffer.lock().bytes.len() > STOPPED_BYTES
     }
 
     fn flush_all(&self, flushing: &mut FlushState) -> Result<(), LogStopped> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use zagros_protocol::Segments;
 use zagros_protocol::packed::{PayloadValues, RequestBags, SegmentBags, ValueBuffer, ValueBuffers};
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 use zagros_zip::ZipEq;
 
 /// One segment of a request, as ranges of values.
@@ -35,7 +35,7 @@ pub(crate) fn pool(
     }
     let mut out = buffers.take(wanted);
     out.fill(0.0);
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             for run in runs(bags, segments) {
@@ -60,7 +60,7 @@ pub(crate) fn spread<'a>(
     }
     let mut out = buffers.take(rows);
     out.fill(0.0);
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             for run in runs(bags, segments) {

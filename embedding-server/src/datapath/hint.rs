@@ -20,7 +20,7 @@ pub(crate) fn hint(
     placement.check_request(request.generation)?;
     let rows = RequestRows::unpack(&request.segments, &request.ids, &[])?;
     let parts = rows.parts();
-    service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
+    service.tables.check_parts(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
 
     let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;

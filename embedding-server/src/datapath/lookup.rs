@@ -22,7 +22,7 @@ pub(crate) fn lookup(
     let value_bytes = value_bytes(request.encoding)?;
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
-    let values = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
+    let values = service.tables.check_parts(&parts).map_err(|error| service.refuse(&error))?;
     let wanted = rows.wanted("the answer", values, value_bytes)?;
     placement.check_rows(&parts)?;
 

@@ -24,7 +24,7 @@ pub(crate) fn push(
     let step = PushStep { number: request.step, share: share(request)?, tiles: tiles(request)? };
     let rows = RequestRows::unpack(&request.segments, &request.ids, &request.bags)?;
     let parts = rows.parts();
-    let count = service.tables.check(&parts).map_err(|error| service.refuse(&error))?;
+    let count = service.tables.check_parts(&parts).map_err(|error| service.refuse(&error))?;
     placement.check_rows(&parts)?;
     let is_commit = matches!(step.tiles, TileUpdate::Commit { .. });
     let wanted = rows.wanted("the gradients", count, value_bytes(request.encoding)?)?;
@@ -50,7 +50,7 @@ pub(crate) fn push(
             return Ok(PushResponse { duplicate: true });
         }
     };
-    service.tables.tick(request.step, 0);
+    service.tables.advance_clock(request.step, 0);
     let gradients = match gradients {
         // The server reads no gradients of a commit: a commit applies those that are in the tiles.
         _ if is_commit => PayloadValues::Decoded(service.buffers.take(count)),

@@ -58,7 +58,7 @@ impl ServerLog {
             BaseManifest {
                 start,
                 parts: PARTS,
-                time: [tables.now().steps, tables.now().seconds],
+                time: [tables.table_time().steps, tables.table_time().seconds],
                 groups: windows.images(),
                 partial: self.partial.images(),
                 loading,
@@ -146,7 +146,7 @@ fn write_stripe(
     if table.counter_layout().is_some() {
         let mut counts = FrequencyCounts::default();
         let lsn = table.counts_with_position(stripe, &mut counts);
-        part.stripe_counts(place, lsn, &counts)?;
+        part.append_stripe_counts(place, lsn, &counts)?;
     }
     // A row that leaves memory after its id was read goes to the cold tier, which is flushed later, or is gone.
     for ids in table.ids_in_memory(stripe).chunks(ROWS_AT_ONCE) {
@@ -155,7 +155,7 @@ fn write_stripe(
         rows.access.clear();
         table.read_rows(stripe, ids, rows);
         if !rows.ids.is_empty() {
-            part.rows(place, &rows.ids, &rows.slots, &rows.access)?;
+            part.append_rows(place, &rows.ids, &rows.slots, &rows.access)?;
             written += rows.ids.len() as u64;
         }
     }

@@ -96,12 +96,12 @@ fn keep(log: &ServerLog, mut bases: BaseThread, stopped: &Receiver<()>) {
     let mut counted = log.writer.durable_lsn();
     // A log that has ended has nothing to look after.
     while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) && !log.is_over() {
-        if log.writer.check().is_err() && tried.elapsed() >= RETRY {
+        if log.writer.check_running().is_err() && tried.elapsed() >= RETRY {
             tried = Instant::now();
             // Reported below.
             let _ = log.writer.retry();
         }
-        let health = log.writer.flush_appended().and_then(|()| log.writer.check());
+        let health = log.writer.flush_appended().and_then(|()| log.writer.check_running());
         was_stopped = report(log, was_stopped, health.err());
         let durable = log.writer.durable_lsn();
         log.metrics.appended.inc_by(durable - counted);

@@ -117,7 +117,7 @@ impl Replay<'_> {
             })?;
         }
         // Rows are put in at the time at which the process ended: at an earlier one, they would seem to be of the future.
-        self.tables.tick(found.time.steps, found.time.seconds);
+        self.tables.advance_clock(found.time.steps, found.time.seconds);
         let positions = match &base {
             Some(base) => self.put_base(base, found.cleared)?,
             None => CountPositions::new(),
@@ -143,7 +143,7 @@ impl Replay<'_> {
 
     fn report(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
         let (base_rows, tail_bytes) = (manifest.rows, tail.end - manifest.start);
-        let rows = self.tables.iter().map(zagros_table::Table::rows).sum::<usize>();
+        let rows = self.tables.iter().map(zagros_table::Table::row_count).sum::<usize>();
         info!(rows, base_rows, tail_bytes, partial, "rows recovered from the log");
     }
 
@@ -154,13 +154,13 @@ impl Replay<'_> {
         windows: &SequenceWindows,
         found: &mut TailSummary,
     ) -> Result<LogTail, RecordError> {
-        let numbers: Vec<usize> = (0..plan.segments()).collect();
+        let numbers: Vec<usize> = (0..plan.segment_count()).collect();
         let mut ends = Vec::with_capacity(numbers.len());
         for some in numbers.chunks(self.threads) {
             let mut checked: Vec<_> = some.iter().map(|number| (*number, None)).collect();
             self.on_threads(checked.iter_mut(), |(number, slot)| {
                 let mut events = SegmentEvents::default();
-                let end = plan.check(*number, |head, payload| events.note(head, payload));
+                let end = plan.check_segment(*number, |head, payload| events.note(head, payload));
                 *slot = Some(end.map(|end| (end, events)));
                 Ok(())
             })?;

@@ -86,7 +86,7 @@ impl ServerLog {
             false => Recovery::default(),
         };
         metrics.recovery.set(timer.elapsed().as_secs_f64());
-        metrics.recovered_rows.set(tables.iter().map(zagros_table::Table::rows).sum::<usize>() as i64);
+        metrics.recovered_rows.set(tables.iter().map(zagros_table::Table::row_count).sum::<usize>() as i64);
         let mode = match job.cluster.durability {
             Durability::Machine => SyncMode::Machine,
             Durability::Process | Durability::Checkpoint => SyncMode::Process,
@@ -146,7 +146,7 @@ impl ServerLog {
             rows * width + 2 * RECORD_BYTES * (rows.min(stripes) + rows / CHUNK + 1)
         };
         let wanted: u64 = parts.iter().map(bytes).sum();
-        self.writer.reserve(wanted + RECORD_BYTES).map_err(|stopped| self.refusal(&stopped))
+        self.writer.reserve_room(wanted + RECORD_BYTES).map_err(|stopped| self.refusal(&stopped))
     }
 
     /// Applies a push, or what is left of it if an earlier process applied a part.
@@ -170,7 +170,7 @@ impl ServerLog {
     /// A push has changed all its rows of these window groups.
     pub(crate) fn commit(&self, origin: &PushOrigin, step: u64, tables: &TableSet, groups: &[u32]) {
         let groups = if groups == [0] { &[] } else { groups };
-        self.writer.commit(origin, step, tables.now(), groups);
+        self.writer.append_commit(origin, step, tables.table_time(), groups);
         self.partial.forget(origin);
     }
 
@@ -203,7 +203,7 @@ impl ServerLog {
 
     /// Appends that buckets have other windows from now on.
     pub(crate) fn window_group(&self, group: &WindowGroup) {
-        self.writer.window_group(group);
+        self.writer.append_window_group(group);
     }
 
     /// Whether pushes are accepted, as long as the run is not over.
@@ -214,7 +214,7 @@ impl ServerLog {
         if self.is_over() {
             return Ok(());
         }
-        self.writer.check().map_err(|stopped| stopped.to_string())?;
+        self.writer.check_running().map_err(|stopped| stopped.to_string())?;
         self.bound.check(self.tail_bytes())
     }
 
@@ -223,7 +223,7 @@ impl ServerLog {
     /// # Errors
     /// `Disk` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
     pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
-        self.writer.check().map_err(|stopped| self.refusal(&stopped))?;
+        self.writer.check_running().map_err(|stopped| self.refusal(&stopped))?;
         let before_load = self.load.start(self.index, replaces, || self.writer.start_load())?;
         match self.flush() {
             Ok(()) => Ok(before_load),
@@ -282,7 +282,7 @@ impl ServerLog {
         let _only = self.base.lock();
         self.is_over.store(true, Ordering::Release);
         // First: once the lock is gone, the files of these names may be those of the next server.
-        self.writer.end();
+        self.writer.end_writing();
         self.folder.wipe()
     }
 
@@ -295,7 +295,7 @@ impl ServerLog {
         let stopped = |source| ServerError::LogStopped { index: self.index.0, source };
         self.writer.flush_appended().map_err(stopped)?;
         self.is_over.store(true, Ordering::Release);
-        self.writer.end();
+        self.writer.end_writing();
         tables.flush_cold().map_err(|source| ServerError::Cold { index: self.index.0, source })?;
         self.folder.sync().map_err(|source| self.failed(source))?;
         let mut file = self.file.lock();

@@ -369,7 +369,7 @@ fn rows_of_the_cold_tier_are_there_again_with_the_folder_and_missed_without() {
         let ids: Vec<u64> = (first..first + 2000).collect();
         push(&service, &push_of(&[(0, &ids), (ITEM, &ids)], 1000 + first, 1.0)).unwrap();
     }
-    let evicted: u64 = service.tables.iter().map(|table| table.counts().evicted).sum();
+    let evicted: u64 = service.tables.iter().map(|table| table.event_counts().evicted).sum();
     assert!(evicted > 1000, "{evicted} rows left memory");
     service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
     let ids: Vec<u64> = (0..500).collect();
@@ -441,5 +441,5 @@ fn counts_of_ids_without_a_row_go_on() {
     assert_eq!(rows(&service).len(), 0);
     see(&service, 1);
     assert_eq!(rows(&service).len(), 2, "the third use since the start");
-    assert_eq!(service.tables.iter().map(Table::rows).sum::<usize>(), 2);
+    assert_eq!(service.tables.iter().map(Table::row_count).sum::<usize>(), 2);
 }

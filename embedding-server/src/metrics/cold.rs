@@ -115,7 +115,7 @@ impl Collector for ColdCollector {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let Some(store) = self.store.upgrade() else { return Vec::new() };
-        let (size, counts) = (store.size(), store.store().counts());
+        let (size, counts) = (store.size(), store.store().io_counts());
         self.rows.set(size.rows as i64);
         self.bytes.set(size.bytes as i64);
         self.index.set(store.store().memory() as i64);

@@ -56,7 +56,7 @@ impl LookupCounts {
     fn new(times: &Histogram, tables: &TableSet) -> Self {
         let mut counts = Self { seconds: times.get_sample_sum(), ..Self::default() };
         for table in tables.iter() {
-            let of_table = table.counts();
+            let of_table = table.event_counts();
             counts.found += of_table.hits;
             counts.missed += of_table.misses;
         }

@@ -125,9 +125,9 @@ impl TableFamilies {
 
 impl TableChildren {
     fn catch_up(&self, table: &Table) {
-        let counts = table.counts();
-        self.rows.set(table.rows() as i64);
-        self.bytes.set(table.bytes() as i64);
+        let counts = table.event_counts();
+        self.rows.set(table.row_count() as i64);
+        self.bytes.set(table.memory_bytes() as i64);
         for (counter, (_, of)) in self.events.iter().zip_eq(EVENTS) {
             counter.inc_by(of(&counts).saturating_sub(counter.get()));
         }

@@ -96,7 +96,7 @@ pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRow
         return Err(Refusal::new(RefusalKind::Unavailable, why));
     }
     table.raise_sketch(sent.sketch_stripe as usize, sent.sketch_from as usize, &sketch).map_err(refuse)?;
-    service.tables.tick(sent.steps, 0);
+    service.tables.advance_clock(sent.steps, 0);
     table.rebase_access(&mut rows, TableTime { steps: sent.steps, seconds: sent.seconds }, StepClock::GoesOn);
     let cold = |source| service.refuse(&zagros_table::TableError::Cold { table: sent.table, source });
     table.remove_ids(&removed).map_err(cold)?;

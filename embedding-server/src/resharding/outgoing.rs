@@ -42,7 +42,7 @@ pub(crate) fn begin(service: &EmbeddingService, id: u64) -> Result<BeginMoveResp
         other => return Err(unavailable(service, &other.words().unwrap_or_default())),
     }
     let changed = Arc::new(ChangedRows::new(Arc::clone(&plan)));
-    let watched = service.tables.while_quiet(QUIET, || service.tables.watch(Arc::clone(&changed) as _));
+    let watched = service.tables.while_quiet(QUIET, || service.tables.set_watcher(Arc::clone(&changed) as _));
     watched.ok_or_else(|| unavailable(service, "has a request that does not end"))?;
     info!(server = service.index.0, %plan, "copying begins");
     *activity = MoveActivity::Outgoing(Arc::new(OutgoingMove { plan, changed, cursor: CopyCursor::default().into() }));

@@ -61,7 +61,7 @@ fn next(
         let is_frozen = service.placement().is_ok_and(|placement| placement.frozen().is_some());
         number = changed_rows(&tables, outgoing, service.keeps_steps && is_frozen, &mut chunk)?;
     }
-    let now = service.tables.now();
+    let now = service.tables.table_time();
     Ok(MoveRowsResponse {
         table: number,
         ids: bytemuck::cast_slice::<u64, u8>(&chunk.rows.ids).to_vec().into(),

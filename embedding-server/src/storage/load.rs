@@ -138,7 +138,7 @@ fn put_all(
     let steps = sources.iter().map(|source| source.saved_at.steps).max().unwrap_or(0);
     if clock == StepClock::GoesOn {
         service.writers.reached(steps);
-        service.tables.tick(steps, 0);
+        service.tables.advance_clock(steps, 0);
     }
     let mut rows = 0;
     for chain in chains {

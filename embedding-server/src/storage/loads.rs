@@ -55,7 +55,7 @@ mod tests {
         let shard = LocalShard::new(std::sync::Arc::clone(&service));
         shard.lookup(lookup_of(&[(0, &[1, 2, 3])], Access::Train), later()).await.unwrap();
         shard.lookup(lookup_of(&[(1, &[1])], Access::Train), later()).await.unwrap();
-        let rows = || service.tables.iter().map(zagros_table::Table::rows).collect::<Vec<_>>();
+        let rows = || service.tables.iter().map(zagros_table::Table::row_count).collect::<Vec<_>>();
         assert_eq!(rows(), [3, 1]);
         let files = vec![zagros_protocol::control::FileDigest::default()];
         for odd in
@@ -79,7 +79,7 @@ mod tests {
         shard.lookup(lookup_of(&[(0, &[1, 2, 3])], Access::Train), later()).await.unwrap();
         let refused = shard.load(LoadRequest { clear: true, ..LoadRequest::default() }).await.unwrap_err();
         assert!(refused.kind == RefusalKind::Forbidden && refused.message.contains("reset_embeddings"), "{refused}");
-        assert_eq!(service.tables.iter().map(zagros_table::Table::rows).sum::<usize>(), 3);
+        assert_eq!(service.tables.iter().map(zagros_table::Table::row_count).sum::<usize>(), 3);
     }
 
     #[tokio::test]
@@ -88,7 +88,7 @@ mod tests {
         let service = placed(1, 0);
         let shard = LocalShard::new(std::sync::Arc::clone(&service));
         let touch = |ids: &'static [u64]| shard.lookup(lookup_of(&[(0, ids)], Access::Train), later());
-        let rows = || service.tables.iter().map(zagros_table::Table::rows).sum::<usize>();
+        let rows = || service.tables.iter().map(zagros_table::Table::row_count).sum::<usize>();
         touch(&[1, 2, 3]).await.unwrap();
         let place = folder.path().display().to_string();
         let files = shard.save(SaveRequest { folder: place.clone(), ..SaveRequest::default() }).await.unwrap().files;

@@ -46,7 +46,7 @@ pub(crate) fn save(
         service.checkpoints.written(&plan, &placement, &folder, &files);
     }
     // Rows of other buckets that came since the file before are among the changed ones.
-    let rows = if plan.files_before().is_empty() { rows } else { snapshot.rows() - foreign };
+    let rows = if plan.files_before().is_empty() { rows } else { snapshot.row_count() - foreign };
     Ok(SaveResponse { files, rows, bytes, seconds, pause_seconds })
 }
 
@@ -118,7 +118,7 @@ fn expected_bytes(service: &EmbeddingService, plan: &SavePlan) -> u64 {
         return 0;
     }
     let of_row = |table: &Table| ((table.stride() + 1) * size_of::<u32>() + size_of::<u64>()) as u64;
-    let in_memory: u64 = service.tables.iter().map(|table| table.rows() as u64 * of_row(table)).sum();
+    let in_memory: u64 = service.tables.iter().map(|table| table.row_count() as u64 * of_row(table)).sum();
     let widest = service.tables.iter().map(of_row).max().unwrap_or_default();
     in_memory.saturating_add(service.cold_rows().saturating_mul(widest))
 }

@@ -399,7 +399,7 @@ fn access_metadata_and_its_time_are_restored() {
     }
     let saved = changed(2, aging);
     for (step, range) in [(10, 0..50), (60, 50..100)] {
-        saved.iter().for_each(|service| service.tables.tick(step, 0));
+        saved.iter().for_each(|service| service.tables.advance_clock(step, 0));
         look_up(&saved, &range);
     }
     let folder = tempfile::tempdir().unwrap();
@@ -431,7 +431,7 @@ fn a_load_that_replaces_restores_the_age_of_rows() {
     }
     for aging in [aging_by_steps as fn(&mut Job), aging_by_seconds] {
         let servers = changed(2, aging);
-        let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.tick(steps, seconds));
+        let tick = |steps, seconds| servers.iter().for_each(|service| service.tables.advance_clock(steps, seconds));
         // Training runs more than an hour before the save, and again after it.
         tick(60, 4000);
         look_up(&servers, &(0..50));
@@ -465,7 +465,7 @@ fn rows_beyond_memory_are_saved_and_load_anywhere() {
     for ids in ids.chunks(1000) {
         testing::lookup(&limited, &lookup_of(&[(0, ids)], Access::Train)).unwrap();
     }
-    let in_memory: usize = limited.tables.iter().map(zagros_table::Table::rows).sum();
+    let in_memory: usize = limited.tables.iter().map(zagros_table::Table::row_count).sum();
     assert!(in_memory < 20_000, "{in_memory} rows fit in memory");
     testing::push(&limited, &push_of(&[(0, &ids[..3000])], 1, 0.5)).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -81,7 +81,7 @@ fn maintain(tables: &TableSet, seconds_before: u64, idle: Duration, stopped: &Re
     // difference.
     let started = Instant::now();
     loop {
-        tables.tick(0, seconds_before + started.elapsed().as_secs());
+        tables.advance_clock(0, seconds_before + started.elapsed().as_secs());
         // `WatchedStore` logs a failure.
         let pause = match tables.maintain() {
             Ok(tended) if tended.is_idle() => idle,

@@ -56,7 +56,7 @@ impl ChangedRows {
         &self.removed
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         (self.slots.capacity() + self.removed.capacity()) * size_of::<u64>()
     }
 }

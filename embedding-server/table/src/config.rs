@@ -87,7 +87,7 @@ pub(crate) struct RowLayout {
 }
 
 impl TableConfig {
-    pub(crate) fn check(&self, table: u32) -> Result<(), TableError> {
+    pub(crate) fn check_settings(&self, table: u32) -> Result<(), TableError> {
         let sizes = if !(1..=MAX_DIM).contains(&self.dim) {
             Some(format!("dim is {}; expected 1 to {MAX_DIM}", self.dim))
         } else if !self.stripes.is_power_of_two() || self.stripes > MAX_STRIPES {
@@ -191,12 +191,12 @@ mod tests {
     }
 
     fn refused(config: TableConfig) -> String {
-        config.check(3).expect_err("out of range").to_string()
+        config.check_settings(3).expect_err("out of range").to_string()
     }
 
     #[test]
     fn settings_out_of_range_are_refused_by_name() {
-        assert_eq!(good().check(3), Ok(()));
+        assert_eq!(good().check_settings(3), Ok(()));
         assert_eq!(refused(TableConfig { dim: 0, ..good() }), "table 3: dim is 0; expected 1 to 65536");
         assert!(refused(TableConfig { stripes: 48, ..good() }).contains("power of two"));
         assert!(refused(TableConfig { stripes: 0, ..good() }).contains("power of two"));

@@ -107,7 +107,7 @@ impl TableError {
     }
 
     #[must_use]
-    pub fn table(&self) -> Option<u32> {
+    pub fn table_number(&self) -> Option<u32> {
         match self {
             Self::Config { table, .. }
             | Self::RepeatedTable { table }

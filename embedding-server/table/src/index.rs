@@ -175,13 +175,13 @@ impl SlotIndex {
         Self::new(&self.arena)
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         segment_bytes(self.buckets) + self.crowd.len() * CROWD_BYTES
     }
 
     fn sized(arena: &Arc<Arena>, buckets: usize) -> Self {
         let words = buckets.min(SEGMENT) * 2 * WORDS;
-        let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| arena.take(words)).collect();
+        let segments = (0..buckets.div_ceil(SEGMENT)).map(|_| arena.take_block(words)).collect();
         // Slots are numbered below 8 × the largest number of buckets so far.
         let slot_bits = 4 + buckets.max(1).ilog2();
         Self { arena: Arc::clone(arena), segments, buckets, slot_bits, len: 0, crowd: BTreeMap::new() }

@@ -8,7 +8,7 @@ use crate::{ChangeKind, ChangeWatcher, PushOrigin, PushStep, StripeChange, Table
 impl TableSet {
     /// From now on `watcher` learns of changes, instead of the one before. Call it while no request is under way
     /// ([`Self::while_quiet`]): a request that is may not be seen.
-    pub fn watch(&self, watcher: Arc<dyn ChangeWatcher>) {
+    pub fn set_watcher(&self, watcher: Arc<dyn ChangeWatcher>) {
         self.shared().watcher.set(Some(watcher));
     }
 

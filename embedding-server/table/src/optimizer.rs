@@ -171,7 +171,7 @@ impl Optimizer {
     /// Applies one gradient to one slot `[weights | state]`. The row has as many weights as the gradient has values.
     /// Panics if the slot is shorter than weights and state; [`crate::Table`] makes slots of the right size.
     #[inline(always)]
-    pub fn update(&self, slot: &mut [f32], gradient: &[f32], limits: &UpdateLimits) {
+    pub fn update_slot(&self, slot: &mut [f32], gradient: &[f32], limits: &UpdateLimits) {
         let (weights, state) = slot.split_at_mut(gradient.len());
         self.apply(weights, state, gradient, limits, RateFactor::Constant);
     }
@@ -226,7 +226,7 @@ impl Optimizer {
         self
     }
 
-    /// As [`Self::update`], for an optimiser that [`Self::at_rate`] made for this factor.
+    /// As [`Self::update_slot`], for an optimiser that [`Self::at_rate`] made for this factor.
     #[inline(always)]
     pub(crate) fn apply(
         &self,

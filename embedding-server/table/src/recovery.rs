@@ -33,7 +33,7 @@ impl TableSet {
     }
 
     #[must_use]
-    pub fn now(&self) -> TableTime {
+    pub fn table_time(&self) -> TableTime {
         self.shared().clock.now()
     }
 

@@ -67,13 +67,13 @@ impl LearningRateSchedule {
     pub(crate) fn rate(&self, step: u64) -> RateFactor {
         match self {
             Self::Constant => RateFactor::Constant,
-            _ => RateFactor::Times(self.factor(step)),
+            _ => RateFactor::Times(self.rate_factor(step)),
         }
     }
 
     /// The factor at a step. Steps count from 0.
     #[must_use]
-    pub fn factor(&self, step: u64) -> f32 {
+    pub fn rate_factor(&self, step: u64) -> f32 {
         let (warmup, rest): (u64, &dyn Fn(u64) -> f64) = match *self {
             Self::Constant => return 1.0,
             Self::Linear { warmup, decay, floor } => {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     fn factors(schedule: LearningRateSchedule, steps: [u64; 5]) -> [f32; 5] {
-        steps.map(|step| schedule.factor(step))
+        steps.map(|step| schedule.rate_factor(step))
     }
 
     #[test]

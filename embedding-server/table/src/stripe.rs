@@ -251,7 +251,7 @@ impl Stripe {
     }
 
     fn mark_removed(&mut self, key: u64) {
-        let rows = self.rows();
+        let rows = self.row_count();
         if self.changed.as_mut().is_some_and(|changed| !changed.mark_removed(key, rows)) {
             self.changed = None;
         }
@@ -421,16 +421,16 @@ impl Stripe {
         rows
     }
 
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.index.len()
     }
 
     /// Bytes of index, slab, frequency counts, copies for a snapshot and notes of changes, used or not.
-    pub(crate) fn bytes(&self) -> usize {
-        let captured = self.capture.as_ref().map_or(0, StripeCapture::bytes);
-        let changed = self.changed.as_ref().map_or(0, ChangedRows::bytes);
-        let noted = self.step_rows.bytes() + self.hinted.bytes();
-        self.index.bytes() + self.slab.bytes() + self.filter.bytes() + noted + captured + changed
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let captured = self.capture.as_ref().map_or(0, StripeCapture::memory_bytes);
+        let changed = self.changed.as_ref().map_or(0, ChangedRows::memory_bytes);
+        let noted = self.step_rows.memory_bytes() + self.hinted.memory_bytes();
+        self.index.memory_bytes() + self.slab.memory_bytes() + self.filter.memory_bytes() + noted + captured + changed
     }
 }
 
@@ -461,7 +461,7 @@ mod tests {
                 prop_assert_eq!(found.unwrap_or(slot), slot);
             }
             let rows = stripe.sorted();
-            prop_assert_eq!(rows.len(), stripe.rows());
+            prop_assert_eq!(rows.len(), stripe.row_count());
             prop_assert!(rows.is_sorted());
             for (id, slot) in rows {
                 let mut first = [u32::MAX; 3];

@@ -54,7 +54,7 @@ impl Table {
         config: &TableConfig,
         shared: &Arc<SharedMemory>,
     ) -> Result<Self, TableError> {
-        config.check(table)?;
+        config.check_settings(table)?;
         let (layout, retention) = (config.layout(seed, table), config.retention);
         let needs_cold = shared.capacity.budget.is_some() || retention.small_norm > 0.0;
         let tiered = needs_cold && retention.keeps_evicted_rows();
@@ -122,19 +122,19 @@ impl Table {
 
     /// Rows in memory.
     #[must_use]
-    pub fn rows(&self) -> usize {
-        self.stripes.iter().map(|stripe| stripe.lock().rows()).sum()
+    pub fn row_count(&self) -> usize {
+        self.stripes.iter().map(|stripe| stripe.lock().row_count()).sum()
     }
 
     /// Bytes of weights, optimiser state and index, used or not.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let fixed = self.stripes.len() * size_of::<Mutex<Stripe>>();
-        fixed + self.stripes.iter().map(|stripe| stripe.lock().bytes()).sum::<usize>()
+        fixed + self.stripes.iter().map(|stripe| stripe.lock().memory_bytes()).sum::<usize>()
     }
 
     #[must_use]
-    pub fn counts(&self) -> TableCounts {
+    pub fn event_counts(&self) -> TableCounts {
         self.stripes.iter().map(|stripe| stripe.lock().counts).sum()
     }
 
@@ -148,8 +148,8 @@ impl Table {
     /// Appends all rows of one stripe that are in memory, in ascending order of ids.
     pub fn read_stripe(&self, stripe: usize, into: &mut RowBatch) {
         let stripe = self.lock(stripe);
-        into.ids.reserve(stripe.rows());
-        into.slots.reserve(stripe.rows() * self.stride());
+        into.ids.reserve(stripe.row_count());
+        into.slots.reserve(stripe.row_count() * self.stride());
         for (id, slot) in stripe.sorted() {
             into.ids.push(id);
             into.slots.extend_from_slice(stripe.slot(slot));
@@ -199,7 +199,7 @@ impl Table {
         self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
     }
 
-    pub(crate) fn tick(&self) -> u64 {
+    pub(crate) fn current_tick(&self) -> u64 {
         self.access_codec.tick(self.shared.clock.now())
     }
 
@@ -268,11 +268,11 @@ mod tests {
     #[test]
     fn an_empty_table_is_small_and_a_full_one_says_so() {
         let table = table(64);
-        assert!(table.bytes() < 70 << 10, "{} bytes", table.bytes());
+        assert!(table.memory_bytes() < 70 << 10, "{} bytes", table.memory_bytes());
         let ids: Vec<u64> = (0..100_000).collect();
         table.lookup(&ids, LookupMode::Train, &mut vec![0.0; 400_000], &mut RequestBuffers::new()).unwrap();
-        assert_eq!(table.rows(), 100_000);
+        assert_eq!(table.row_count(), 100_000);
         // Each row takes a slot of 32 bytes, and 13 to 30 bytes of index.
-        assert!((4_500_000..7_500_000).contains(&table.bytes()), "{} bytes", table.bytes());
+        assert!((4_500_000..7_500_000).contains(&table.memory_bytes()), "{} bytes", table.memory_bytes());
     }
 }

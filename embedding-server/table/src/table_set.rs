@@ -52,7 +52,7 @@ impl TableSet {
     /// Advances the time by which rows age: to the newest training step, and to the seconds since the tables were made.
     /// Times before the present time are ignored. Take the seconds from a monotonic clock. A wall clock that someone
     /// sets forward by an hour would age every row by an hour.
-    pub fn tick(&self, steps: u64, seconds: u64) {
+    pub fn advance_clock(&self, steps: u64, seconds: u64) {
         self.shared.clock.advance(TableTime { steps, seconds });
     }
 
@@ -78,7 +78,7 @@ impl TableSet {
     }
 
     /// Checks that each part names another table and the dim of that table. Returns the number of values, Σ rows·dim.
-    pub fn check(&self, parts: &[RequestPart<'_>]) -> Result<usize, TableError> {
+    pub fn check_parts(&self, parts: &[RequestPart<'_>]) -> Result<usize, TableError> {
         let mut values = 0_usize;
         for (index, part) in parts.iter().enumerate() {
             let table = self.table(part.table)?;
@@ -224,7 +224,7 @@ impl TableSet {
     }
 
     fn check_values(&self, what: &'static str, parts: &[RequestPart<'_>], found: usize) -> Result<(), TableError> {
-        let expected = self.check(parts)?;
+        let expected = self.check_parts(parts)?;
         if expected == found { Ok(()) } else { Err(TableError::Length { what, expected, found }) }
     }
 
@@ -258,7 +258,7 @@ mod tests {
     }
 
     fn held(tables: &TableSet) -> Vec<usize> {
-        tables.iter().map(Table::rows).collect()
+        tables.iter().map(Table::row_count).collect()
     }
 
     #[test]

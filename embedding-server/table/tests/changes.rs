@@ -101,7 +101,7 @@ proptest! {
             let snapshot = tables.snapshot_of(kind).unwrap();
             // What happens while it is read belongs to the next.
             run(during);
-            prop_assert_eq!(snapshot.rows(), expected.len() as u64);
+            prop_assert_eq!(snapshot.row_count(), expected.len() as u64);
             add(&tables, &snapshot, &mut read);
             prop_assert_eq!(&read, &expected);
         }
@@ -117,11 +117,11 @@ fn a_snapshot_of_changes_has_the_changed_rows_alone() {
     let mut rows = Rows::new();
     assert_eq!(add(&tables, &tables.snapshot_of(SnapshotKind::Base).unwrap(), &mut rows), 1000);
     apply(&tables, &Event::Push(vec![3, 5]), 2);
-    let bytes = tables.table(0).unwrap().bytes();
+    let bytes = tables.table(0).unwrap().memory_bytes();
     let snapshot = tables.snapshot_of(SnapshotKind::Changes).unwrap();
     // A row that the snapshot does not want is not copied.
     apply(&tables, &Event::Push((10..900).collect()), 3);
-    assert!(tables.table(0).unwrap().bytes() < bytes + 16_384, "a snapshot of two rows keeps copies of others");
+    assert!(tables.table(0).unwrap().memory_bytes() < bytes + 16_384, "a snapshot of two rows keeps copies of others");
     assert_eq!(add(&tables, &snapshot, &mut rows), 2);
     drop(snapshot);
     // A snapshot of all rows for another purpose keeps the list of changes as it is.

@@ -60,7 +60,7 @@ impl Model {
             let optimizer = self.optimizer;
             let slot = self.rows.entry(id).or_insert(first);
             // Other tests check the optimisers. This test checks which row a gradient changes.
-            optimizer.update(slot, &sum, &UpdateLimits::default());
+            optimizer.update_slot(slot, &sum, &UpdateLimits::default());
         }
     }
 }
@@ -127,7 +127,7 @@ fn check(call: &Call, table: &Table, model: &mut Model, scratch: &mut RequestBuf
         }
         Call::Scan => assert_eq!(scan(table), sorted(model)),
     }
-    assert_eq!(table.rows(), model.rows.len());
+    assert_eq!(table.row_count(), model.rows.len());
 }
 
 fn scan(table: &Table) -> Vec<(u64, Vec<f32>)> {

@@ -129,7 +129,7 @@ fn content(tables: &TableSet) -> Content {
 
 /// The recovered tables have the rows of the others, but for those that have not changed since they were made.
 fn assert_equal_content(config: &TableConfig, live: &TableSet, recovered: &TableSet) {
-    recovered.tick(live.now().steps, 0);
+    recovered.advance_clock(live.table_time().steps, 0);
     assert_recovered(config, content(live), recovered);
 }
 
@@ -214,7 +214,7 @@ fn train(tables: &TableSet, kind: Kind, writer: u64, seed: u64, rounds: u64) {
         let parts = [(0, first), (1, second)].map(|(table, ids)| RequestPart { table, dim: DIM as u32, ids });
         let mut out = vec![0.0; 60 * DIM];
         tables.lookup(&parts, LookupMode::Train, &mut out, &mut scratch).unwrap();
-        tables.tick(seq, 0);
+        tables.advance_clock(seq, 0);
         // A lookup alone renews the life of a row, which the log does not say.
         if seq % 5 == 0 && kind != Kind::Expiring {
             continue;
@@ -269,11 +269,11 @@ fn the_log_makes_the_same_rows_again() {
             let is_selective = matches!(kind, Kind::Exact | Kind::Sketch);
             assert!(origins.len() >= if is_selective { 3 * 30 } else { 3 * 48 }, "pushes are named: {}", origins.len());
             if kind == Kind::Cold {
-                assert!(live.iter().any(|table| table.counts().evicted > 0), "nothing was evicted");
+                assert!(live.iter().any(|table| table.event_counts().evicted > 0), "nothing was evicted");
                 assert!(log.flushed.load(Ordering::Acquire) > 0, "the log is flushed before the cold tier is written");
             }
             if kind == Kind::Dropping {
-                assert!(live.iter().any(|table| table.counts().dropped > 0), "nothing was dropped");
+                assert!(live.iter().any(|table| table.event_counts().dropped > 0), "nothing was dropped");
             }
         }
     }
@@ -292,11 +292,11 @@ fn a_step_goes_on_in_the_tables_made_again() {
             let (log, live) = trained(kind, &config, number as u64 + 20, 1, &cold_store(&config));
             let recovered = tables(&config, kind, &cold_store(&config));
             replay(&log, &recovered);
-            recovered.tick(live.now().steps, 0);
+            recovered.advance_clock(live.table_time().steps, 0);
             let ids: Vec<u64> = (0..3000).collect();
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
             let gradients: Vec<f32> = (0..3000 * DIM).map(|place| (place % 7) as f32 / 8.0).collect();
-            let step = PushStep { share: 0.5, ..live.now().steps.into() };
+            let step = PushStep { share: 0.5, ..live.table_time().steps.into() };
             let origin = PushOrigin { writer: 7, incarnation: 1, seq: 1 };
             for tables in [&live, &recovered] {
                 let mut scratch = RequestBuffers::new();
@@ -349,7 +349,7 @@ fn a_sketch_that_moves_in_parts_is_logged_once() {
 fn a_step_goes_on_with_a_gradient_that_waited() {
     let config = config(Kind::Cold, optimizers()[2], WeightType::F32);
     let (log, live) = trained(Kind::Cold, &config, 5, 1, &cold_store(&config));
-    let step = PushStep { share: 0.25, ..(live.now().steps + 1).into() };
+    let step = PushStep { share: 0.25, ..(live.table_time().steps + 1).into() };
     let table = live.table(0).unwrap();
     let ids = table.ids_in_memory(0)[..3].to_vec();
     let push = |tables: &TableSet, seq: u64| {
@@ -362,7 +362,7 @@ fn a_step_goes_on_with_a_gradient_that_waited() {
     live.apply_pending_gradients().unwrap();
     let recovered = tables(&config, Kind::Cold, &cold_store(&config));
     replay(&log, &recovered);
-    recovered.tick(live.now().steps, 0);
+    recovered.advance_clock(live.table_time().steps, 0);
     [&live, &recovered].into_iter().for_each(|tables| push(tables, 2));
     assert_equal_content(&config, &live, &recovered);
 }
@@ -435,7 +435,7 @@ fn restored_rows_are_those_that_an_insert_makes() {
         train(&live, kind, 1, 5, 60);
         let (from, inserted, restored) = (live.table(0).unwrap(), expected.table(0).unwrap(), found.table(0).unwrap());
         let mut scratch = RequestBuffers::new();
-        restored.reserve_rows(from.rows());
+        restored.reserve_rows(from.row_count());
         for stripe in 0..from.stripes() {
             let mut rows = RowBatch::default();
             from.read_rows(stripe, &from.ids_in_memory(stripe), &mut rows);
@@ -452,7 +452,7 @@ fn restored_rows_are_those_that_an_insert_makes() {
             let short = RowSlices { ids, slots: &slots[1..], access };
             assert!(restored.restore_rows(stripe, &short, &mut scratch).is_err());
         }
-        assert!(restored.rows() > 50, "{kind:?}: {}", restored.rows());
+        assert!(restored.row_count() > 50, "{kind:?}: {}", restored.row_count());
         assert_eq!(content(&found), content(&expected), "{kind:?}");
         // Each is found by its id, too.
         let ids: Vec<u64> = (0..restored.stripes()).flat_map(|stripe| restored.ids_in_memory(stripe)).collect();

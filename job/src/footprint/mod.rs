@@ -86,7 +86,7 @@ impl Job {
 
     /// Values that the optimiser keeps for each weight.
     fn state_values(&self) -> u64 {
-        self.dense_optimizer.rule().0.vectors().len() as u64
+        self.dense_optimizer.rule().0.state_vectors().len() as u64
     }
 
     /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.

@@ -135,7 +135,7 @@ mod tests {
         let origin = PushOrigin { writer: 4, incarnation: 2, seq: 17 };
         let kind = ChangeKind::Rows { ids: &[1, 2], slots: &[5, 6, 7, 8], access: &[] };
         log.append(&StripeChange { table: 1, stripe: 0, origin: Some(&origin), kind });
-        log.commit(&origin, 21, TableTime::default(), &[]);
+        log.append_commit(&origin, 21, TableTime::default(), &[]);
         log.append(&StripeChange { table: 1, stripe: 0, origin: Some(&PushOrigin { seq: 18, ..origin }), kind });
         log.flush_appended().unwrap();
         let summary = LogSummary::read(&folder).unwrap();

@@ -64,7 +64,7 @@ impl TableLog {
             // A failure is logged where it happens, and is no failure of the caller.
             let Ok(CompactionStep::Records(records)) = self.compact_part(&mut compaction, counters) else { break };
             compaction.owed = compaction.owed.saturating_sub(u64::from(records));
-            counters.assisted(records as usize * self.layout.format.bytes());
+            counters.assisted(records as usize * self.layout.format.record_bytes());
         }
         // A later writer pays for at most a part of what could not be compacted now.
         compaction.owed = compaction.owed.min(part);
@@ -102,7 +102,7 @@ mod tests {
 
     impl PausedLog {
         fn new(folder: &Path, is_kept: bool) -> Self {
-            let table = TableLog::new(folder, FORMAT, is_kept, 64 * FORMAT.bytes());
+            let table = TableLog::new(folder, FORMAT, is_kept, 64 * FORMAT.record_bytes());
             Self { table, counters: Counters::default(), is_kept }
         }
 
@@ -118,7 +118,7 @@ mod tests {
         }
 
         fn rows(&self) -> u64 {
-            self.table.state.read().index.rows() as u64
+            self.table.state.read().index.row_count() as u64
         }
 
         /// Records of the largest segment.
@@ -131,7 +131,7 @@ mod tests {
         /// Records in the files of the folder, whatever the table says.
         fn in_files(&self) -> u64 {
             let files = fs::read_dir(&self.table.folder).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
-            files.map(|bytes| bytes.saturating_sub(64) / FORMAT.bytes() as u64).sum()
+            files.map(|bytes| bytes.saturating_sub(64) / FORMAT.record_bytes() as u64).sum()
         }
 
         /// Asserts the bound of the module's docs, after a call with so many records.
@@ -144,7 +144,7 @@ mod tests {
         fn assert_has(&self, cold_keys: &[u64]) {
             let present = self.table.present(cold_keys);
             assert_eq!(present, cold_keys);
-            let (state, mut record) = (self.table.state.read(), vec![0; FORMAT.bytes()]);
+            let (state, mut record) = (self.table.state.read(), vec![0; FORMAT.record_bytes()]);
             for key in cold_keys {
                 let (slot, row) = self.table.layout.place(state.index.get(*key).unwrap());
                 state.segments.get(slot).unwrap().0.read(self.table.layout.offset(row), &mut record).unwrap();

@@ -125,7 +125,7 @@ impl TableLog {
 
     /// Appends what still counts of the next records of a segment, and moves the cursor.
     fn copy_part(&self, at: &mut CompactionCursor, chunk: &mut Vec<u8>, counters: &Counters) -> Result<(), ColdError> {
-        let bytes = self.layout.format.bytes();
+        let bytes = self.layout.format.record_bytes();
         let has_records = {
             let state = self.state.read();
             let counts = state.segments.counts(at.slot);
@@ -146,7 +146,7 @@ impl TableLog {
 
     /// Records that are read together.
     pub(crate) fn records_at_once(&self) -> u32 {
-        ((CHUNK / self.layout.format.bytes()) as u32).min(self.whole() / PARTS).max(1)
+        ((CHUNK / self.layout.format.record_bytes()) as u32).min(self.whole() / PARTS).max(1)
     }
 
     fn copy_kept(
@@ -157,7 +157,7 @@ impl TableLog {
         chunk: &[u8],
         counters: &Counters,
     ) -> Result<(), ColdError> {
-        let bytes = self.layout.format.bytes();
+        let bytes = self.layout.format.record_bytes();
         let mut writer = self.writer.lock();
         // A call to remove all rows has taken the segment.
         if !self.has_segment(&self.state.read().segments, slot, segment) {

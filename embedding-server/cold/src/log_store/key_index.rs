@@ -85,12 +85,12 @@ impl KeyIndex {
         });
         let (first, end) = (part.firsts[index], part.end(index));
         let leaf = &mut part.leaves[index];
-        let old_bytes = leaf.bytes();
+        let old_bytes = leaf.memory_bytes();
         let old = leaf.insert(key - first, address, end);
         let upper = (leaf.len() > MOST).then(|| leaf.split());
-        self.bytes = self.bytes + leaf.bytes() - old_bytes;
+        self.bytes = self.bytes + leaf.memory_bytes() - old_bytes;
         if let Some((above, upper)) = upper {
-            self.bytes += LEAF_BYTES + upper.bytes();
+            self.bytes += LEAF_BYTES + upper.memory_bytes();
             part.insert_leaf(index + 1, first + above, upper);
         }
         self.rows += usize::from(old.is_none());
@@ -103,11 +103,11 @@ impl KeyIndex {
         let index = part.leaf_of(key)?;
         let (first, end) = (part.firsts[index], part.end(index));
         let leaf = &mut part.leaves[index];
-        let old_bytes = leaf.bytes();
+        let old_bytes = leaf.memory_bytes();
         let old = leaf.remove(key - first, end)?;
-        self.bytes = self.bytes + leaf.bytes() - old_bytes;
+        self.bytes = self.bytes + leaf.memory_bytes() - old_bytes;
         if leaf.len() == 0 {
-            self.bytes -= LEAF_BYTES + leaf.bytes();
+            self.bytes -= LEAF_BYTES + leaf.memory_bytes();
             part.firsts.remove(index);
             part.leaves.remove(index);
         }
@@ -142,12 +142,12 @@ impl KeyIndex {
         None
     }
 
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.rows
     }
 
     /// Bytes in memory, without the leaves that only a clone has.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     /// What the counter of bytes should be.
     fn bytes(index: &KeyIndex) -> usize {
         let leaves = index.parts.iter().flat_map(|part| &part.leaves);
-        leaves.map(|leaf| LEAF_BYTES + leaf.bytes()).sum()
+        leaves.map(|leaf| LEAF_BYTES + leaf.memory_bytes()).sum()
     }
 
     proptest! {
@@ -233,9 +233,9 @@ mod tests {
                     Change::Remove(key) => prop_assert_eq!(index.remove(key), model.remove(&key)),
                     Change::Clone => clones.push((index.clone(), model.clone())),
                 }
-                prop_assert_eq!(index.rows(), model.len());
+                prop_assert_eq!(index.row_count(), model.len());
             }
-            prop_assert_eq!(index.bytes(), bytes(&index));
+            prop_assert_eq!(index.memory_bytes(), bytes(&index));
             model.iter().for_each(|(key, address)| assert_eq!(index.get(*key), Some(*address)));
             clones.push((index, model));
             for (index, model) in clones {
@@ -264,7 +264,7 @@ mod tests {
         for row in 0..4_000_000_u64 {
             index.insert(row.wrapping_mul(0x9e37_79b9_7f4a_7c15), row as u32);
             if row + 1 == 30_000 || row + 1 == 4_000_000 {
-                cost.push(index.bytes() as f64 / (row + 1) as f64);
+                cost.push(index.memory_bytes() as f64 / (row + 1) as f64);
             }
         }
         assert!(cost[0] < 14.0 && cost[1] < 12.5 && cost[1] < cost[0], "{cost:?}");
@@ -275,6 +275,6 @@ mod tests {
         let mut index = KeyIndex::default();
         (0..5000).for_each(|key| _ = index.insert(key << 50, key as u32));
         (0..5000).for_each(|key| assert_eq!(index.remove(key << 50), Some(key as u32)));
-        assert_eq!((index.rows(), index.bytes(), index.remove(3)), (0, 0, None));
+        assert_eq!((index.row_count(), index.memory_bytes(), index.remove(3)), (0, 0, None));
     }
 }

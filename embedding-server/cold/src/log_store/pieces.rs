@@ -24,7 +24,7 @@ pub(crate) fn group(
     files: &[Option<Arc<RowSegment>>],
     longest: usize,
 ) -> Result<Vec<FilePiece>, ColdError> {
-    let bytes = layout.format.bytes() as u64;
+    let bytes = layout.format.record_bytes() as u64;
     let mut pieces: Vec<FilePiece> = Vec::with_capacity(reads.len());
     let mut slot_before = usize::MAX;
     for (at, read) in reads.iter().enumerate() {

@@ -29,7 +29,7 @@ pub(crate) enum LogRecordKind {
 }
 
 impl RecordFormat {
-    pub(crate) fn bytes(self) -> usize {
+    pub(crate) fn record_bytes(self) -> usize {
         HEAD + self.width * size_of::<u32>()
     }
 
@@ -47,7 +47,7 @@ impl RecordFormat {
 
     pub(crate) fn append_removal(self, cold_key: u64, into: &mut Vec<u8>) {
         let start = into.len();
-        into.resize(start + self.bytes(), 0);
+        into.resize(start + self.record_bytes(), 0);
         into[start + CHECKSUM..][..8].copy_from_slice(&cold_key.to_le_bytes());
         self.seal(LogRecordKind::Removal, &mut into[start..]);
     }
@@ -105,8 +105,8 @@ mod tests {
         let mut bytes = Vec::new();
         FORMAT.append_row(7, &[1, u32::MAX], &mut bytes);
         FORMAT.append_removal(u64::MAX, &mut bytes);
-        assert_eq!(bytes.len(), 2 * FORMAT.bytes());
-        let (row, removal) = bytes.split_at(FORMAT.bytes());
+        assert_eq!(bytes.len(), 2 * FORMAT.record_bytes());
+        let (row, removal) = bytes.split_at(FORMAT.record_bytes());
         assert_eq!(FORMAT.read(row), Some((LogRecordKind::Row, 7)));
         assert_eq!(FORMAT.read(removal), Some((LogRecordKind::Removal, u64::MAX)));
         let mut words = [0; 2];

@@ -50,7 +50,7 @@ impl TableLog {
 
     /// `rows` records of the segment were on the disk at least.
     fn recover_segment(&self, segment: Arc<RowSegment>, flushed: SyncedUpTo, rows: u32) -> Result<(), ColdError> {
-        let bytes = self.layout.format.bytes();
+        let bytes = self.layout.format.record_bytes();
         let length = segment.length()?;
         let records = (length / bytes as u64).min(u64::from(self.layout.most_rows())) as u32;
         let rows = if flushed.number == segment.number { rows.max(flushed.rows) } else { rows };

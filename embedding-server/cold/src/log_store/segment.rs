@@ -41,7 +41,7 @@ pub(crate) struct SegmentLayout {
 
 impl SegmentLayout {
     pub(crate) fn new(format: RecordFormat) -> Self {
-        Self { format, row_bits: (LARGEST / format.bytes()).max(1).ilog2() }
+        Self { format, row_bits: (LARGEST / format.record_bytes()).max(1).ilog2() }
     }
 
     pub(crate) fn most_rows(self) -> u32 {
@@ -62,7 +62,7 @@ impl SegmentLayout {
     }
 
     pub(crate) fn offset(self, row: u32) -> u64 {
-        HEAD as u64 + u64::from(row) * self.format.bytes() as u64
+        HEAD as u64 + u64::from(row) * self.format.record_bytes() as u64
     }
 }
 

@@ -55,7 +55,7 @@ impl SharedLog {
     }
 
     pub(crate) fn index_bytes(&self) -> usize {
-        self.tables.iter().map(|table| table.state.read().index.bytes()).sum()
+        self.tables.iter().map(|table| table.state.read().index.memory_bytes()).sum()
     }
 
     /// Refuses new keys while the index is at its limit.
@@ -64,7 +64,7 @@ impl SharedLog {
         if bytes < self.most_index || table.present(cold_keys).len() == cold_keys.len() {
             return Ok(());
         }
-        let rows: usize = self.tables.iter().map(|table| table.state.read().index.rows()).sum();
+        let rows: usize = self.tables.iter().map(|table| table.state.read().index.row_count()).sum();
         let (bytes, most) = (bytes >> 20, self.most_index >> 20);
         let what = "raise `cluster.memory`, use more servers, or give rare ids no row (`embedding.admission`)";
         let reason =
@@ -168,7 +168,7 @@ impl SharedLog {
 
     pub(crate) fn dead_bytes(&self) -> u64 {
         let table_dead_bytes =
-            |table: &TableLog| table.state.read().segments.dead() * table.layout.format.bytes() as u64;
+            |table: &TableLog| table.state.read().segments.dead() * table.layout.format.record_bytes() as u64;
         self.tables.iter().map(table_dead_bytes).sum()
     }
 

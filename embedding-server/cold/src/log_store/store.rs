@@ -71,7 +71,7 @@ impl LogStore {
         let format = |(table, width): (usize, &usize)| RecordFormat { table: table as u32, width: *width };
         let formats: Vec<RecordFormat> = widths.iter().enumerate().map(format).collect();
         let table = |format: &RecordFormat| TableLog::new(folder.path(), *format, is_kept, options.segment);
-        let longest = formats.iter().map(|format| format.bytes()).max().unwrap_or(0);
+        let longest = formats.iter().map(|format| format.record_bytes()).max().unwrap_or(0);
         let log = Arc::new(SharedLog {
             tables: formats.iter().map(table).collect(),
             queue: ReadQueue::new(options.reads, longest, options.patience),
@@ -103,7 +103,7 @@ impl LogStore {
     }
 
     #[must_use]
-    pub fn counts(&self) -> LogCounts {
+    pub fn io_counts(&self) -> LogCounts {
         self.log.counters.counts(self.log.dead_bytes())
     }
 
@@ -138,7 +138,7 @@ impl ColdStore for LogStore {
         }
         self.log.check_index(table_log, cold_keys)?;
         let has_waste = table_log.write(cold_keys, rows)?;
-        self.log.counters.wrote(size_of_val(rows), cold_keys.len() * format.bytes());
+        self.log.counters.wrote(size_of_val(rows), cold_keys.len() * format.record_bytes());
         self.log.changed(table_log, has_waste, cold_keys.len());
         Ok(())
     }
@@ -177,8 +177,8 @@ impl ColdStore for LogStore {
         let mut size = ColdSize::default();
         for table in &self.log.tables {
             let state = table.state.read();
-            size.rows += state.index.rows() as u64;
-            size.bytes += state.segments.records() * table.layout.format.bytes() as u64;
+            size.rows += state.index.row_count() as u64;
+            size.bytes += state.segments.records() * table.layout.format.record_bytes() as u64;
         }
         size
     }

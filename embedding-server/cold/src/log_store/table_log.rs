@@ -153,7 +153,7 @@ impl TableLog {
             let row = self.layout.place(read.address).1;
             let start = (self.layout.offset(row) - piece.offset) as usize;
             let (cold_key, at) = row_of(read);
-            if !format.read_row(&bytes[start..][..format.bytes()], cold_key, &mut rows[at..][..format.width]) {
+            if !format.read_row(&bytes[start..][..format.record_bytes()], cold_key, &mut rows[at..][..format.width]) {
                 return Err(piece.segment.damaged("read", self.layout, row));
             }
         }
@@ -246,7 +246,7 @@ impl TableLog {
 
     /// Writes the writer's records to one segment after another. They count once all of them are written.
     fn append_parts(&self, writer: &mut Writer, appended: &mut Vec<Appended>) -> Result<(), ColdError> {
-        let (bytes, whole) = (self.layout.format.bytes(), self.whole());
+        let (bytes, whole) = (self.layout.format.record_bytes(), self.whole());
         let mut left = 0..writer.records.len();
         while !left.is_empty() {
             let (slot, segment, row) = self.active(writer, whole)?;
@@ -297,8 +297,8 @@ impl TableLog {
 
     /// As [`Self::whole`], of a state that the caller has locked.
     pub(crate) fn whole_of(&self, state: &TableState) -> u32 {
-        let bytes = self.layout.format.bytes();
-        let wanted = (state.index.rows() / SEGMENT_SHARE).max(self.least_segment / bytes);
+        let bytes = self.layout.format.record_bytes();
+        let wanted = (state.index.row_count() / SEGMENT_SHARE).max(self.least_segment / bytes);
         (wanted.max(1) as u32).min(self.layout.most_rows())
     }
 

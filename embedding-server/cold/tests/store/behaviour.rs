@@ -220,7 +220,7 @@ fn overwritten_rows_are_read_by_either_method_and_their_space_comes_back() {
         }
         store.compact().unwrap();
         assert_holds(&store, 1, &cold_keys, 4);
-        let (size, counts) = (store.size(), store.counts());
+        let (size, counts) = (store.size(), store.io_counts());
         let of_rows = 20_000 * (WIDTHS[1] * 4) as u64;
         assert_eq!(size.rows, 20_000);
         assert!(size.bytes < 5 * of_rows / 2, "{size:?} for {of_rows} bytes of rows");
@@ -241,7 +241,7 @@ fn keys_without_a_row_cost_no_read() {
     store.write(1, &present, &rows(1, &present, 0)).unwrap();
     let mut found = ColdRows::default();
     store.read(1, &absent, &mut found).unwrap();
-    assert_eq!((found.found.iter().filter(|found| **found).count(), store.counts().reads), (0, 0));
+    assert_eq!((found.found.iter().filter(|found| **found).count(), store.io_counts().reads), (0, 0));
 }
 
 /// Many rows are read ahead, in the order of a scan, and each one is answered once.
@@ -255,10 +255,10 @@ fn a_long_scan_reads_many_rows_together() {
     let mut view = store.freeze().unwrap();
     cold_keys.iter().take(10_000).for_each(|key| store.write(1, &[*key], &rows(1, &[*key], 2)).unwrap());
     store.compact().unwrap();
-    let earlier_reads = store.counts().reads;
+    let earlier_reads = store.io_counts().reads;
     let found = scan_all(view.as_mut(), 1, 1000);
     assert_eq!(found, cold_keys.iter().map(|key| (*key, row(1, *key, 1))).collect::<Vec<_>>());
-    let reads = store.counts().reads - earlier_reads;
+    let reads = store.io_counts().reads - earlier_reads;
     assert!(reads < 2000, "{reads} reads for {} rows", cold_keys.len());
 }
 
@@ -323,13 +323,13 @@ fn one_read_has_the_rows_of_several_tables() {
         }
         let mut found = [ColdRows::default(), ColdRows::default()];
         let wanted = [(1, keys(250)), (0, keys(0))];
-        let earlier_reads = store.counts().reads;
+        let earlier_reads = store.io_counts().reads;
         let mut reads: Vec<ColdRead<'_>> = Vec::new();
         for ((table, cold_keys), into) in wanted.iter().zip_eq(&mut found) {
             reads.push(ColdRead { table: *table, cold_keys, into });
         }
         store.read_all(&mut reads).unwrap();
-        assert!(store.counts().reads > earlier_reads);
+        assert!(store.io_counts().reads > earlier_reads);
         let is_there = |key: &u64| *key / 7919 < 400;
         assert_eq!(found[0].found, wanted[0].1.iter().map(is_there).collect::<Vec<_>>());
         let there: Vec<u64> = wanted[0].1.iter().copied().filter(is_there).collect();

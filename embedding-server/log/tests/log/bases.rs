@@ -16,9 +16,9 @@ fn make(folder: &Path, start: u64) -> Base {
         for stripe in [part, part + 2] {
             let ids: Vec<u64> = (0..50).map(|id| id * 4 + u64::from(stripe)).collect();
             let slots: Vec<u32> = ids.iter().flat_map(|id| [*id as u32; 3]).collect();
-            file.rows([7, stripe], &ids, &slots, &[]).unwrap();
+            file.append_rows([7, stripe], &ids, &slots, &[]).unwrap();
             let counts = FrequencyCounts { ids: vec![9], counts: vec![u32::from(stripe == 1)], cells: vec![] };
-            file.stripe_counts([7, stripe], start + 5, &counts).unwrap();
+            file.append_stripe_counts([7, stripe], start + 5, &counts).unwrap();
         }
         let size = file.finish().unwrap();
         (rows, bytes) = (rows + size.rows, bytes + size.bytes);

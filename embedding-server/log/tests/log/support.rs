@@ -70,7 +70,7 @@ impl Change {
             Self::Removed(ids) => change(ChangeKind::Removed(ids), None),
             Self::Seen(ids) => change(ChangeKind::Seen(ids), None),
             Self::Cleared => log.cleared(),
-            Self::Commit(seq) => log.commit(&origin(*seq), seq + 1, TableTime { steps: *seq, seconds: 3 }, &[]),
+            Self::Commit(seq) => log.append_commit(&origin(*seq), seq + 1, TableTime { steps: *seq, seconds: 3 }, &[]),
         }
     }
 }

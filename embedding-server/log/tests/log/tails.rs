@@ -249,7 +249,7 @@ fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
 fn segments_of_another_log_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
-    log.commit(&origin(1), 1, zagros_table::TableTime::default(), &[]);
+    log.append_commit(&origin(1), 1, zagros_table::TableTime::default(), &[]);
     log.flush_appended().unwrap();
     let scanned = zagros_log::LogTail::scan(folder.path(), 0..0, Some(1), |_, _| Ok(()));
     assert!(scanned.unwrap_err().to_string().contains("another log"));

@@ -45,7 +45,7 @@ pub(super) struct TailSummary {
 impl SegmentEvents {
     pub(super) fn note(&mut self, head: &RecordHead, payload: &[u8]) -> Result<(), LogError> {
         match head.kind {
-            RecordKind::Cleared => self.0.push(TailEvent::Cleared(head.end())),
+            RecordKind::Cleared => self.0.push(TailEvent::Cleared(head.end_lsn())),
             RecordKind::LoadStarted => self.0.push(TailEvent::LoadStarted),
             RecordKind::LoadComplete => self.0.push(TailEvent::LoadComplete),
             RecordKind::PushedRows | RecordKind::Pending => {
@@ -121,14 +121,14 @@ mod tests {
         let change = |kind, origin| log.append(&StripeChange { table: 0, stripe: 0, origin, kind });
         match act {
             0..4 => change(ChangeKind::Rows { ids: &[1, 2], slots: &[3; 40], access: &[] }, Some(&origin(seq))),
-            4..8 => log.commit(&origin(seq), seq, TableTime { steps: seq, seconds: 1 }, &[]),
+            4..8 => log.append_commit(&origin(seq), seq, TableTime { steps: seq, seconds: 1 }, &[]),
             8 => change(ChangeKind::Removed(&[7]), None),
             9 => log.cleared(),
             10 => log.start_load(),
             11 => log.complete_load(),
             _ => {
                 let windows = vec![WindowImage { writer: 6, incarnation: 1, applied: vec![[seq, seq]] }];
-                log.window_group(&WindowGroup { group: 1, buckets: vec![seq as u32], windows });
+                log.append_window_group(&WindowGroup { group: 1, buckets: vec![seq as u32], windows });
             }
         }
     }
@@ -151,9 +151,9 @@ mod tests {
             drop(log);
             let plan = TailPlan::new(folder.path(), 0..0, Some(1)).unwrap();
             let (mut found, windows) = (TailSummary::default(), SequenceWindows::default());
-            for number in 0..plan.segments() {
+            for number in 0..plan.segment_count() {
                 let mut events = SegmentEvents::default();
-                plan.check(number, |head, payload| events.note(head, payload)).unwrap();
+                plan.check_segment(number, |head, payload| events.note(head, payload)).unwrap();
                 found.add(events, &windows);
             }
             let (mut open, mut cleared, mut loading, mut steps) = (HashSet::new(), None, false, 0);
@@ -167,7 +167,7 @@ mod tests {
                         steps = time.steps;
                     }
                     LogRecord::Cleared => {
-                        (cleared, steps) = (Some(head.end()), 0);
+                        (cleared, steps) = (Some(head.end_lsn()), 0);
                         open.clear();
                     }
                     LogRecord::LoadStarted => loading = true,

@@ -136,9 +136,9 @@ fn a_log_is_flushed_and_tried_again_while_a_base_is_written() {
     home.disk.fail(Some("write"));
     log.writer.start_load();
     log.writer.complete_load();
-    wait_until("the disk does not fail", &|| log.writer.check().is_err());
+    wait_until("the disk does not fail", &|| log.writer.check_running().is_err());
     home.disk.fail(None);
-    wait_until("nothing is tried again", &|| log.writer.check().is_ok());
+    wait_until("nothing is tried again", &|| log.writer.check_running().is_ok());
     drop(held);
 }
 

@@ -90,7 +90,7 @@ fn trained() -> (LogFixture, BTreeMap<PathBuf, Vec<u8>>) {
     (0..24).for_each(|turn| push_some(250 * turn, turn + 1));
     service.log.as_ref().unwrap().write_base(&service.tables, &service.windows).unwrap();
     (0..8).for_each(|turn| push_some(125 * turn, 100 + turn));
-    let evicted: u64 = service.tables.iter().map(|table| table.counts().evicted).sum();
+    let evicted: u64 = service.tables.iter().map(|table| table.event_counts().evicted).sum();
     assert!(evicted > 1000 && home.files("segment-").len() > 2, "{evicted} rows have left memory");
     drop(service);
     let files = files_below(&home.folder.path().join("runs"));

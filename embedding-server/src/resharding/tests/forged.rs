@@ -56,7 +56,7 @@ fn content(service: &EmbeddingService) -> (u64, Vec<u32>, u64) {
     for stripe in 0..table.stripes() {
         assert!(table.read_sketch(stripe, 0, usize::MAX, &mut cells), "that is all of it");
     }
-    (service.held().rows, cells, service.tables.now().steps)
+    (service.held().rows, cells, service.tables.table_time().steps)
 }
 
 #[test]

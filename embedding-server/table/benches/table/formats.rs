@@ -37,7 +37,7 @@ fn print(plan: &Plan, dim: usize, rows: usize) {
     let count: usize = ids.iter().map(Vec::len).sum();
     let exact = times[0];
     for (table, times) in tables.iter().zip_eq(&times) {
-        let bytes = table.bytes() as f64 / rows as f64;
+        let bytes = table.memory_bytes() as f64 / rows as f64;
         let cell = |time: f64, exact: f64| format!("{:7.1} ({:4.2})", time * 1e9 / count as f64, time / exact);
         let (lookup, push) = (cell(times.lookup, exact.lookup), cell(times.push, exact.push));
         println!("{dim:3} {rows:9}  {:7} {bytes:11.1} {lookup} {push}", table.weight_type().name());

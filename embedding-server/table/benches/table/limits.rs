@@ -3,7 +3,7 @@
 
 use zagros_table::memory::{Arena, MemoryBlock, PageSize};
 use zagros_table::prefetch::prefetch;
-use zagros_table::wide::wide;
+use zagros_table::wide::run_wide;
 
 /// A row is prefetched this many rows before its use.
 const AHEAD: usize = 16;
@@ -36,7 +36,7 @@ impl Plain {
     pub(crate) fn new(rows: usize, dim: usize, pages: PageSize) -> Self {
         let arena = Arena::new(pages);
         let zeros = |words: usize| {
-            let mut memory = arena.take(words);
+            let mut memory = arena.take_block(words);
             memory.as_floats_mut().fill(0.0);
             memory
         };
@@ -45,7 +45,7 @@ impl Plain {
 
     /// Random gather: copies the weights of each row to consecutive memory.
     pub(crate) fn gather(&self, places: Places, rows: &[usize], out: &mut [f32]) {
-        wide(
+        run_wide(
             #[inline(always)]
             || match (self.dim, places) {
                 (16, Places::Known) => self.gather_by::<16, false>(rows, out),
@@ -59,7 +59,7 @@ impl Plain {
 
     /// Random read-modify-write: one Adagrad update of each row.
     pub(crate) fn update(&mut self, places: Places, rows: &[usize], gradients: &[f32]) {
-        wide(
+        run_wide(
             #[inline(always)]
             || match (self.dim, places) {
                 (16, Places::Known) => self.update_by::<16, false>(rows, gradients),

@@ -51,7 +51,7 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
     let mut scratch = RequestBuffers::new();
     all.chunks(crate::workload::BATCH).for_each(|ids| step(&tables, ids, 0.0, 0, &mut scratch));
     let table = tables.table(0).expect("it is there");
-    let old_counts = table.counts();
+    let old_counts = table.event_counts();
     let done = AtomicBool::new(false);
     let seconds = thread::scope(|scope| {
         scope.spawn(|| {
@@ -69,8 +69,8 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
         start.elapsed().as_secs_f64()
     });
     let rows: usize = ids.iter().map(Vec::len).sum();
-    let bytes = tables.memory_budget().map_or(table.bytes(), |(used, _)| used);
-    let measured = Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.counts()), bytes };
+    let bytes = tables.memory_budget().map_or(table.memory_bytes(), |(used, _)| used);
+    let measured = Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.event_counts()), bytes };
     check(&tables, all, requests);
     measured
 }
@@ -82,7 +82,7 @@ fn step(tables: &TableSet, ids: &[u64], amount: f32, step: u64, scratch: &mut Re
     tables.lookup(&part, LookupMode::Train, &mut rows, scratch).expect("rows can be read");
     rows.fill(amount);
     tables.push(&part, &rows, step, scratch).expect("rows can be changed");
-    tables.tick(step, 0);
+    tables.advance_clock(step, 0);
 }
 
 fn since(before: TableCounts, after: TableCounts) -> TableCounts {

@@ -175,7 +175,7 @@ impl AdmissionFilter {
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         match self {
             Self::Always | Self::Share { .. } => 0,
             Self::Exact { counts, .. } => counts.allocation_size(),
@@ -311,19 +311,19 @@ mod tests {
             assert!(admitted[2], "{id}");
         }
         assert_eq!(sketch.describe().unwrap(), "sketch 680 x 5");
-        assert_eq!((sketch.bytes(), sketch.merge(680 * 5 / 2 - 1, &[1, 2])), (2 * 680 * 5, Err(680 * 5 / 2)));
+        assert_eq!((sketch.memory_bytes(), sketch.merge(680 * 5 / 2 - 1, &[1, 2])), (2 * 680 * 5, Err(680 * 5 / 2)));
     }
 
     #[test]
     fn only_counters_have_something_to_remember() {
         for admission in [AdmissionPolicy::Always, AdmissionPolicy::Probability { share: 0.5 }] {
             let rule = frequency_counts(admission);
-            assert_eq!((rule.describe(), rule.bytes(), saved(&rule)), (None, 0, FrequencyCounts::default()));
+            assert_eq!((rule.describe(), rule.memory_bytes(), saved(&rule)), (None, 0, FrequencyCounts::default()));
         }
         let mut exact = frequency_counts(AdmissionPolicy::Count { threshold: 9, counter: FrequencyCounter::Exact });
-        assert_eq!((exact.describe().as_deref(), exact.bytes()), (Some("exact"), 0));
+        assert_eq!((exact.describe().as_deref(), exact.memory_bytes()), (Some("exact"), 0));
         (0..100).for_each(|id| assert!(!exact.observe(key_of(id))));
-        assert!(exact.bytes() >= 100 * 16);
+        assert!(exact.memory_bytes() >= 100 * 16);
         let mut always = frequency_counts(AdmissionPolicy::Always);
         assert!(always.observe(1) && always.admits(1));
     }

@@ -48,7 +48,7 @@ impl AdmissionPolicy {
     pub fn sketch_bytes(&self, stripes: usize) -> u64 {
         match *self {
             Self::Count { counter: FrequencyCounter::CountMin { error, failure }, .. } => {
-                CountMinSketch::bytes(error, failure, stripes)
+                CountMinSketch::bytes_for(error, failure, stripes)
             }
             _ => 0,
         }

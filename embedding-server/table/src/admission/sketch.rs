@@ -50,7 +50,7 @@ impl CountMinSketch {
     }
 
     /// Bytes of the cells of all stripes.
-    pub(super) fn bytes(error: f32, failure: f32, stripes: usize) -> u64 {
+    pub(super) fn bytes_for(error: f32, failure: f32, stripes: usize) -> u64 {
         let [width, depth] = Self::shape_for(error, failure, stripes).map(u64::from);
         2 * width * depth * stripes as u64
     }
@@ -263,7 +263,7 @@ mod tests {
         assert_eq!(CountMinSketch::new(0.01, 0.01, 64).shape(), [6, 5]);
         assert_eq!(CountMinSketch::new(0.5, 0.5, 64).shape(), [2, 1]);
         let stripe = CountMinSketch::new(0.01, 0.01, 64);
-        assert_eq!(CountMinSketch::bytes(0.01, 0.01, 64), 64 * 4 * stripe.words().len() as u64);
+        assert_eq!(CountMinSketch::bytes_for(0.01, 0.01, 64), 64 * 4 * stripe.words().len() as u64);
         let mut sketch = CountMinSketch::new(0.5, 0.5, 1);
         assert_eq!((sketch.words().len(), sketch.merge(0, &[0; 7])), (3, Err(3)));
     }

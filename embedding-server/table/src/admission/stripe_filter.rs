@@ -94,8 +94,8 @@ impl StripeFilter {
         self.inner.describe()
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.inner.bytes()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
     }
 
     /// Starts the capture: the next change copies the counts first.

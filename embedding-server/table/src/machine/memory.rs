@@ -89,7 +89,7 @@ impl Arena {
 
     /// Takes a block of `len` zeros. A page uses no memory until it is touched.
     #[must_use]
-    pub fn take(self: &Arc<Self>, len: usize) -> MemoryBlock {
+    pub fn take_block(self: &Arc<Self>, len: usize) -> MemoryBlock {
         // The heap serves if the system has no memory to map, and under Miri, which cannot map memory.
         if len * WORD < SMALLEST || cfg!(miri) {
             return heap(len);
@@ -155,7 +155,7 @@ impl MemoryBlock {
     }
 
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub fn byte_len(&self) -> usize {
         self.len * WORD
     }
 }
@@ -268,8 +268,8 @@ mod tests {
         for pages in [PageSize::Huge, PageSize::Small] {
             let arena = Arena::new(pages);
             for len in [0, 1, 16, 1000, 1024, 5000, HUGE_PAGE / WORD, 3 * HUGE_PAGE / WORD + 5] {
-                let mut memory = arena.take(len);
-                assert_eq!((memory.words().len(), memory.bytes()), (len, 4 * len));
+                let mut memory = arena.take_block(len);
+                assert_eq!((memory.words().len(), memory.byte_len()), (len, 4 * len));
                 assert!(memory.words().iter().all(|word| *word == 0));
                 assert_eq!(memory.words().as_ptr() as usize % CACHE_LINE, 0, "{len} words");
                 memory.as_floats_mut().fill(1.0);
@@ -282,7 +282,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn a_chunk_starts_at_a_huge_page_and_blocks_follow_each_other() {
         let arena = Arena::new(PageSize::Huge);
-        let [first, second] = [2000, 3000].map(|len| arena.take(len));
+        let [first, second] = [2000, 3000].map(|len| arena.take_block(len));
         assert_eq!(first.words().as_ptr() as usize % HUGE_PAGE, 0);
         assert_eq!(second.words().as_ptr() as usize % HUGE_PAGE, 2000 * WORD);
     }
@@ -291,22 +291,22 @@ mod tests {
     #[cfg_attr(miri, ignore = "there is nothing to map")]
     fn a_freed_block_is_used_again() {
         let arena = Arena::new(PageSize::Huge);
-        let start = arena.take(5000).words().as_ptr();
+        let start = arena.take_block(5000).words().as_ptr();
         assert_eq!(arena.idle_bytes(), 5008 * WORD);
-        assert_eq!(arena.take(5000).words().as_ptr(), start);
-        assert_ne!(arena.take(6000).words().as_ptr(), start);
+        assert_eq!(arena.take_block(5000).words().as_ptr(), start);
+        assert_ne!(arena.take_block(6000).words().as_ptr(), start);
     }
 
     #[test]
     fn a_large_freed_block_does_not_count_and_is_zero_when_it_is_taken_again() {
         let arena = Arena::new(PageSize::Huge);
         for len in [RETURNED / WORD, 3 * HUGE_PAGE / WORD + 16] {
-            let mut memory = arena.take(len);
+            let mut memory = arena.take_block(len);
             memory.words_mut().fill(7);
             let start = memory.words().as_ptr();
             drop(memory);
             assert_eq!(arena.idle_bytes(), if cfg!(target_os = "linux") { 0 } else { len * WORD });
-            let again = arena.take(len);
+            let again = arena.take_block(len);
             assert!(again.words().as_ptr() == start && again.words().iter().all(|word| *word == 0));
         }
         assert_eq!(arena.idle_bytes(), 0);
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn memory_outlives_the_owners_handle_on_its_arena() {
         let arena = Arena::new(PageSize::Huge);
-        let mut memory = arena.take(5000);
+        let mut memory = arena.take_block(5000);
         drop(arena);
         memory.words_mut()[4999] = 7;
         assert_eq!(memory.words()[4999], 7);
@@ -332,7 +332,7 @@ mod tests {
                 if release && !used.is_empty() {
                     used.swap_remove(which % used.len());
                 } else {
-                    let mut memory = arena.take([1, 100, 1024, 1030, 20_000, 600_000][which]);
+                    let mut memory = arena.take_block([1, 100, 1024, 1030, 20_000, 600_000][which]);
                     prop_assert!(memory.words().iter().all(|word| *word == 0));
                     memory.words_mut().fill(value as u32);
                     used.push((memory, value as u32));

@@ -12,7 +12,7 @@
 use zagros_zip::ZipEq;
 
 use crate::TileUpdate;
-use crate::wide::wide;
+use crate::wide::run_wide;
 
 /// Adam's decay rates of the moments, and the constant that prevents a division by zero, as in the paper (and PyTorch).
 const BETAS: (f32, f32) = (0.9, 0.999);
@@ -72,7 +72,7 @@ pub enum DenseRule {
 impl DenseRule {
     /// Names of the state's vectors. Each is as long as the weights.
     #[must_use]
-    pub fn vectors(&self) -> &'static [&'static str] {
+    pub fn state_vectors(&self) -> &'static [&'static str] {
         match self {
             Self::Sgd { momentum: 0.0, .. } => &[],
             Self::Sgd { .. } => &["velocity"],
@@ -90,7 +90,7 @@ impl DenseRule {
     }
 
     /// One update, the `applied`th, counted from 1, with the learning rate `lr.0` times the factor `lr.1`. The factor is not part of
-    /// AdamW's decay: the pull to zero is that of all widths. `state` are the vectors in the order of [`Self::vectors`].
+    /// AdamW's decay: the pull to zero is that of all widths. `state` are the vectors in the order of [`Self::state_vectors`].
     /// Panics if a vector of the rule is missing, or has another length than the weights.
     pub fn apply(&self, lr: (f64, f32), applied: u64, weights: &mut [f32], gradients: &[f32], state: [&mut [f32]; 2]) {
         let ([first, second], lr, scaled) = (state, lr.0, lr.0 * f64::from(lr.1));
@@ -112,7 +112,7 @@ impl DenseRule {
     }
 
     pub(super) fn state_len(&self, dim: usize) -> usize {
-        self.vectors().len() * dim + COUNT
+        self.state_vectors().len() * dim + COUNT
     }
 
     pub(super) fn state_layout(&self, staging: Staging) -> &'static str {
@@ -126,7 +126,7 @@ impl DenseRule {
     }
 
     pub(super) fn init_state(&self, dim: usize, state: &mut [f32]) {
-        let (vectors, others) = state.split_at_mut(self.vectors().len() * dim);
+        let (vectors, others) = state.split_at_mut(self.state_vectors().len() * dim);
         vectors.fill(self.first_value());
         others.fill(0.0);
     }
@@ -203,7 +203,7 @@ fn write_count(values: &mut [f32], count: u64) {
 
 /// Without momentum `velocity` is empty.
 fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, momentum: f32, weight_decay: f32) {
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             if velocity.is_empty() {
@@ -221,7 +221,7 @@ fn sgd(weights: &mut [f32], gradients: &[f32], velocity: &mut [f32], lr: f32, mo
 }
 
 fn adagrad(weights: &mut [f32], gradients: &[f32], squares: &mut [f32], lr: f32, epsilon: f32, weight_decay: f32) {
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             for ((weight, gradient), square) in weights.iter_mut().zip_eq(gradients).zip_eq(squares.iter_mut()) {
@@ -260,7 +260,7 @@ impl AdamRates {
 
 fn adam(weights: &mut [f32], gradients: &[f32], first: &mut [f32], second: &mut [f32], rates: AdamRates) {
     let AdamRates { step, root, weight_decay, keep } = rates;
-    wide(
+    run_wide(
         #[inline(always)]
         || {
             let moments = first.iter_mut().zip_eq(second.iter_mut());
@@ -293,7 +293,7 @@ mod tests {
         for rule in RULES {
             let mut whole: Vec<f32> = (0..70).map(|index| value(index, 0)).collect();
             let mut state = [(); 2].map(|()| vec![rule.first_value(); 70]);
-            state[rule.vectors().len()..].iter_mut().for_each(Vec::clear);
+            state[rule.state_vectors().len()..].iter_mut().for_each(Vec::clear);
             let mut tiles: Vec<(Vec<f32>, Vec<f32>)> = whole
                 .chunks(32)
                 .map(|tile| {

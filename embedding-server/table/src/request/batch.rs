@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use zagros_zip::ZipEq;
 
-use crate::machine::wide::wide;
+use crate::machine::wide::run_wide;
 use crate::request::group::RequestBuffers;
 use crate::request::repeated_ids;
 use crate::request::row_loops::row;
@@ -60,7 +60,7 @@ impl Table {
         scratch.group(ids, self.stripes());
         let (mut changes, is_logged) = (std::mem::take(&mut scratch.changes), self.is_logged());
         self.for_each_group(scratch, |stripe, group| {
-            let old_rows = stripe.rows();
+            let old_rows = stripe.row_count();
             for (key, position) in group.keys.iter().zip_eq(group.positions) {
                 let words = row(slots, *position, self.stride());
                 stripe.put(*key, words);
@@ -69,7 +69,7 @@ impl Table {
                 }
             }
             self.append_changes(stripe.number, &mut changes);
-            new += (stripe.rows() - old_rows) as u64;
+            new += (stripe.row_count() - old_rows) as u64;
         });
         scratch.changes = changes;
         Ok(new)
@@ -86,7 +86,7 @@ impl Table {
             return self.lookup_managed(ids, access, out, scratch);
         }
         // The loop is compiled for several vector widths. This call chooses the width once per request.
-        Ok(wide(
+        Ok(run_wide(
             #[inline(always)]
             || match access {
                 LookupMode::Train => {
@@ -135,7 +135,7 @@ impl Table {
     }
 
     fn push_grouped(&self, gradients: &[f32], step: PushStep, scratch: &mut RequestBuffers) -> PushReport {
-        wide(
+        run_wide(
             #[inline(always)]
             || self.update_groups(gradients, step, scratch),
         )
@@ -242,7 +242,7 @@ mod tests {
     fn reading_returns_the_first_value_and_creates_no_row() {
         let table = table(SGD);
         let first = read(&table, &[9, 4]);
-        assert_eq!(table.rows(), 0);
+        assert_eq!(table.row_count(), 0);
         assert_eq!(train(&table, &[9, 4, 9]).1, LookupReport { created: 2, ..LookupReport::default() });
         assert_eq!(read(&table, &[9, 4]), first);
         let mut out = [0.0; 4];
@@ -287,7 +287,7 @@ mod tests {
         assert!(table.insert(&rows, &mut scratch).is_err());
         let rows = RowBatch { slots: vec![0; 2], access: vec![0; 2], ..rows };
         assert!(table.insert(&rows, &mut scratch).is_err());
-        assert_eq!(table.rows(), 0);
+        assert_eq!(table.row_count(), 0);
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
             let refused = push(&refusing, -3e38).unwrap_err();
             assert_eq!(refused, TableError::TooLarge { table: 2, id: 1, position: 1, value: -3e38 });
             assert!(refused.to_string().contains("beyond 1.0995116e12"), "{refused}");
-            assert_eq!(refusing.rows(), 0);
+            assert_eq!(refusing.row_count(), 0);
             let skipping = new_table(NonFinitePolicy::Skip, UpdateLimits::default());
             for _ in 0..2 {
                 let report = push(&skipping, 3e38).unwrap();

@@ -65,7 +65,7 @@ impl RequestBuffers {
 
     /// Keeps page-in buffers for the next request, unless they are large. Each table of a push has its own.
     pub(crate) fn keep(&mut self, page_in: PageIn) {
-        if page_in.bytes() <= PAGE_IN_KEPT {
+        if page_in.memory_bytes() <= PAGE_IN_KEPT {
             self.page_ins.push(page_in);
         }
     }

@@ -145,8 +145,8 @@ impl StepRows {
         self.newest.rows.iter().map(|position| self.newest.keys[*position as usize])
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.newest.bytes() + self.before.bytes()
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.newest.memory_bytes() + self.before.memory_bytes()
     }
 }
 
@@ -225,7 +225,7 @@ impl OpenStep {
         into.sums.extend_from_slice(&self.sums[position * dim..][..dim]);
     }
 
-    fn bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         let words = self.rows.capacity() + self.before.capacity() + self.sums.capacity();
         words * size_of::<u32>() + self.keys.capacity() * size_of::<u64>()
     }

@@ -169,7 +169,7 @@ mod tests {
             layout.fill_weights(3, &mut weight);
             let mut weight = f64::from(weight[0]);
             for (step, gradient) in gradients.into_iter().enumerate() {
-                let rate = 0.5 * f64::from(schedule.factor(step as u64));
+                let rate = 0.5 * f64::from(schedule.rate_factor(step as u64));
                 squares += if rate > 0.0 { f64::from(gradient).powi(2) } else { 0.0 };
                 weight -= rate / (1.0 + squares.sqrt()) * f64::from(gradient);
                 prop_assert!((f64::from(found[step][0]) - weight).abs() < 1e-4, "{step}: {found:?} {weight}");

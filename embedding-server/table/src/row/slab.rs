@@ -181,8 +181,8 @@ impl Slab {
     }
 
     /// Bytes of the blocks, used or not.
-    pub(crate) fn bytes(&self) -> usize {
-        let blocks: usize = self.blocks.iter().map(MemoryBlock::bytes).sum();
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let blocks: usize = self.blocks.iter().map(MemoryBlock::byte_len).sum();
         blocks + self.blocks.capacity() * size_of::<MemoryBlock>()
     }
 
@@ -231,7 +231,7 @@ impl Slab {
         let slots = self.slots_of(self.blocks.len());
         // Billions of rows in one stripe would be terabytes in a table.
         assert!(self.end as usize + slots < NONE as usize, "a stripe is full: give the table more stripes");
-        self.blocks.push(self.arena.take(slots * (self.stride + usize::from(self.with_access))));
+        self.blocks.push(self.arena.take_block(slots * (self.stride + usize::from(self.with_access))));
         self.end += slots as u32;
     }
 }
@@ -297,17 +297,17 @@ mod tests {
     #[test]
     fn a_slab_of_slots_given_back_does_not_grow() {
         let (mut slab, numbers) = filled(32, 1000);
-        let bytes = slab.bytes();
+        let bytes = slab.memory_bytes();
         numbers.iter().for_each(|slot| slab.release(*slot));
         let stale: std::collections::BTreeSet<u32> = numbers.iter().map(|_| slab.add()).collect();
         assert_eq!(stale, numbers.into_iter().collect());
-        assert_eq!(slab.bytes(), bytes);
+        assert_eq!(slab.memory_bytes(), bytes);
     }
 
     #[test]
     fn growth_is_reported_before_it_comes() {
         let mut slab = empty(40, true);
-        let held = |slab: &Slab| slab.blocks.iter().map(MemoryBlock::bytes).sum::<usize>();
+        let held = |slab: &Slab| slab.blocks.iter().map(MemoryBlock::byte_len).sum::<usize>();
         for more in [1, 3, 1, 200, 7, 5000] {
             let (before, reported) = (held(&slab), slab.growth(more));
             let vacant = slab.vacant();
@@ -349,8 +349,8 @@ mod tests {
             let (slab, _) = filled(32, slots);
             let payload = slots * 32 * size_of::<f32>();
             let most = payload * 5 / 4 + 4096;
-            assert!((payload..most).contains(&slab.bytes()), "{} bytes for {payload}", slab.bytes());
+            assert!((payload..most).contains(&slab.memory_bytes()), "{} bytes for {payload}", slab.memory_bytes());
         }
-        assert_eq!(empty(32, false).bytes(), 0);
+        assert_eq!(empty(32, false).memory_bytes(), 0);
     }
 }

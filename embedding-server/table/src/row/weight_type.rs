@@ -31,7 +31,7 @@ impl WeightType {
 
     /// Bytes of a weight, without the scale of its row.
     #[must_use]
-    pub fn bytes(self) -> usize {
+    pub fn weight_bytes(self) -> usize {
         match self {
             Self::F32 => 4,
             Self::F16 | Self::Bf16 => 2,
@@ -51,7 +51,7 @@ impl WeightType {
     /// Words of 32 bits that hold `dim` weights and their scale. The last word of narrow weights may be used in part.
     #[must_use]
     pub fn words(self, dim: usize) -> usize {
-        self.scale_words() + (dim * self.bytes()).div_ceil(size_of::<u32>())
+        self.scale_words() + (dim * self.weight_bytes()).div_ceil(size_of::<u32>())
     }
 
     /// Name of the format in files and settings.

@@ -36,7 +36,7 @@ impl TableSet {
     /// As [`Self::enter`], for a request whose sender gives up at `deadline`. What is done under the guard waits no longer
     /// either.
     pub fn enter_before(&self, deadline: RequestDeadline) -> Result<RequestGuard<'_>, TableError> {
-        self.shared().check(deadline, ITS_TURN)?;
+        self.shared().check_deadline(deadline, ITS_TURN)?;
         let gate = match (self.gate().try_read(), self.shared().left(deadline)) {
             (Some(gate), _) => Some(gate),
             (None, Some(left)) => self.gate().try_read_for(left),

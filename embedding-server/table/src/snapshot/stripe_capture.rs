@@ -52,7 +52,7 @@ impl StripeCapture {
 
     /// Corrects the counted bytes. They change seldom.
     fn count(&mut self) {
-        let bytes = self.bytes();
+        let bytes = self.memory_bytes();
         if bytes > self.counted {
             self.budget.grow(bytes - self.counted);
             self.counted = bytes;
@@ -82,10 +82,10 @@ impl StripeCapture {
         self.kept.iter().map(|(slot, position)| (self.rows.ids[*position as usize], *slot))
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let RowBatch { ids, slots, access } = &self.rows;
         let words = (slots.capacity() + access.capacity()) * size_of::<u32>();
-        let words = words + self.only.as_ref().map_or(0, ChangedRows::bytes);
+        let words = words + self.only.as_ref().map_or(0, ChangedRows::memory_bytes);
         words + (ids.capacity() + self.done.capacity()) * size_of::<u64>() + self.kept.allocation_size()
     }
 

@@ -111,8 +111,8 @@ impl TableSet {
             for stripe in 0..table.stripes() {
                 let mut stripe = table.lock(stripe);
                 stripe.begin_capture(kind, &self.shared().captures);
-                rows += stripe.rows() as u64;
-                bytes += stripe.bytes();
+                rows += stripe.row_count() as u64;
+                bytes += stripe.memory_bytes();
             }
         }
         self.shared().captures.begin(self.shared().capacity.most_copies(bytes));
@@ -121,7 +121,7 @@ impl TableSet {
 }
 
 impl TableSnapshot<'_> {
-    /// The time of the instant. A process that loads the rows sets its tables to this time ([`TableSet::tick`]).
+    /// The time of the instant. A process that loads the rows sets its tables to this time ([`TableSet::advance_clock`]).
     #[must_use]
     pub fn snapshot_time(&self) -> TableTime {
         self.moment
@@ -129,7 +129,7 @@ impl TableSnapshot<'_> {
 
     /// Rows that were in memory at the instant, whatever the kind of the snapshot.
     #[must_use]
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.rows
     }
 

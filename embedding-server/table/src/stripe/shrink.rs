@@ -73,10 +73,10 @@ mod tests {
                 }
             }
             (0..count).filter(|id| !id.is_multiple_of(every)).for_each(|id| stripe.evict(key_of(id)));
-            let (before, keep) = (stripe.bytes(), stripe.rows_without_last_block());
+            let (before, keep) = (stripe.memory_bytes(), stripe.rows_without_last_block());
             stripe.shrink();
-            prop_assert!(stripe.rows() > keep || stripe.bytes() < before);
-            prop_assert!(stripe.vacant() <= stripe.rows().max(16));
+            prop_assert!(stripe.row_count() > keep || stripe.memory_bytes() < before);
+            prop_assert!(stripe.vacant() <= stripe.row_count().max(16));
             for id in 0..count {
                 let Some(slot) = stripe.find(key_of(id)) else {
                     prop_assert!(!id.is_multiple_of(every));

@@ -16,7 +16,7 @@ const SWEEPS_PER_TTL: u64 = 4;
 impl Table {
     /// Continues the sweep, or starts one if it is due.
     pub(crate) fn sweep_cold(&self) -> Result<MaintenanceReport, ColdError> {
-        let (Some(ttl), Some(store), tick) = (self.access_codec().ttl(), self.cold(), self.tick()) else {
+        let (Some(ttl), Some(store), tick) = (self.access_codec().ttl(), self.cold(), self.current_tick()) else {
             return Ok(MaintenanceReport::default());
         };
         let Some(mut sweep) = self.cold_sweep.try_lock() else {

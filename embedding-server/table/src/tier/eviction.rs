@@ -76,7 +76,7 @@ impl Table {
             if self.reserve(stripe, missing) {
                 return;
             }
-            let count = missing.max((stripe.rows() / SHARE).min(BATCH));
+            let count = missing.max((stripe.row_count() / SHARE).min(BATCH));
             match self.evict(stripe, entries, count, room, self.eviction_wait(deadline)) {
                 Ok(EvictionOutcome::Evicted(0)) if room == RoomFor::Hint => return,
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
@@ -106,7 +106,7 @@ impl Table {
         if growth == 0 {
             return true;
         }
-        if stripe.rows() + rows <= STRIPE_FLOOR {
+        if stripe.row_count() + rows <= STRIPE_FLOOR {
             budget.force(growth);
         } else if !budget.reserve(growth, self.shared().arena.idle_bytes()) {
             return false;
@@ -117,7 +117,7 @@ impl Table {
 
     /// Corrects the reserved bytes to the memory that a stripe really uses.
     pub(crate) fn charge(&self, stripe: &mut Stripe) {
-        let (bytes, budget) = (stripe.bytes(), &self.shared().budget);
+        let (bytes, budget) = (stripe.memory_bytes(), &self.shared().budget);
         if bytes > stripe.charged {
             budget.force(bytes - stripe.charged);
         } else {
@@ -135,7 +135,7 @@ impl Table {
         room: RoomFor,
         wait: Duration,
     ) -> Result<EvictionOutcome, ColdError> {
-        let tick = self.tick();
+        let tick = self.current_tick();
         self.with_eviction_buffer(|buffer| {
             buffer.needed.clear();
             buffer.needed.extend(entries.iter().map(|entry| entry.key));
@@ -175,7 +175,7 @@ impl Table {
         buffer.copy(stripe);
         MutexGuard::unlocked(stripe, || self.write_cold(buffer))?;
         let removed = buffer.remove_unchanged(stripe);
-        let rows = stripe.rows();
+        let rows = stripe.row_count();
         stripe.cold_versions.evict(&buffer.cold_keys, rows);
         Ok(EvictionOutcome::Evicted(expired + removed))
     }
@@ -205,7 +205,7 @@ impl EvictionBuffer {
     fn choose(&mut self, table: &Table, stripe: &mut Stripe, (count, room): (usize, RoomFor), tick: u64) {
         self.scanned.clear();
         let compared = (count * COMPARED).max(LEAST_COMPARED);
-        if stripe.rows() <= compared {
+        if stripe.row_count() <= compared {
             stripe.scan(0, usize::MAX, &mut self.scanned);
         } else {
             let next = stripe.scan(stripe.eviction_cursor, compared, &mut self.scanned);

@@ -85,7 +85,7 @@ impl HintedRows {
         self.0 = Vec::new();
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.0.capacity()
     }
 }

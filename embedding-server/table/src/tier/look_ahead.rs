@@ -20,7 +20,7 @@ impl RequestGuard<'_> {
     /// Brings the rows of all parts to memory and keeps them there for the horizon of the tables
     /// ([`crate::TableResources::look_ahead`]). Rows that do not exist are not created. Returns how many rows it brought.
     pub fn bring_in(&self, parts: &[RequestPart<'_>], scratch: &mut RequestBuffers) -> Result<u64, TableError> {
-        self.set().check(parts)?;
+        self.set().check_parts(parts)?;
         let hint = self.set().shared().hints.next();
         let mut missing = Vec::with_capacity(parts.len());
         for part in parts {
@@ -64,7 +64,7 @@ impl Table {
 
     /// Brings rows in whose copies were read. Returns their number.
     fn bring_in(&self, page_in: &mut PageIn, hint: HintNumber) -> u64 {
-        let (mut entries, tick, mut brought) = (std::mem::take(&mut page_in.entries), self.tick(), 0);
+        let (mut entries, tick, mut brought) = (std::mem::take(&mut page_in.entries), self.current_tick(), 0);
         entries.retain(|entry| page_in.cold_copy(entry, self.stride()).is_some());
         self.for_each_chunk(&entries, RoomFor::Hint, page_in.deadline, &mut |stripe, entry| {
             brought += u64::from(self.bring_in_one(stripe, &entry, page_in, tick, hint));
@@ -90,7 +90,7 @@ impl Table {
         let (words, access) = row.split_at(self.stride());
         // Advice never takes memory beyond the budget.
         let growth = stripe.growth(1);
-        let has_room = growth == 0 || stripe.bytes() + growth <= stripe.charged;
+        let has_room = growth == 0 || stripe.memory_bytes() + growth <= stripe.charged;
         let is_stale = stripe.cold_versions.is_stale(cold_key_of(entry.key), entry.cold_version);
         if is_stale || !has_room || self.access_codec().expired(access[0], tick) {
             return false;

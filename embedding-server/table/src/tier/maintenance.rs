@@ -100,13 +100,13 @@ impl Table {
             return Ok(MaintenanceReport::default());
         }
         let mut report = MaintenanceReport::default();
-        if let Some(count) = stripe.rows().checked_sub(keep).filter(|count| *count > 0) {
+        if let Some(count) = stripe.row_count().checked_sub(keep).filter(|count| *count > 0) {
             report += done(
                 count,
                 self.evict(stripe, &[], count, RoomFor::Request, self.eviction_wait(RequestDeadline::NONE))?,
             );
         }
-        if stripe.rows() <= keep {
+        if stripe.row_count() <= keep {
             stripe.shrink();
             self.charge(stripe);
             report.scanned += keep as u64;
@@ -116,7 +116,7 @@ impl Table {
 
     /// Evicts some rows of a full stripe if memory is short.
     fn free_slots(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
-        let wanted = (stripe.rows() / FREE_SHARE).min(MOST);
+        let wanted = (stripe.row_count() / FREE_SHARE).min(MOST);
         // A search costs the same for one row as for many, so it waits until half of the free slots are taken.
         if !self.shared().budget.is_tight() || stripe.vacant() > wanted / 2 || wanted == 0 {
             return Ok(MaintenanceReport::default());
@@ -130,7 +130,7 @@ impl Table {
     /// Looks for rows of a stripe that are past their time to live or of small norm, if a sweep is due. Removing a row
     /// moves other rows in the index, so a sweep may miss some rows. The next sweep finds them.
     fn sweep(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
-        let tick = self.tick();
+        let tick = self.current_tick();
         let Some(bucket) = self.next_bucket(stripe, tick) else {
             return Ok(MaintenanceReport::default());
         };

@@ -9,7 +9,7 @@
 use zagros_zip::ZipEq;
 
 use crate::key::id_of;
-use crate::machine::wide::wide;
+use crate::machine::wide::run_wide;
 use crate::request::batch::DistinctGradients;
 use crate::request::group::RequestBuffers;
 use crate::request::row_loops::{row, row_mut};
@@ -45,7 +45,7 @@ impl Table {
         scratch: &mut RequestBuffers,
         page_in: &mut PageIn,
     ) {
-        let (layout, tick) = (*self.layout(), self.tick());
+        let (layout, tick) = (*self.layout(), self.current_tick());
         scratch.group(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let old_len = page_in.entries.len();
@@ -87,7 +87,7 @@ impl Table {
 
     /// For reading: copies the other rows from the cold tier, whose copies are read. No row moves.
     fn copy_cold(&self, page_in: &PageIn, out: &mut [f32]) -> LookupReport {
-        let (layout, tick, mut report) = (*self.layout(), self.tick(), LookupReport::default());
+        let (layout, tick, mut report) = (*self.layout(), self.current_tick(), LookupReport::default());
         for entry in &page_in.entries {
             let weights = row_mut(out, entry.position, layout.dim);
             let copy = page_in.cold_copy(entry, self.stride());
@@ -158,7 +158,7 @@ impl Table {
             };
             stripe.keep(entry.key, slot);
             let gradient = row(&distinct.gradients, entry.position, self.dim());
-            wide(
+            run_wide(
                 #[inline(always)]
                 || stripe.update(stripe.address(slot), entry.key, &mut update, gradient),
             );
@@ -183,7 +183,7 @@ impl Table {
     /// Inserts whole rows chunk by chunk, and makes room for each chunk.
     pub(crate) fn insert_managed(&self, rows: &RowBatch, scratch: &mut RequestBuffers) -> Result<u64, TableError> {
         self.apply_all_pending()?;
-        let (tick, mut new, mut page_in) = (self.tick(), 0, scratch.page_ins.pop().unwrap_or_default());
+        let (tick, mut new, mut page_in) = (self.current_tick(), 0, scratch.page_ins.pop().unwrap_or_default());
         let is_logged = self.is_logged();
         scratch.group(&rows.ids, self.stripes());
         page_in.begin(RequestDeadline::NONE);
@@ -292,7 +292,7 @@ impl PartialLookup<'_> {
         if page_in.entries.is_empty() {
             return Ok(LookupReport::default());
         }
-        table.shared().check(page_in.deadline, COLD_READ)?;
+        table.shared().check_deadline(page_in.deadline, COLD_READ)?;
         match access {
             LookupMode::Train => table.copy_paged_in(page_in, out),
             LookupMode::Read => Ok(table.copy_cold(page_in, out)),
@@ -313,5 +313,5 @@ pub(crate) fn read_copies<'a, 'b: 'a>(
     deadline: RequestDeadline,
 ) -> Result<(), TableError> {
     read_cold_of_all(prepared.map(|(table, prepared)| (table, &mut prepared.page_in)))?;
-    shared.check(deadline, COLD_READ)
+    shared.check_deadline(deadline, COLD_READ)
 }

@@ -91,7 +91,7 @@ impl Table {
 
     /// Appends rows whose cold copies are valid, unless they are in memory by now. A copy past its time to live is no row.
     fn take_valid(&self, stripe: &Stripe, ids: &[u64], cold: &ColdRows, into: &mut RowBatch) {
-        let (stride, tick) = (self.stride(), self.tick());
+        let (stride, tick) = (self.stride(), self.current_tick());
         for (place, id) in ids.iter().enumerate() {
             if self.append_from_memory(stripe, *id, into) || !cold.found[place] {
                 continue;

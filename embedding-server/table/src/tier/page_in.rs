@@ -84,7 +84,7 @@ impl Table {
     /// One round. Rows with a stale copy stay in `page_in`.
     fn run_round(&self, page_in: &mut PageIn, action: &mut RowAction<'_>) {
         let mut entries = std::mem::take(&mut page_in.entries);
-        let tick = self.tick();
+        let tick = self.current_tick();
         let deadline = page_in.deadline;
         self.for_each_chunk(&entries, RoomFor::Request, deadline, &mut |stripe, entry| {
             self.page_in_one(stripe, entry, page_in, tick, action);
@@ -136,7 +136,7 @@ impl Table {
             page_in.entries.append(&mut entries);
             return Err(error);
         }
-        let tick = self.tick();
+        let tick = self.current_tick();
         entries.into_iter().for_each(|entry| self.page_in_one(&mut stripe, entry, page_in, tick, action));
         self.log_stripe(&mut stripe);
         self.charge(&mut stripe);

@@ -52,7 +52,7 @@ impl PageInEntry {
 }
 
 impl PageIn {
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         let cold = self.cold.rows.capacity() * size_of::<u32>() + self.cold.found.capacity();
         let rows = (self.entries.capacity() + self.stale.capacity()) * size_of::<PageInEntry>();
         cold + rows + self.cold_keys.capacity() * size_of::<u64>()

@@ -71,7 +71,7 @@ impl SharedMemory {
     pub(crate) fn acquire_copies(&self, bytes: usize, deadline: RequestDeadline) -> Result<CopyPermit<'_>, TableError> {
         let most = self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE);
         let permit = self.copies.acquire(bytes, self.wait_until(deadline, most));
-        self.check(deadline, OTHER_PUSHES)?;
+        self.check_deadline(deadline, OTHER_PUSHES)?;
         Ok(permit)
     }
 
@@ -86,7 +86,7 @@ impl SharedMemory {
     }
 
     /// Checks that the sender of a request still waits. `whom` is what the request has waited for.
-    pub(crate) fn check(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
+    pub(crate) fn check_deadline(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
         match self.left(deadline) {
             Some(Duration::ZERO) => Err(TableError::Late { whom }),
             _ => Ok(()),
@@ -99,7 +99,7 @@ impl SharedMemory {
         let most = self.capacity.wait(COPIES_WAIT * 2, COPIES_WAIT_SHARE);
         loop {
             let room = self.captures.wait(self.wait_until(deadline, most));
-            self.check(deadline, SAVE)?;
+            self.check_deadline(deadline, SAVE)?;
             match room {
                 CopyRoom::Free => return Ok(false),
                 CopyRoom::Contended => {}

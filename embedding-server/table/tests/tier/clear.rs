@@ -18,7 +18,7 @@ fn cleared_tables_are_as_they_were_made() {
     assert!(store.size().rows > 0 && !hot(&tables).is_empty());
     tables.clear().unwrap();
     assert_eq!((store.size().rows, hot(&tables)), (0, vec![]));
-    assert!(tables.iter().all(|table| table.rows() == 0));
+    assert!(tables.iter().all(|table| table.row_count() == 0));
     assert_eq!(read(&tables, &ids), vec![0.0; 6000]);
     // Cleared tables learn like new ones.
     push(&tables, &[5], 1.0);
@@ -58,7 +58,7 @@ fn saved(tables: &TableSet) -> (RowBatch, TableTime) {
 /// Restores saved rows, as a load that replaces all rows does.
 fn restore(tables: &TableSet, rows: &RowBatch, moment: TableTime) {
     tables.clear().unwrap();
-    tables.tick(moment.steps, 0);
+    tables.advance_clock(moment.steps, 0);
     let (table, mut rows) = (tables.table(0).unwrap(), rows.clone());
     table.rebase_access(&mut rows, moment, StepClock::GoesOn);
     table.insert(&rows, &mut RequestBuffers::new()).unwrap();
@@ -69,20 +69,20 @@ fn restore(tables: &TableSet, rows: &RowBatch, moment: TableTime) {
 fn restored_rows_have_the_age_they_had_when_they_were_saved() {
     for ttl in [Ttl::Steps(10), Ttl::Seconds(10)] {
         let tables = expiring(ttl);
-        tables.tick(100, 100);
+        tables.advance_clock(100, 100);
         push(&tables, &[1, 2], 1.0);
-        tables.tick(106, 106);
+        tables.advance_clock(106, 106);
         push(&tables, &[2], 1.0);
         let (rows, moment) = saved(&tables);
-        tables.tick(500, 500);
+        tables.advance_clock(500, 500);
         assert_eq!(read(&tables, &[1, 2]), [0.0; 4], "{ttl:?}: training went on without them");
         restore(&tables, &rows, moment);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
         assert_eq!(saved(&tables).0.ids.len(), 2, "{ttl:?}: and a save holds them");
         // From here on the rows age as they would have aged after the save.
-        tables.tick(109, 503);
+        tables.advance_clock(109, 503);
         assert_eq!(read(&tables, &[1, 2]), [-1.0, -1.0, -2.0, -2.0], "{ttl:?}");
-        tables.tick(110, 504);
+        tables.advance_clock(110, 504);
         assert_eq!(read(&tables, &[1, 2]), [0.0, 0.0, -2.0, -2.0], "{ttl:?}");
         // The search for expired rows starts again as well.
         while !tables.maintain().unwrap().is_idle() {}
@@ -94,14 +94,14 @@ fn restored_rows_have_the_age_they_had_when_they_were_saved() {
 #[test]
 fn rows_of_another_process_keep_their_age() {
     let (there, here) = (expiring(Ttl::Seconds(1800)), expiring(Ttl::Seconds(1800)));
-    there.tick(0, 1_700_000_000);
+    there.advance_clock(0, 1_700_000_000);
     push(&there, &[1], 1.0);
-    there.tick(0, 1_700_000_700);
-    here.tick(0, 4);
+    there.advance_clock(0, 1_700_000_700);
+    here.advance_clock(0, 4);
     let (rows, moment) = saved(&there);
     restore(&here, &rows, moment);
-    here.tick(0, 4 + 1099);
+    here.advance_clock(0, 4 + 1099);
     assert_eq!(read(&here, &[1]), [-1.0, -1.0]);
-    here.tick(0, 4 + 1100);
+    here.advance_clock(0, 4 + 1100);
     assert_eq!(read(&here, &[1]), [0.0, 0.0]);
 }

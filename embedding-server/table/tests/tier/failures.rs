@@ -74,7 +74,7 @@ fn new_rows_come_until_memory_is_a_quarter_over_its_budget() {
         id += count;
         try_push(&tables, &(id - count..id).collect::<Vec<_>>(), 1.0).map(|()| id)
     };
-    while tables.table(0).unwrap().counts().evicted == 0 {
+    while tables.table(0).unwrap().event_counts().evicted == 0 {
         push_next(32).unwrap();
     }
     let start = push_next(1).unwrap();

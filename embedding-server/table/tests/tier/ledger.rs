@@ -39,7 +39,7 @@ fn transfer(tables: &TableSet, thread: u64, round: u64, scratch: &mut RequestBuf
     let amount = amount(thread, round);
     let gradients: Vec<f32> = (0..rows.len()).map(|at| if at < rows.len() / 2 { amount } else { -amount }).collect();
     tables.push(&parts, &gradients, round, scratch).unwrap();
-    tables.tick(round, 0);
+    tables.advance_clock(round, 0);
 }
 
 /// What one table lacks, the other table has. So no push is half in the snapshot.
@@ -100,7 +100,7 @@ fn check_sums(tables: &TableSet) {
     for id in ids {
         assert_eq!(rows[id as usize * DIM..][..DIM], [-sums[id as usize]; DIM], "id {id}");
     }
-    let counts = tables.table(0).unwrap().counts();
+    let counts = tables.table(0).unwrap().event_counts();
     assert!(counts.evicted > IDS && counts.promoted > IDS, "{counts:?}");
     let (used, limit) = tables.memory_budget().unwrap();
     // Continuous snapshots may delay eviction.

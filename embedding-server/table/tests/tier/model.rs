@@ -76,7 +76,7 @@ impl Model {
     }
 
     fn push(&mut self, id: u64, gradient: &[f32]) {
-        OPTIMIZER.update(&mut self.used(id).slot, gradient, &UpdateLimits::default());
+        OPTIMIZER.update_slot(&mut self.used(id).slot, gradient, &UpdateLimits::default());
     }
 
     /// Rows of lower rank are evicted first.
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
             }
             Call::Tick(steps) => {
                 self.model.now += steps;
-                self.tables.tick(self.model.now, 0);
+                self.tables.advance_clock(self.model.now, 0);
                 return;
             }
             Call::Tend => drop(self.tables.maintain().unwrap()),

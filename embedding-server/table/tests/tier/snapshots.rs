@@ -80,7 +80,7 @@ fn a_snapshot_waits_for_running_requests() {
 fn a_loaded_snapshot_is_the_same_table() {
     let (tables, _) = tiny(&[ledger_config(2, 2)]);
     for step in 1..10 {
-        tables.tick(step, 0);
+        tables.advance_clock(step, 0);
         push(&tables, &(step * 50..step * 50 + 100).collect::<Vec<_>>(), step as f32);
     }
     let snapshot = tables.take_snapshot().unwrap();
@@ -88,7 +88,7 @@ fn a_loaded_snapshot_is_the_same_table() {
     (0..2).for_each(|stripe| snapshot.read_stripe(0, stripe, &mut rows).unwrap());
     assert_eq!((rows.ids.len(), snapshot.snapshot_time().steps), (500, 9));
     let (loaded, _) = tiny(&[ledger_config(2, 4)]);
-    loaded.tick(snapshot.snapshot_time().steps, snapshot.snapshot_time().seconds);
+    loaded.advance_clock(snapshot.snapshot_time().steps, snapshot.snapshot_time().seconds);
     assert_eq!(loaded.table(0).unwrap().insert(&rows, &mut RequestBuffers::new()).unwrap(), 500);
     assert_eq!(read(&loaded, &rows.ids), read(&tables, &rows.ids));
     let (mut again, snapshot) = (RowBatch::default(), loaded.take_snapshot().unwrap());
@@ -113,16 +113,16 @@ fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier()
     let (tables, store) = tiny(&[TableConfig { retention, ..ledger_config(2, 2) }]);
     let old: Vec<u64> = (0..500).collect();
     push(&tables, &old, 1.0);
-    tables.tick(5, 0);
+    tables.advance_clock(5, 0);
     push(&tables, &[1, 2, 3], 1.0);
-    tables.tick(10, 0);
+    tables.advance_clock(10, 0);
     assert_eq!(read(&tables, &[3, 4]), [-2.0, -2.0, 0.0, 0.0]);
     assert_eq!(content(&tables.take_snapshot().unwrap(), 2), expect(&[(1, -2.0), (2, -2.0), (3, -2.0)]));
     tend_all(&tables);
     assert!(hot(&tables).iter().all(|id| [1, 2, 3].contains(id)));
     // Copies of rows that are in memory again are void. They may stay.
     assert!(store.size().rows <= 3, "{:?}", store.size());
-    let counts = tables.table(0).unwrap().counts();
+    let counts = tables.table(0).unwrap().event_counts();
     assert_eq!(counts.expired, 497);
     assert_eq!(train(&tables, &[4]), [0.0, 0.0]);
 }
@@ -130,14 +130,14 @@ fn rows_past_their_time_to_live_are_removed_from_memory_and_from_the_cold_tier()
 #[test]
 fn a_time_to_live_in_seconds_follows_the_clock_and_not_the_steps() {
     let tables = unlimited(EvictionPolicy { ttl: Some(Ttl::Seconds(60)), ..EvictionPolicy::default() }, 1);
-    tables.tick(0, 1000);
+    tables.advance_clock(0, 1000);
     push(&tables, &[1], 1.0);
-    tables.tick(1_000_000, 1059);
+    tables.advance_clock(1_000_000, 1059);
     assert_eq!(read(&tables, &[1]), [-1.0, -1.0]);
-    tables.tick(1_000_000, 1060);
+    tables.advance_clock(1_000_000, 1060);
     assert_eq!(read(&tables, &[1]), [0.0, 0.0]);
     tend_all(&tables);
-    assert_eq!((hot(&tables), tables.table(0).unwrap().counts().expired), (vec![], 1));
+    assert_eq!((hot(&tables), tables.table(0).unwrap().event_counts().expired), (vec![], 1));
     let refused = EvictionPolicy {
         ttl: Some(Ttl::Seconds(60)),
         order: EvictionOrder::Lfu { half_life: 10 },
@@ -158,15 +158,15 @@ fn rows_of_small_norm_are_evicted() {
     let large: Vec<u64> = (0..100).collect();
     push(&tables, &large, 1.0);
     tend_all(&tables);
-    assert_eq!(tables.table(0).unwrap().rows(), 5000, "no sweep is due");
+    assert_eq!(tables.table(0).unwrap().row_count(), 5000, "no sweep is due");
     // A sweep may miss a row that moves in the index during the sweep. The next sweep finds it.
     for sweep in 1..4 {
-        tables.tick(1000 * sweep, 0);
+        tables.advance_clock(1000 * sweep, 0);
         tend_all(&tables);
     }
     let mut left = hot(&tables);
     left.sort_unstable();
-    assert_eq!((left, tables.table(0).unwrap().counts().dropped), (large, 4900));
+    assert_eq!((left, tables.table(0).unwrap().event_counts().dropped), (large, 4900));
     assert_eq!(read(&tables, &[0, 100]), [-2.0, -2.0, 0.0, 0.0]);
 }
 

@@ -35,7 +35,7 @@ impl IndexLeaf {
     }
 
     /// Bytes of the entries and of their room.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.entries.len()
     }
 
