@@ -120,7 +120,7 @@ impl LogFolder {
             return Ok(None);
         }
         let known = read_lineage(&self.path)?;
-        let files = segments(&self.path)?.into_iter().chain(base_folders(&self.path)?).next();
+        let files = list_segments(&self.path)?.into_iter().chain(base_folders(&self.path)?).next();
         match (known, files) {
             (None, Some((_, file))) => {
                 let why = format!("{} is there, and nothing says whose rows it has", file.display());
@@ -139,7 +139,7 @@ impl LogFolder {
         let text =
             b"The other files in this folder are the rows of no server. The next server that uses the folder deletes them.\n";
         write_whole(&mark, text).map_err(LogError::io("write", &mark))?;
-        for file in segments(&self.path)?.into_iter().chain(spares(&self.path)?) {
+        for file in list_segments(&self.path)?.into_iter().chain(list_spares(&self.path)?) {
             remove_file(&file.1)?;
         }
         for base in base_folders(&self.path)? {
@@ -170,7 +170,7 @@ impl LogFolder {
 
     /// Waits until all that was written is on the disk.
     pub fn sync(&self) -> Result<(), LogError> {
-        for path in segments(&self.path)?.into_iter().map(|(_, path)| path).chain([mark_path(&self.path)]) {
+        for path in list_segments(&self.path)?.into_iter().map(|(_, path)| path).chain([mark_path(&self.path)]) {
             File::open(&path).and_then(|file| file.sync_all()).map_err(LogError::io("sync", &path))?;
         }
         sync_folder(&self.path).map_err(LogError::io("sync", &self.path))
@@ -208,11 +208,11 @@ fn is_file_at(file: &File, path: &Path) -> bool {
 }
 
 /// The segments in their order: first lsn and path.
-pub(crate) fn segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
+pub(crate) fn list_segments(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
     numbered(folder, SEGMENT)
 }
 
-pub(crate) fn spares(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
+pub(crate) fn list_spares(folder: &Path) -> Result<Vec<(u64, PathBuf)>, LogError> {
     numbered(folder, SPARE)
 }
 
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(folder.read_lineage().unwrap(), Some(lineage));
         fs::write(spare_path(folder.path(), 1), "x").unwrap();
         fs::create_dir(base_path(folder.path(), 3)).unwrap();
-        assert_eq!(segments(folder.path()).unwrap(), [(0, segment_path(folder.path(), 0))]);
+        assert_eq!(list_segments(folder.path()).unwrap(), [(0, segment_path(folder.path(), 0))]);
         let waiting = File::open(folder.path().join(LOCK)).unwrap();
         assert!(is_file_at(&waiting, &folder.path().join(LOCK)));
         folder.wipe().unwrap();

@@ -5,7 +5,7 @@ use zagros_table::{FrequencyCounts, PushOrigin, PushStep, StepRowBatch, StepRowS
 
 use crate::format::{HEAD_BYTES, RecordHead, u32_at, u64_at};
 use crate::kind::RecordKind;
-use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copied, count_of, origin_of};
+use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copy_numbers, count_of, origin_of};
 use crate::rows_view::{LoggedRows, RowsView};
 use crate::window_group::WindowGroup;
 
@@ -108,11 +108,11 @@ fn ids_of(payload: &[u8]) -> Option<(Vec<u64>, &[u8])> {
 
 fn split_ids(bytes: &[u8], count: usize) -> Option<(Vec<u64>, &[u8])> {
     let (ids, rest) = bytes.split_at_checked(count.checked_mul(8)?)?;
-    Some((copied(ids), rest))
+    Some((copy_numbers(ids), rest))
 }
 
 fn words_of(bytes: &[u8]) -> Vec<u32> {
-    copied(bytes)
+    copy_numbers(bytes)
 }
 
 fn gradient_of(payload: &[u8]) -> Option<LoggedGradient> {

@@ -7,7 +7,7 @@ use zagros_table::{PushOrigin, RowSlices};
 
 use crate::format::RecordHead;
 use crate::kind::RecordKind;
-use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copied, count_of, origin_of};
+use crate::payload::{COUNT_BYTES, ORIGIN_BYTES, copy_numbers, count_of, origin_of};
 
 /// Rows of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl<'a> RowsView<'a> {
 fn numbers<T: Pod>(bytes: &[u8]) -> Cow<'_, [T]> {
     match try_cast_slice(bytes) {
         Ok(numbers) => Cow::Borrowed(numbers),
-        Err(_) => Cow::Owned(copied(bytes)),
+        Err(_) => Cow::Owned(copy_numbers(bytes)),
     }
 }
 

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::LogError;
 use crate::disk::LogDisk;
-use crate::folder::{segment_path, segments, spare_path, spares};
+use crate::folder::{list_segments, list_spares, segment_path, spare_path};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
 use crate::small_files::sync_folder;
 use crate::sync_mode::SyncMode;
@@ -84,10 +84,10 @@ impl SegmentFiles {
         segment_bytes: u64,
         next: u64,
     ) -> Result<Self, LogError> {
-        for (_, path) in spares(folder)? {
+        for (_, path) in list_spares(folder)? {
             crate::folder::remove_file(&path)?;
         }
-        let current = match segments(folder)?.pop() {
+        let current = match list_segments(folder)?.pop() {
             Some((first, path)) => {
                 let opened = File::options().read(true).write(true).open(&path);
                 let file = opened.map_err(LogError::io("open", &path))?;
@@ -111,7 +111,7 @@ impl SegmentFiles {
     }
 
     /// Bytes that can be written before room is needed.
-    pub(crate) fn room(&self) -> u64 {
+    pub(crate) fn room_left(&self) -> u64 {
         let current = self.current.as_ref().map_or(0, |segment| segment.first + segment.room - self.written);
         current + self.spares.iter().map(|spare| spare.room).sum::<u64>()
     }
@@ -236,7 +236,7 @@ impl SegmentFiles {
 
     /// Gives up segments whose records all lie before `lsn`: they become room, or are deleted. Answers how many are left.
     pub(crate) fn delete_before(&mut self, lsn: u64) -> Result<usize, LogError> {
-        let all = segments(&self.folder)?;
+        let all = list_segments(&self.folder)?;
         let mut left = all.len();
         for pair in all.windows(2) {
             if pair[1].0 <= lsn {

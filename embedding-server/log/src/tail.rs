@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::LogError;
-use crate::folder::{segment_path, segments};
+use crate::folder::{list_segments, segment_path};
 use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
 use crate::segment_reader::SegmentReader;
 use crate::written::read_mark;
@@ -78,7 +78,7 @@ impl TailPlan {
         // First: a server that is asked what its log holds writes on meanwhile.
         let written = read_mark(folder, lineage)?.unwrap_or_default();
         let needed = needed.start..needed.end.max(written);
-        let (all, from) = (segments(folder)?, needed.start);
+        let (all, from) = (list_segments(folder)?, needed.start);
         if all.first().is_none_or(|(first, _)| *first > from) {
             let next = all
                 .first()
@@ -117,11 +117,11 @@ impl TailPlan {
         reader.skip(PREAMBLE_BYTES as u64);
         let mut lsn = *first;
         while stop.is_none_or(|stop| lsn < stop) {
-            let head = match reader.head(lsn)? {
+            let head = match reader.read_head(lsn)? {
                 Ok(head) => head,
                 Err(problem) => return self.end_at(segment, lsn, problem),
             };
-            match reader.payload(&head)? {
+            match reader.read_payload(&head)? {
                 Ok(payload) if lsn >= self.needed.start => visit(&head, payload)?,
                 Ok(_) => {}
                 Err(problem) => return self.end_at(segment, lsn, problem),
@@ -222,7 +222,7 @@ impl TailSegment {
         while lsn < self.end {
             let offset = PREAMBLE_BYTES as u64 + lsn - self.first;
             let changed = || LogError::damaged(&self.path, offset, "it has changed while it was read");
-            let head = reader.head(lsn)?.map_err(|_| changed())?;
+            let head = reader.read_head(lsn)?.map_err(|_| changed())?;
             if lsn >= from && wants(&head) {
                 let record = reader.peek(HEAD_BYTES + head.length as usize)?;
                 let payload = record.get(HEAD_BYTES..HEAD_BYTES + head.length as usize).ok_or_else(changed)?;

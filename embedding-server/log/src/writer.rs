@@ -254,7 +254,7 @@ impl LogWriter {
         let FlushState { files, start, bytes } = flushing;
         let Some(files) = files else { return Err(LogStopped::Ended) };
         let written = files.write(bytes, *start);
-        self.room.store(files.room(), Ordering::Release);
+        self.room.store(files.room_left(), Ordering::Release);
         match written {
             Ok(_) => {
                 *start += bytes.len() as u64;
@@ -279,9 +279,9 @@ impl LogWriter {
         }
         let mut flushing = self.flushing.lock();
         let Some(files) = &mut flushing.files else { return Err(LogStopped::Ended) };
-        let (room, wanted) = (files.room(), wanted());
+        let (room, wanted) = (files.room_left(), wanted());
         let made = if room >= wanted { Ok(()) } else { files.add_room(wanted - room) };
-        self.room.store(files.room(), Ordering::Release);
+        self.room.store(files.room_left(), Ordering::Release);
         made.map_err(|error| self.stop(&error))
     }
 

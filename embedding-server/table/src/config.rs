@@ -168,7 +168,7 @@ impl RowLayout {
     }
 
     #[inline(always)]
-    pub(crate) fn read(&self, slot: &[u32], weights: &mut [f32]) {
+    pub(crate) fn read_weights(&self, slot: &[u32], weights: &mut [f32]) {
         self.element.decode(&slot[..self.weights], weights);
     }
 }
@@ -244,7 +244,7 @@ mod tests {
             let mut slot = vec![u32::MAX; layout.stride];
             layout.fill_slot(9, &mut slot);
             let [mut stored, mut reported, mut unrounded] = [(); 3].map(|()| vec![f32::NAN; dim]);
-            layout.read(&slot, &mut stored);
+            layout.read_weights(&slot, &mut stored);
             layout.fill_weights(9, &mut reported);
             exact.fill_weights(9, &mut unrounded);
             assert_eq!(stored, reported);

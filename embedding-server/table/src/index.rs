@@ -158,7 +158,7 @@ impl SlotIndex {
     }
 
     /// Bytes that the index would grow by if `keys` more keys were added.
-    pub(crate) fn growth(&self, keys: usize) -> usize {
+    pub(crate) fn growth_bytes(&self, keys: usize) -> usize {
         let mut buckets = self.buckets;
         while self.len + keys > FULL * buckets {
             buckets = wider(buckets);

@@ -52,9 +52,9 @@ impl Table {
             }
         }
         if self.shared().watcher.is_taken() {
-            self.shared().watcher.changed(self.number(), stripe, &changes.removed);
-            self.shared().watcher.changed(self.number(), stripe, &changes.ids);
-            self.shared().watcher.changed(self.number(), stripe, &changes.seen);
+            self.shared().watcher.notify_changed(self.number(), stripe, &changes.removed);
+            self.shared().watcher.notify_changed(self.number(), stripe, &changes.ids);
+            self.shared().watcher.notify_changed(self.number(), stripe, &changes.seen);
         }
         changes.clear();
     }

@@ -21,7 +21,7 @@ use zagros_zip::ZipEq;
 
 use crate::PushStep;
 use dense::{DenseRule, Staging};
-use loops::{RowLimits, each};
+use loops::{RowLimits, update_each};
 
 pub use loops::{LARGEST, UpdateLimits};
 
@@ -236,7 +236,7 @@ impl Optimizer {
         limits: &UpdateLimits,
         rate: RateFactor,
     ) {
-        let shaping = limits.shaping(gradient);
+        let shaping = limits.row_limits(gradient);
         match *self {
             Self::Sgd { lr, l2 } => sgd(weights, gradient, shaping, [lr, l2]),
             Self::Momentum { lr, momentum, l2 } => velocity(weights, state, gradient, shaping, [lr, momentum, l2]),
@@ -301,7 +301,7 @@ impl Optimizer {
 
 #[inline(always)]
 fn sgd(weights: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, l2]: [f32; 2]) {
-    each(
+    update_each(
         weights,
         [],
         gradient,
@@ -319,7 +319,7 @@ fn velocity(
     shaping: RowLimits,
     [lr, momentum, l2]: [f32; 3],
 ) {
-    each(
+    update_each(
         weights,
         [state],
         gradient,
@@ -334,7 +334,7 @@ fn velocity(
 
 #[inline(always)]
 fn adagrad(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, epsilon, l2]: [f32; 3]) {
-    each(
+    update_each(
         weights,
         [state],
         gradient,
@@ -358,13 +358,13 @@ fn row_adagrad(
     shaping: RowLimits,
     [lr, epsilon, l2]: [f32; 3],
 ) {
-    let total = |weight: f32, gradient: f32| shaping.gradient(gradient) + l2 * weight;
+    let total = |weight: f32, gradient: f32| shaping.clip_gradient(gradient) + l2 * weight;
     let squares = weights.iter().zip_eq(gradient).map(|(weight, gradient)| total(*weight, *gradient).powi(2));
     state[0] += squares.sum::<f32>() / weights.len() as f32;
     let rate = lr / (state[0].sqrt() + epsilon);
     // With ε = 0 and only zero gradients the rate is not finite.
     let rate = if rate.is_finite() { rate } else { 0.0 };
-    each(
+    update_each(
         weights,
         [],
         gradient,
@@ -377,7 +377,7 @@ fn row_adagrad(
 #[inline(always)]
 fn adam(weights: &mut [f32], moments: &mut [f32], gradient: &[f32], shaping: RowLimits, step: &AdamStep) {
     let (first, second) = moments.split_at_mut(weights.len());
-    each(
+    update_each(
         weights,
         [first, second],
         gradient,
@@ -406,7 +406,7 @@ fn advance(powers: &mut [f32], betas: [f32; 2]) -> [f32; 2] {
 #[inline(always)]
 fn ftrl(weights: &mut [f32], state: &mut [f32], gradient: &[f32], shaping: RowLimits, [lr, beta, l1, l2]: [f32; 4]) {
     let (z, n) = state.split_at_mut(weights.len());
-    each(
+    update_each(
         weights,
         [z, n],
         gradient,
@@ -437,7 +437,7 @@ fn ftrl_anew(
     [lr, beta, l1, l2]: [f32; 4],
 ) {
     let (z, n) = state.split_at_mut(weights.len());
-    each(
+    update_each(
         weights,
         [z, n],
         gradient,

@@ -70,7 +70,7 @@ impl Table {
         let RowSlices { ids, slots, access } = *rows;
         self.check_rows("slots", ids, self.stride(), slots.len())?;
         let one_by_one = self.is_managed() || self.is_logged() || stripe >= self.stripes();
-        match scratch.only(ids, stripe, self.stripes()).filter(|_| !one_by_one) {
+        match scratch.group_of_stripe(ids, stripe, self.stripes()).filter(|_| !one_by_one) {
             Some(mut group) => self.put_group(&mut self.lock(stripe), &mut group, slots),
             None => {
                 let rows = RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() };
@@ -103,7 +103,7 @@ impl Table {
     /// The frequency counts of one stripe, and the position of the log at which they are what they are. 0 without a log.
     pub fn counts_with_position(&self, stripe: usize, into: &mut FrequencyCounts) -> u64 {
         let stripe = self.lock(stripe);
-        stripe.filter.read(into);
+        stripe.filter.read_counts(into);
         self.shared().log.get().map_or(0, |log| log.position())
     }
 
@@ -139,7 +139,7 @@ impl Table {
     pub fn add_counts_again(&self, ids: &[u64], counts: &[u32]) {
         for (id, count) in ids.iter().zip_eq(counts) {
             let key = key_of(*id);
-            self.lock(self.stripe_of(key)).filter.restore(key, *count);
+            self.lock(self.stripe_of(key)).filter.add_count(key, *count);
         }
     }
 

@@ -191,7 +191,7 @@ impl Stripe {
             IndexEntry::Slot(slot) => slot,
             IndexEntry::Nothing(place) => self.add(key, place),
         };
-        self.keep(key, slot);
+        self.preserve_row(key, slot);
         self.mark(slot);
         self.slab.words_mut(slot).copy_from_slice(words);
         slot
@@ -211,8 +211,8 @@ impl Stripe {
     }
 
     /// Resets a row to its first weights.
-    pub(crate) fn restart(&mut self, key: u64, slot: u32, layout: &RowLayout) {
-        self.keep(key, slot);
+    pub(crate) fn reset_row(&mut self, key: u64, slot: u32, layout: &RowLayout) {
+        self.preserve_row(key, slot);
         self.mark(slot);
         self.step_rows.forget(key);
         layout.fill_slot(id_of(key), self.slab.words_mut(slot));
@@ -222,13 +222,13 @@ impl Stripe {
 
     pub(crate) fn remove(&mut self, key: u64) {
         self.step_rows.forget(key);
-        self.evict(key);
+        self.evict_row(key);
     }
 
     /// Removes a row from memory that is elsewhere still.
-    pub(crate) fn evict(&mut self, key: u64) {
+    pub(crate) fn evict_row(&mut self, key: u64) {
         if let Some(slot) = self.find(key) {
-            self.keep(key, slot);
+            self.preserve_row(key, slot);
             self.index.remove(key);
             self.slab.release(slot);
             self.mark_removed(key);
@@ -304,13 +304,13 @@ impl Stripe {
     }
 
     /// How many rows can be added before memory grows.
-    pub(crate) fn vacant(&self) -> usize {
-        self.slab.vacant()
+    pub(crate) fn vacant_slots(&self) -> usize {
+        self.slab.vacant_slots()
     }
 
     /// Bytes that index and slab would grow by if `rows` more rows were added.
-    pub(crate) fn growth(&self, rows: usize) -> usize {
-        self.index.growth(rows) + self.slab.growth(rows)
+    pub(crate) fn growth_bytes(&self, rows: usize) -> usize {
+        self.index.growth_bytes(rows) + self.slab.growth_bytes(rows)
     }
 
     /// Starts the capture: rows are copied for a snapshot before they change.
@@ -342,10 +342,10 @@ impl Stripe {
 
     /// Copies a row that is about to change, unless the snapshot has read it.
     #[inline]
-    pub(crate) fn keep(&mut self, key: u64, slot: u32) {
+    pub(crate) fn preserve_row(&mut self, key: u64, slot: u32) {
         if let Some(capture) = &mut self.capture {
             let access = self.slab.has_access().then(|| self.slab.access(slot));
-            capture.keep(slot, id_of(key), self.slab.words(slot), access);
+            capture.keep_row(slot, id_of(key), self.slab.words(slot), access);
         }
     }
 
@@ -359,7 +359,7 @@ impl Stripe {
             slots.extend(self.find(*key).map(|slot| (*key, slot)));
         }
         slots.iter().for_each(|(_, slot)| prefetch(self.slot(*slot)));
-        slots.into_iter().for_each(|(key, slot)| self.keep(key, slot));
+        slots.into_iter().for_each(|(key, slot)| self.preserve_row(key, slot));
     }
 
     /// Begins to read the stripe for a snapshot. Returns the keys and slots of the rows at the instant. `None` if there
@@ -373,7 +373,7 @@ impl Stripe {
 
     /// Ids of the rows that were removed before the instant, in a snapshot of changes.
     pub(crate) fn captured_removals(&self) -> Vec<u64> {
-        let removed = self.capture.as_ref().map_or(&[][..], StripeCapture::removed);
+        let removed = self.capture.as_ref().map_or(&[][..], StripeCapture::removed_keys);
         removed.iter().map(|key| id_of(*key)).collect()
     }
 
@@ -415,7 +415,7 @@ impl Stripe {
     }
 
     /// Ids and slots of all rows, in ascending order of ids. A saved table therefore depends on its content alone.
-    pub(crate) fn sorted(&self) -> Vec<(u64, u32)> {
+    pub(crate) fn sorted_rows(&self) -> Vec<(u64, u32)> {
         let mut rows: Vec<(u64, u32)> = self.index.iter().map(|(key, slot)| (id_of(key), slot)).collect();
         rows.sort_unstable();
         rows
@@ -460,7 +460,7 @@ mod tests {
                 prop_assert_eq!(created, found.is_none());
                 prop_assert_eq!(found.unwrap_or(slot), slot);
             }
-            let rows = stripe.sorted();
+            let rows = stripe.sorted_rows();
             prop_assert_eq!(rows.len(), stripe.row_count());
             prop_assert!(rows.is_sorted());
             for (id, slot) in rows {

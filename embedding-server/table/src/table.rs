@@ -142,7 +142,7 @@ impl Table {
     /// time of the save in that process ([`crate::TableSnapshot::snapshot_time`]).
     pub fn rebase_access(&self, rows: &mut RowBatch, saved: TableTime, steps: StepClock) {
         let now = self.shared.clock.now();
-        rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebased(*access, saved, now, steps));
+        rows.access.iter_mut().for_each(|access| *access = self.access_codec.rebase(*access, saved, now, steps));
     }
 
     /// Appends all rows of one stripe that are in memory, in ascending order of ids.
@@ -150,7 +150,7 @@ impl Table {
         let stripe = self.lock(stripe);
         into.ids.reserve(stripe.row_count());
         into.slots.reserve(stripe.row_count() * self.stride());
-        for (id, slot) in stripe.sorted() {
+        for (id, slot) in stripe.sorted_rows() {
             into.ids.push(id);
             into.slots.extend_from_slice(stripe.slot(slot));
             into.access.extend(self.managed.then(|| stripe.access(slot)));
@@ -166,7 +166,7 @@ impl Table {
         &self.layout
     }
 
-    pub(crate) fn retention(&self) -> &EvictionPolicy {
+    pub(crate) fn eviction_policy(&self) -> &EvictionPolicy {
         &self.retention
     }
 
@@ -195,7 +195,7 @@ impl Table {
     }
 
     /// The cold tier. `None` if evicted rows do not go there.
-    pub(crate) fn cold(&self) -> Option<&dyn ColdStore> {
+    pub(crate) fn cold_store(&self) -> Option<&dyn ColdStore> {
         self.shared.capacity.cold.as_deref().filter(|_| self.tiered)
     }
 

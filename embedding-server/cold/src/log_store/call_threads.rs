@@ -12,7 +12,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::{Advice, fadvise};
 use zagros_table::ColdError;
 
-use super::file_piece::{FilePiece, OnPiece, hangs};
+use super::file_piece::{FilePiece, OnPiece, hang_error};
 
 /// Threads that read. A disk that hangs keeps them until it answers.
 const THREADS: usize = 8;
@@ -62,7 +62,7 @@ impl CallThreads {
             let (range, bytes) = match answers.recv_timeout(patience) {
                 Ok(answer) => answer,
                 Err(_) if self.ended.load(Ordering::Relaxed) != ended => continue,
-                Err(_) => return Err(hangs(patience, pieces.first())),
+                Err(_) => return Err(hang_error(patience, pieces.first())),
             };
             let bytes = bytes?;
             let mut rest = &bytes[..];

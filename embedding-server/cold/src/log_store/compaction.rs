@@ -107,7 +107,7 @@ impl TableLog {
         let active = self.writer.lock().active;
         let state = self.state.read();
         let is_large = state.segments.overhang() > self.allowance(&state);
-        let slot = if is_large { state.segments.for_space(active) } else { state.segments.wasteful(active) }?;
+        let slot = if is_large { state.segments.for_space(active) } else { state.segments.find_wasteful(active) }?;
         let (segment, rows) = state.segments.get(slot)?;
         Some(CompactionCursor { slot, segment, rows, next: 0 })
     }
@@ -115,7 +115,7 @@ impl TableLog {
     /// Whether the segment is still there, and no attempt to compact it failed.
     fn is_compactable(&self, at: &CompactionCursor) -> bool {
         let state = self.state.read();
-        let counts = state.segments.counts(at.slot);
+        let counts = state.segments.segment_counts(at.slot);
         self.has_segment(&state.segments, at.slot, &at.segment) && !counts.is_damaged && counts.failures == 0
     }
 
@@ -128,7 +128,7 @@ impl TableLog {
         let bytes = self.layout.format.record_bytes();
         let has_records = {
             let state = self.state.read();
-            let counts = state.segments.counts(at.slot);
+            let counts = state.segments.segment_counts(at.slot);
             self.has_segment(&state.segments, at.slot, &at.segment) && (counts.live > 0 || counts.removals > 0)
         };
         let count = (at.rows - at.next).min(self.records_at_once());
@@ -137,7 +137,7 @@ impl TableLog {
             return Ok(());
         }
         chunk.resize(count as usize * bytes, 0);
-        let read = at.segment.read(self.layout.offset(at.next), chunk);
+        let read = at.segment.read(self.layout.record_offset(at.next), chunk);
         read.inspect_err(|_| self.state.write().segments.note_failure(at.slot))?;
         self.copy_kept(at.slot, at.next, &at.segment, chunk, counters)?;
         at.next += count;
@@ -146,7 +146,7 @@ impl TableLog {
 
     /// Records that are read together.
     pub(crate) fn records_at_once(&self) -> u32 {
-        ((CHUNK / self.layout.format.record_bytes()) as u32).min(self.whole() / PARTS).max(1)
+        ((CHUNK / self.layout.format.record_bytes()) as u32).min(self.segment_rows() / PARTS).max(1)
     }
 
     fn copy_kept(
@@ -174,18 +174,18 @@ impl TableLog {
                 }
                 Err(()) => {
                     self.state.write().segments.note_damage(slot);
-                    return Err(segment.damaged("compact", self.layout, row));
+                    return Err(segment.damage_error("compact", self.layout, row));
                 }
             }
         }
         writer.records = records;
         let appended = self.append(&mut writer)?;
-        counters.moved(kept.len() * bytes);
+        counters.count_moved(kept.len() * bytes);
         let mut state = self.state.write();
-        for (record, address) in kept.iter().zip_eq(self.addresses(&appended)) {
+        for (record, address) in kept.iter().zip_eq(self.record_addresses(&appended)) {
             match record.kind {
-                LogRecordKind::Row => state.put(self.layout, record.cold_key, address),
-                LogRecordKind::Removal => state.segments.note_removals(self.layout.place(address).0, 1),
+                LogRecordKind::Row => state.set_address(self.layout, record.cold_key, address),
+                LogRecordKind::Removal => state.segments.note_removals(self.layout.split_address(address).0, 1),
             }
         }
         Ok(())
@@ -194,7 +194,7 @@ impl TableLog {
     /// The record, if it still counts. An error if it does and is damaged.
     fn kept(&self, slot: usize, row: u32, record: &[u8]) -> Result<Option<KeptRecord>, ()> {
         let format = self.layout.format;
-        let (state, address, cold_key) = (self.state.read(), self.layout.address(slot, row), format.key(record));
+        let (state, address, cold_key) = (self.state.read(), self.layout.address(slot, row), format.read_key(record));
         let found = |kind| KeptRecord { kind, cold_key };
         match state.index.get(cold_key) {
             Some(now) if now == address => {
@@ -221,7 +221,7 @@ impl TableLog {
         if !self.has_segment(&state.segments, slot, segment) {
             return Ok(());
         }
-        if state.segments.counts(slot).live > 0 {
+        if state.segments.segment_counts(slot).live > 0 {
             state.segments.note_damage(slot);
             let reason =
                 format!("{} is damaged: the keys of some of its rows are not what was written", segment.path.display());

@@ -61,7 +61,7 @@ impl Drop for ReadsUnderWay<'_> {
 impl Counters {
     /// Counts pieces that are read while the result lives.
     #[must_use]
-    pub(crate) fn read(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
+    pub(crate) fn count_reads(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
         self.reads.fetch_add(pieces.len() as u64, Ordering::Relaxed);
         let bytes: usize = pieces.iter().map(|piece| piece.bytes).sum();
         self.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -73,16 +73,16 @@ impl Counters {
         ReadsUnderWay { all: &self.reads_under_way, pieces }
     }
 
-    pub(crate) fn wrote(&self, rows: usize, records: usize) {
+    pub(crate) fn count_write(&self, rows: usize, records: usize) {
         self.row_bytes.fetch_add(rows as u64, Ordering::Relaxed);
         self.appended_bytes.fetch_add(records as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn moved(&self, records: usize) {
+    pub(crate) fn count_moved(&self, records: usize) {
         self.moved_bytes.fetch_add(records as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn assisted(&self, bytes: usize) {
+    pub(crate) fn count_assisted(&self, bytes: usize) {
         self.assisted_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
@@ -91,7 +91,7 @@ impl Counters {
     }
 
     /// All of [`LogCounts`]. The caller knows the dead bytes.
-    pub(crate) fn counts(&self, dead_bytes: u64) -> LogCounts {
+    pub(crate) fn log_counts(&self, dead_bytes: u64) -> LogCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LogCounts {
             reads: load(&self.reads),
@@ -115,10 +115,10 @@ mod tests {
     fn reads_are_under_way_until_they_end() {
         let counters = Counters::default();
         let [three, two] = [3, 2].map(|pieces| counters.under_way(pieces));
-        assert_eq!(counters.counts(0).reads_under_way, 5);
+        assert_eq!(counters.log_counts(0).reads_under_way, 5);
         drop(three);
-        assert_eq!(counters.counts(0).reads_under_way, 2);
+        assert_eq!(counters.log_counts(0).reads_under_way, 2);
         drop(two);
-        assert_eq!(counters.counts(0).reads_under_way, 0);
+        assert_eq!(counters.log_counts(0).reads_under_way, 0);
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct FilePiece {
 /// Takes the pieces in the order of their arrival, with their bytes.
 pub(crate) type OnPiece<'a> = dyn FnMut(&FilePiece, &[u8]) -> Result<(), ColdError> + 'a;
 
-pub(super) fn hangs(patience: Duration, piece: Option<&FilePiece>) -> ColdError {
+pub(super) fn hang_error(patience: Duration, piece: Option<&FilePiece>) -> ColdError {
     let file = piece.map(|piece| format!(" ({})", piece.segment.path.display())).unwrap_or_default();
     let seconds = patience.as_secs_f64();
     let reason = format!("the disk has answered nothing for {seconds:.1} s{file}; the next request tries again");

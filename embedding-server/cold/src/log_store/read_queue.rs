@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use zagros_table::ColdError;
 
 use super::call_threads::CallThreads;
-use super::file_piece::{FilePiece, OnPiece, hangs};
+use super::file_piece::{FilePiece, OnPiece, hang_error};
 use super::ring::Ring;
 
 /// Rings that are kept for the next reads. Each has a buffer of 1 MiB or more.
@@ -79,7 +79,7 @@ impl ReadQueue {
         }
     }
 
-    pub(crate) fn longest(&self) -> usize {
+    pub(crate) fn longest_piece(&self) -> usize {
         self.longest
     }
 
@@ -109,7 +109,7 @@ impl Rings {
             self.give_back(ring);
         }
         if self.stuck.len() >= MOST_STUCK {
-            return Err(hangs(patience, None));
+            return Err(hang_error(patience, None));
         }
         Ok(self.idle.pop())
     }

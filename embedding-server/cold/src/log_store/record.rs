@@ -62,7 +62,7 @@ impl RecordFormat {
     }
 
     /// The key of a whole record that may be damaged.
-    pub(crate) fn key(self, record: &[u8]) -> u64 {
+    pub(crate) fn read_key(self, record: &[u8]) -> u64 {
         let mut key = [0; 8];
         key.copy_from_slice(&record[CHECKSUM..HEAD]);
         u64::from_le_bytes(key)

@@ -8,8 +8,8 @@ use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use zagros_table::ColdError;
 
-use super::file_piece::{FilePiece, OnPiece, hangs};
-use super::segment::failed;
+use super::file_piece::{FilePiece, OnPiece, hang_error};
+use super::segment::file_error;
 
 /// Pieces on their way at a time.
 const DEPTH: usize = 128;
@@ -87,7 +87,7 @@ impl Ring {
             let arrived = match self.wait(enough, patience) {
                 Ok(arrived) => arrived,
                 Err(error) if error.raw_os_error() == Some(libc::ETIME) => {
-                    return Err(hangs(patience, self.reads.iter().flatten().next().map(|read| &read.piece)));
+                    return Err(hang_error(patience, self.reads.iter().flatten().next().map(|read| &read.piece)));
                 }
                 Err(error) => return Err(ColdError { doing: "read", reason: format!("io_uring fails: {error}") }),
             };
@@ -163,7 +163,7 @@ impl Ring {
             return on_piece(&piece, &self.buffer[slot * self.longest..][..piece.bytes]);
         }
         let error = if result == 0 { ErrorKind::UnexpectedEof.into() } else { io::Error::from_raw_os_error(-result) };
-        Err(failed("read", &error, &piece.segment.path))
+        Err(file_error("read", &error, &piece.segment.path))
     }
 }
 

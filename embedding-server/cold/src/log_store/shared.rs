@@ -61,7 +61,7 @@ impl SharedLog {
     /// Refuses new keys while the index is at its limit.
     pub(crate) fn check_index(&self, table: &TableLog, cold_keys: &[u64]) -> Result<(), ColdError> {
         let bytes = self.index_bytes();
-        if bytes < self.most_index || table.present(cold_keys).len() == cold_keys.len() {
+        if bytes < self.most_index || table.present_keys(cold_keys).len() == cold_keys.len() {
             return Ok(());
         }
         let rows: usize = self.tables.iter().map(|table| table.state.read().index.row_count()).sum();
@@ -97,9 +97,9 @@ impl SharedLog {
         Ok(())
     }
 
-    pub(crate) fn recover(&self) -> Result<(), ColdError> {
+    pub(crate) fn recover_tables(&self) -> Result<(), ColdError> {
         let flushed = flushed::read(self.folder.path())?;
-        let mut files = self.folder.segments()?;
+        let mut files = self.folder.list_segments()?;
         for table in &self.tables {
             let number = table.layout.format.table;
             let up_to = SyncedUpTo { table: number, number: 0, rows: 0 };
@@ -161,19 +161,19 @@ impl SharedLog {
 
     /// Ends a call that raised `records − 2 × rows` of a table by at most `raised`: wakes the compaction if there is something to do, and helps it if it
     /// is behind.
-    pub(crate) fn changed(&self, table: &TableLog, has_waste: bool, raised: usize) {
-        self.note(has_waste);
+    pub(crate) fn finish_change(&self, table: &TableLog, has_waste: bool, raised: usize) {
+        self.wake_for_waste(has_waste);
         table.assist(raised, self.patience, &self.counters);
     }
 
     pub(crate) fn dead_bytes(&self) -> u64 {
         let table_dead_bytes =
-            |table: &TableLog| table.state.read().segments.dead() * table.layout.format.record_bytes() as u64;
+            |table: &TableLog| table.state.read().segments.dead_records() * table.layout.format.record_bytes() as u64;
         self.tables.iter().map(table_dead_bytes).sum()
     }
 
     /// Wakes the compaction if there is something to do.
-    pub(crate) fn note(&self, has_waste: bool) {
+    pub(crate) fn wake_for_waste(&self, has_waste: bool) {
         if has_waste {
             self.ask(CompactionWork::Look);
             self.wake.notify_all();

@@ -88,7 +88,7 @@ impl LogStore {
         match content {
             StoreContent::Scratch => {}
             StoreContent::New => log.flush()?,
-            StoreContent::Kept => log.recover()?,
+            StoreContent::Kept => log.recover_tables()?,
         }
         let compacted = Arc::clone(&log);
         let thread = thread::Builder::new().name("cold log".to_owned()).spawn(move || compacted.run_compaction());
@@ -104,7 +104,7 @@ impl LogStore {
 
     #[must_use]
     pub fn io_counts(&self) -> LogCounts {
-        self.log.counters.counts(self.log.dead_bytes())
+        self.log.counters.log_counts(self.log.dead_bytes())
     }
 
     /// How it reads files: by io_uring only where the kernel lets it.
@@ -138,17 +138,17 @@ impl ColdStore for LogStore {
         }
         self.log.check_index(table_log, cold_keys)?;
         let has_waste = table_log.write(cold_keys, rows)?;
-        self.log.counters.wrote(size_of_val(rows), cold_keys.len() * format.record_bytes());
-        self.log.changed(table_log, has_waste, cold_keys.len());
+        self.log.counters.count_write(size_of_val(rows), cold_keys.len() * format.record_bytes());
+        self.log.finish_change(table_log, has_waste, cold_keys.len());
         Ok(())
     }
 
     fn remove(&self, table: u32, cold_keys: &[u64]) -> Result<(), ColdError> {
         let table_log = self.log.table("remove", table)?;
         let removed = table_log.remove(cold_keys)?;
-        self.log.counters.wrote(0, removed.appended);
+        self.log.counters.count_write(0, removed.appended);
         // A row less, and perhaps a record more.
-        self.log.changed(table_log, removed.has_waste, 3 * cold_keys.len());
+        self.log.finish_change(table_log, removed.has_waste, 3 * cold_keys.len());
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl ColdStore for LogStore {
     fn remove_all(&self, table: u32) -> Result<(), ColdError> {
         let removed = self.log.table("remove", table)?.remove_all()?;
         self.log.removed.lock().push(removed);
-        self.log.note(true);
+        self.log.wake_for_waste(true);
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl ColdStore for LogStore {
         for table in &self.log.tables {
             let state = table.state.read();
             size.rows += state.index.row_count() as u64;
-            size.bytes += state.segments.records() * table.layout.format.record_bytes() as u64;
+            size.bytes += state.segments.record_count() * table.layout.format.record_bytes() as u64;
         }
         size
     }

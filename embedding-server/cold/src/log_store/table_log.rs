@@ -23,7 +23,7 @@ use super::counters::Counters;
 use super::file_piece::FilePiece;
 use super::flushed::{FlushedTable, SyncedUpTo};
 use super::key_index::KeyIndex;
-use super::pieces::{RecordRead, group};
+use super::pieces::{RecordRead, group_reads};
 use super::read_queue::ReadQueue;
 use super::record::RecordFormat;
 use super::segment::{RowSegment, SegmentLayout};
@@ -135,12 +135,12 @@ impl TableLog {
         rows: &mut [u32],
     ) -> Result<(), ColdError> {
         reads.sort_unstable_by_key(|read| read.address);
-        let pieces = group(reads, self.layout, files, queue.longest())?;
-        let _under_way = counters.read(&pieces);
-        queue.read(&pieces, &mut |piece, bytes| self.take(piece, bytes, reads, row_of, rows))
+        let pieces = group_reads(reads, self.layout, files, queue.longest_piece())?;
+        let _under_way = counters.count_reads(&pieces);
+        queue.read(&pieces, &mut |piece, bytes| self.take_rows(piece, bytes, reads, row_of, rows))
     }
 
-    pub(crate) fn take(
+    pub(crate) fn take_rows(
         &self,
         piece: &FilePiece,
         bytes: &[u8],
@@ -150,11 +150,11 @@ impl TableLog {
     ) -> Result<(), ColdError> {
         let format = self.layout.format;
         for read in &reads[piece.records.clone()] {
-            let row = self.layout.place(read.address).1;
-            let start = (self.layout.offset(row) - piece.offset) as usize;
+            let row = self.layout.split_address(read.address).1;
+            let start = (self.layout.record_offset(row) - piece.offset) as usize;
             let (cold_key, at) = row_of(read);
             if !format.read_row(&bytes[start..][..format.record_bytes()], cold_key, &mut rows[at..][..format.width]) {
-                return Err(piece.segment.damaged("read", self.layout, row));
+                return Err(piece.segment.damage_error("read", self.layout, row));
             }
         }
         Ok(())
@@ -170,9 +170,9 @@ impl TableLog {
         }
         let appended = self.append(&mut writer)?;
         let mut state = self.state.write();
-        for ((position, cold_key), address) in cold_keys.iter().enumerate().zip_eq(self.addresses(&appended)) {
+        for ((position, cold_key), address) in cold_keys.iter().enumerate().zip_eq(self.record_addresses(&appended)) {
             state.index.prefetch_ahead(cold_keys, position);
-            state.put(self.layout, *cold_key, address);
+            state.set_address(self.layout, *cold_key, address);
         }
         Ok(state.segments.take_waste())
     }
@@ -183,7 +183,7 @@ impl TableLog {
         let mut bytes = 0;
         if self.is_kept {
             writer.records.clear();
-            for cold_key in self.present(cold_keys) {
+            for cold_key in self.present_keys(cold_keys) {
                 self.layout.format.append_removal(cold_key, &mut writer.records);
             }
             let appended = self.append(&mut writer)?;
@@ -197,7 +197,7 @@ impl TableLog {
     }
 
     /// Those of the keys that have a row.
-    pub(crate) fn present(&self, cold_keys: &[u64]) -> Vec<u64> {
+    pub(crate) fn present_keys(&self, cold_keys: &[u64]) -> Vec<u64> {
         let state = self.state.read();
         cold_keys.iter().copied().filter(|cold_key| state.index.get(*cold_key).is_some()).collect()
     }
@@ -223,7 +223,7 @@ impl TableLog {
         let state = self.state.read();
         let segments = state.segments.in_order().into_iter().filter(|(_, segment)| segment.number <= up_to.number);
         let rows = |slot: usize, number: u64| {
-            if number == up_to.number { up_to.rows } else { state.segments.counts(slot).rows }
+            if number == up_to.number { up_to.rows } else { state.segments.segment_counts(slot).rows }
         };
         let segments = segments.map(|(slot, segment)| (segment.number, rows(slot, segment.number))).collect();
         FlushedTable { up_to, segments }
@@ -240,20 +240,20 @@ impl TableLog {
         }
         writer.dirty.clear();
         let mut state = self.state.write();
-        appended.iter().for_each(|part| state.segments.append(part.slot, part.count));
+        appended.iter().for_each(|part| state.segments.count_appended(part.slot, part.count));
         Ok(appended)
     }
 
     /// Writes the writer's records to one segment after another. They count once all of them are written.
     fn append_parts(&self, writer: &mut Writer, appended: &mut Vec<Appended>) -> Result<(), ColdError> {
-        let (bytes, whole) = (self.layout.format.record_bytes(), self.whole());
+        let (bytes, whole) = (self.layout.format.record_bytes(), self.segment_rows());
         let mut left = 0..writer.records.len();
         while !left.is_empty() {
             let (slot, segment, row) = self.active(writer, whole)?;
             let room = (whole - row) as usize;
             let count = room.min(left.len() / bytes);
-            writer.dirty.push((Arc::clone(&segment), self.layout.offset(row)));
-            segment.write(self.layout.offset(row), &writer.records[left.start..][..count * bytes])?;
+            writer.dirty.push((Arc::clone(&segment), self.layout.record_offset(row)));
+            segment.write(self.layout.record_offset(row), &writer.records[left.start..][..count * bytes])?;
             appended.push(Appended { slot, row, count: count as u32 });
             left.start += count * bytes;
             if count == room {
@@ -291,18 +291,18 @@ impl TableLog {
     }
 
     /// Records of a whole segment.
-    pub(crate) fn whole(&self) -> u32 {
-        self.whole_of(&self.state.read())
+    pub(crate) fn segment_rows(&self) -> u32 {
+        self.segment_rows_of(&self.state.read())
     }
 
-    /// As [`Self::whole`], of a state that the caller has locked.
-    pub(crate) fn whole_of(&self, state: &TableState) -> u32 {
+    /// As [`Self::segment_rows`], of a state that the caller has locked.
+    pub(crate) fn segment_rows_of(&self, state: &TableState) -> u32 {
         let bytes = self.layout.format.record_bytes();
         let wanted = (state.index.row_count() / SEGMENT_SHARE).max(self.least_segment / bytes);
         (wanted.max(1) as u32).min(self.layout.most_rows())
     }
 
-    pub(crate) fn addresses(&self, appended: &[Appended]) -> Vec<u32> {
+    pub(crate) fn record_addresses(&self, appended: &[Appended]) -> Vec<u32> {
         let part_addresses = |part: &Appended| {
             let (slot, row) = (part.slot, part.row);
             (0..part.count).map(move |more| self.layout.address(slot, row + more))
@@ -324,16 +324,16 @@ impl Writer {
 
 impl TableState {
     /// Makes a record the row of a key. The record before is dead from now on.
-    pub(crate) fn put(&mut self, layout: SegmentLayout, cold_key: u64, address: u32) {
-        self.segments.gain(layout.place(address).0);
+    pub(crate) fn set_address(&mut self, layout: SegmentLayout, cold_key: u64, address: u32) {
+        self.segments.add_live(layout.split_address(address).0);
         if let Some(before) = self.index.insert(cold_key, address) {
-            self.segments.lose(layout.place(before).0);
+            self.segments.remove_live(layout.split_address(before).0);
         }
     }
 
     pub(crate) fn remove(&mut self, layout: SegmentLayout, cold_key: u64) {
         if let Some(before) = self.index.remove(cold_key) {
-            self.segments.lose(layout.place(before).0);
+            self.segments.remove_live(layout.split_address(before).0);
         }
     }
 

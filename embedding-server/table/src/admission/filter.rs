@@ -89,7 +89,7 @@ impl AdmissionFilter {
     }
 
     /// Adds to the count of an id that has no row. A filter that counts nothing ignores the call.
-    pub(super) fn restore(&mut self, id: u64, frequency_counts: u32) {
+    pub(super) fn add_count(&mut self, id: u64, frequency_counts: u32) {
         let key = key_of(id);
         let counts = match self {
             Self::Exact { counts, .. } => counts,
@@ -135,7 +135,7 @@ impl AdmissionFilter {
         }
     }
 
-    pub(super) fn counted(&self) -> Vec<u64> {
+    pub(super) fn counted_ids(&self) -> Vec<u64> {
         match self {
             Self::Exact { counts, .. } => counts.iter().map(|(key, _)| id_of(*key)).collect(),
             Self::Always | Self::Sketch { .. } | Self::Share { .. } => Vec::new(),
@@ -156,7 +156,7 @@ impl AdmissionFilter {
     }
 
     /// The cells of the sketch. Each word holds two. Empty without a sketch.
-    pub(super) fn cells(&self) -> &[u32] {
+    pub(super) fn sketch_cells(&self) -> &[u32] {
         match self {
             Self::Sketch { sketch, .. } => sketch.words(),
             Self::Always | Self::Exact { .. } | Self::Share { .. } => &[],
@@ -267,7 +267,7 @@ mod tests {
             });
             let mut second = frequency_counts(AdmissionPolicy::Count { threshold: 3, counter });
             let FrequencyCounts { ids, counts, cells } = saved(&first);
-            ids.iter().zip_eq(&counts).for_each(|(id, count)| second.restore(*id, *count));
+            ids.iter().zip_eq(&counts).for_each(|(id, count)| second.add_count(*id, *count));
             if sketch {
                 prop_assert_eq!(second.merge(0, &cells), Ok(()));
             }

@@ -32,12 +32,12 @@ impl StripeFilter {
         self.inner.observe(key)
     }
 
-    pub(crate) fn counts(&self) -> bool {
+    pub(crate) fn counts_uses(&self) -> bool {
         self.inner.describe().is_some()
     }
 
     /// Appends the counts as they are now.
-    pub(crate) fn read(&self, into: &mut FrequencyCounts) {
+    pub(crate) fn read_counts(&self, into: &mut FrequencyCounts) {
         self.inner.save(into);
     }
 
@@ -45,9 +45,9 @@ impl StripeFilter {
         self.inner.admits(key)
     }
 
-    pub(crate) fn restore(&mut self, key: u64, frequency_counts: u32) {
+    pub(crate) fn add_count(&mut self, key: u64, frequency_counts: u32) {
         self.keep();
-        self.inner.restore(id_of(key), frequency_counts);
+        self.inner.add_count(id_of(key), frequency_counts);
     }
 
     pub(crate) fn merge(&mut self, from: usize, cells: &[u32]) -> Result<(), usize> {
@@ -73,16 +73,16 @@ impl StripeFilter {
         self.inner.exact_count(key)
     }
 
-    pub(crate) fn counted(&self) -> Vec<u64> {
-        self.inner.counted()
+    pub(crate) fn counted_ids(&self) -> Vec<u64> {
+        self.inner.counted_ids()
     }
 
     pub(crate) fn count(&self, key: u64) -> u32 {
         self.inner.count(key)
     }
 
-    pub(crate) fn cells(&self) -> &[u32] {
-        self.inner.cells()
+    pub(crate) fn sketch_cells(&self) -> &[u32] {
+        self.inner.sketch_cells()
     }
 
     pub(crate) fn clear(&mut self) {

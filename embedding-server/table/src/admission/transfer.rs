@@ -27,7 +27,7 @@ impl Table {
             for position in of_stripe {
                 let key = key_of(ids[*position]);
                 if stripe.find(key).is_none() {
-                    stripe.filter.restore(key, counts[*position]);
+                    stripe.filter.add_count(key, counts[*position]);
                     added.push(ids[*position]);
                     added_counts.push(counts[*position]);
                 }
@@ -42,7 +42,7 @@ impl Table {
     /// On an error nothing changes.
     pub fn merge_sketch(&self, stripe: usize, cells: &[u32]) -> Result<(), TableError> {
         self.check_sketch_stripe(stripe)?;
-        let expected = self.lock(stripe).filter.cells().len();
+        let expected = self.lock(stripe).filter.sketch_cells().len();
         if expected > 0 && expected != cells.len() {
             return Err(TableError::Length { what: "words of a sketch", expected, found: cells.len() });
         }
@@ -66,7 +66,7 @@ impl Table {
     /// Appends some words of the sketch of a stripe, `most` from word `from` on. Returns whether these were the last.
     pub fn read_sketch(&self, stripe: usize, from: usize, most: usize, into: &mut Vec<u32>) -> bool {
         let stripe = self.lock(stripe);
-        let cells = stripe.filter.cells();
+        let cells = stripe.filter.sketch_cells();
         let (start, end) = (from.min(cells.len()), from.saturating_add(most).min(cells.len()));
         into.extend_from_slice(&cells[start..end]);
         end == cells.len()
@@ -75,7 +75,7 @@ impl Table {
     /// Ids of one stripe that have an exact count.
     #[must_use]
     pub fn counted_ids(&self, stripe: usize) -> Vec<u64> {
-        self.lock(stripe).filter.counted()
+        self.lock(stripe).filter.counted_ids()
     }
 
     /// The counts of these ids of one stripe: exact, or what the sketch says. 0 where there is none.
@@ -90,7 +90,7 @@ impl Table {
     /// On an error nothing changes.
     pub fn take_counts(&self, ids: &[u64], counts: &[u32]) -> Result<(), TableError> {
         self.check_rows("frequency counts", ids, 1, counts.len())?;
-        if self.lock(0).filter.cells().is_empty() {
+        if self.lock(0).filter.sketch_cells().is_empty() {
             return self.insert_frequency_counts(ids, counts);
         }
         for (id, count) in ids.iter().zip_eq(counts) {
@@ -98,7 +98,7 @@ impl Table {
             let mut stripe = self.lock(self.stripe_of(key));
             let added = count.saturating_sub(stripe.filter.count(key));
             if added > 0 {
-                stripe.filter.restore(key, added);
+                stripe.filter.add_count(key, added);
                 self.log_change(&stripe, ChangeKind::CountsAdded(&[*id], &[added]));
             }
         }

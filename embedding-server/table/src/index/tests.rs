@@ -128,7 +128,7 @@ fn a_scan_in_parts_returns_each_key_once() {
 fn growth_is_reported_before_it_comes() {
     let mut index = empty();
     for key in (0..3000).map(key_of) {
-        let (before, reported) = (segment_bytes(index.buckets), index.growth(1));
+        let (before, reported) = (segment_bytes(index.buckets), index.growth_bytes(1));
         let IndexEntry::Nothing(place) = index.find(key) else { panic!("keys differ") };
         index.add(key, place, 0);
         assert_eq!(segment_bytes(index.buckets) - before, reported);

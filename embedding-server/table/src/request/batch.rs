@@ -57,7 +57,7 @@ impl Table {
             return self.insert_managed(rows, scratch);
         }
         let mut new = 0;
-        scratch.group(ids, self.stripes());
+        scratch.group_ids(ids, self.stripes());
         let (mut changes, is_logged) = (std::mem::take(&mut scratch.changes), self.is_logged());
         self.for_each_group(scratch, |stripe, group| {
             let old_rows = stripe.row_count();
@@ -106,12 +106,12 @@ impl Table {
         step: PushStep,
         scratch: &mut RequestBuffers,
     ) -> PushReport {
-        let DistinctGradients { gradients, skipped, repeated, .. } = self.distinct(ids, gradients, scratch);
+        let DistinctGradients { gradients, skipped, repeated, .. } = self.distinct_gradients(ids, gradients, scratch);
         PushReport { skipped, repeated, ..self.push_grouped(&gradients, step, scratch) }
     }
 
     /// Sums the gradients of each row and skips unsafe gradients. `scratch` groups the rows afterwards.
-    pub(crate) fn distinct<'a>(
+    pub(crate) fn distinct_gradients<'a>(
         &self,
         ids: &'a [u64],
         gradients: &'a [f32],
@@ -124,10 +124,10 @@ impl Table {
             (kept, rows.gradients) = (Cow::Owned(safe_ids), Cow::Owned(safe));
             rows.skipped = (ids.len() - kept.len()) as u64;
         }
-        scratch.group(&kept, self.stripes());
+        scratch.group_ids(&kept, self.stripes());
         if scratch.has_repeats() {
-            let (unique, sums) = repeated_ids::summed(&kept, &rows.gradients, self.dim(), largest);
-            scratch.group(&unique, self.stripes());
+            let (unique, sums) = repeated_ids::sum_repeated(&kept, &rows.gradients, self.dim(), largest);
+            scratch.group_ids(&unique, self.stripes());
             rows.repeated = (kept.len() - unique.len()) as u64;
             rows.gradients = Cow::Owned(sums);
         }

@@ -18,7 +18,7 @@ impl RequestDeadline {
     }
 
     /// Nanoseconds from `now` to the deadline. `None` without a deadline.
-    pub(crate) fn left(self, now: u64) -> Option<u64> {
+    pub(crate) fn nanos_left(self, now: u64) -> Option<u64> {
         self.0.map(|end| end.saturating_sub(now))
     }
 }

@@ -39,7 +39,7 @@ impl<'a> RowUpdate<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn step(&self) -> u64 {
+    pub(crate) fn step_number(&self) -> u64 {
         self.step.number
     }
 
@@ -51,7 +51,7 @@ impl<'a> RowUpdate<'a> {
 
     /// Adds a gradient to the sum of a row's earlier gradients. A sum beyond what a row accepts is clipped.
     #[inline(always)]
-    pub(crate) fn add(&self, sum: &mut [f32], gradient: &[f32]) {
+    pub(crate) fn add_gradient(&self, sum: &mut [f32], gradient: &[f32]) {
         let largest = self.layout.limits.largest_gradient();
         for index in 0..gradient.len() {
             sum[index] = (sum[index] + gradient[index]).clamp(-largest, largest);
@@ -124,7 +124,7 @@ mod tests {
         let train_step = |(step, gradient): (usize, &Vec<f32>)| {
             RowUpdate::new(layout, (step as u64).into(), &mut buffer).apply(&mut slot, 3, gradient);
             let mut weights = vec![f32::NAN; layout.dim];
-            layout.read(&slot, &mut weights);
+            layout.read_weights(&slot, &mut weights);
             weights
         };
         gradients.iter().enumerate().map(train_step).collect()
@@ -218,7 +218,7 @@ mod tests {
                         RowUpdate::new(layout, step, &mut buffer).apply_late(&mut slot, 3, &[0.0; 8]);
                     }
                 }
-                layout.read(&slot, &mut weights);
+                layout.read_weights(&slot, &mut weights);
                 weights.iter().map(|weight| weight * weight).sum::<f32>().sqrt()
             };
             let (first, alone) = (norm(&[]), norm(&[1.0]));
@@ -258,7 +258,7 @@ mod tests {
             let (mut slot, mut buffer, mut weights) = (vec![0; layout.stride], Vec::new(), vec![0.0; dim]);
             layout.fill_slot(0, &mut slot);
             for step in 0..5000 {
-                layout.read(&slot, &mut weights);
+                layout.read_weights(&slot, &mut weights);
                 let gradient: Vec<f32> = weights.iter().map(|weight| weight - TARGET).collect();
                 RowUpdate::new(layout, step.into(), &mut buffer).apply(&mut slot, 0, &gradient);
             }

@@ -86,7 +86,7 @@ impl Table {
     /// Visits all rows of a request. Locks each stripe once.
     #[inline(always)]
     pub(super) fn visit(&self, scratch: &mut RequestBuffers, work: &mut impl RowVisitor) {
-        let (ids, places) = scratch.grouped();
+        let (ids, places) = scratch.grouped_ids();
         let mut held: [Option<HeldStripe<'_>>; HELD] = [const { None }; HELD];
         let mut units = [Unit::default(); HELD];
         let mut position = Ahead { stripe: 0, next: 0, held: HELD - 1 };

@@ -100,13 +100,13 @@ impl Slab {
     }
 
     /// Slots that can be added before the slab grows.
-    pub(crate) fn vacant(&self) -> usize {
+    pub(crate) fn vacant_slots(&self) -> usize {
         self.released + (self.end - self.next) as usize
     }
 
     /// Bytes that the slab would grow by if `slots` more slots were taken.
-    pub(crate) fn growth(&self, slots: usize) -> usize {
-        let (mut missing, mut block, mut grown) = (slots.saturating_sub(self.vacant()), self.blocks.len(), 0);
+    pub(crate) fn growth_bytes(&self, slots: usize) -> usize {
+        let (mut missing, mut block, mut grown) = (slots.saturating_sub(self.vacant_slots()), self.blocks.len(), 0);
         while missing > 0 {
             let slots = self.slots_of(block);
             (missing, block, grown) = (missing.saturating_sub(slots), block + 1, grown + slots);
@@ -309,13 +309,13 @@ mod tests {
         let mut slab = empty(40, true);
         let held = |slab: &Slab| slab.blocks.iter().map(MemoryBlock::byte_len).sum::<usize>();
         for more in [1, 3, 1, 200, 7, 5000] {
-            let (before, reported) = (held(&slab), slab.growth(more));
-            let vacant = slab.vacant();
+            let (before, reported) = (held(&slab), slab.growth_bytes(more));
+            let vacant = slab.vacant_slots();
             let slots: Vec<u32> = (0..more).map(|_| slab.add()).collect();
             assert_eq!(held(&slab) - before, reported);
-            assert_eq!(vacant + reported / 164, slab.vacant() + more);
+            assert_eq!(vacant + reported / 164, slab.vacant_slots() + more);
             slots[..more / 2].iter().for_each(|slot| slab.release(*slot));
-            assert_eq!((slab.growth(more / 2), slab.vacant()), (0, vacant + reported / 164 - more + more / 2));
+            assert_eq!((slab.growth_bytes(more / 2), slab.vacant_slots()), (0, vacant + reported / 164 - more + more / 2));
         }
     }
 

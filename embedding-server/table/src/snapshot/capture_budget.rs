@@ -81,16 +81,16 @@ impl Default for CaptureBudget {
 }
 
 impl CaptureBudget {
-    pub(crate) fn begin(&self, limit: usize) {
+    pub(crate) fn reset_limit(&self, limit: usize) {
         self.state.lock().is_given_up = false;
         self.limit.store(limit, Ordering::Release);
     }
 
-    pub(crate) fn grow(&self, bytes: usize) {
+    pub(crate) fn add_bytes(&self, bytes: usize) {
         self.held.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    pub(crate) fn shrink(&self, bytes: usize) {
+    pub(crate) fn remove_bytes(&self, bytes: usize) {
         let mut state = self.state.lock();
         let old_held = self.held.fetch_sub(bytes, Ordering::AcqRel);
         state.most = state.most.max(old_held);
@@ -104,7 +104,7 @@ impl CaptureBudget {
         self.held.load(Ordering::Acquire) >= self.limit.load(Ordering::Acquire)
     }
 
-    pub(crate) fn wait(&self, wait: Duration) -> CopyRoom {
+    pub(crate) fn wait_for_room(&self, wait: Duration) -> CopyRoom {
         let mut state = self.state.lock();
         state.waits += 1;
         let old_releases = state.releases;
@@ -131,7 +131,7 @@ impl CaptureBudget {
         self.state.lock().is_given_up
     }
 
-    pub(crate) fn copies(&self) -> SnapshotCopies {
+    pub(crate) fn copy_totals(&self) -> SnapshotCopies {
         let state = self.state.lock();
         let (held, limit) = (self.held.load(Ordering::Acquire), self.limit.load(Ordering::Acquire));
         let limit = if limit == usize::MAX { 0 } else { limit };
@@ -152,22 +152,22 @@ mod tests {
     #[test]
     fn a_wait_tells_room_from_a_snapshot_that_stands_still() {
         let budget = CaptureBudget::default();
-        budget.grow(1 << 40);
+        budget.add_bytes(1 << 40);
         assert!(!budget.is_full(), "no snapshot, no limit");
-        budget.shrink(1 << 40);
-        budget.begin(10);
-        budget.grow(12);
-        assert_eq!((budget.is_full(), budget.wait(Duration::from_millis(1))), (true, CopyRoom::Stuck));
+        budget.remove_bytes(1 << 40);
+        budget.reset_limit(10);
+        budget.add_bytes(12);
+        assert_eq!((budget.is_full(), budget.wait_for_room(Duration::from_millis(1))), (true, CopyRoom::Stuck));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| budget.wait(Duration::from_secs(60)));
-            while budget.copies().waits < 2 {
+            let waiting = scope.spawn(|| budget.wait_for_room(Duration::from_secs(60)));
+            while budget.copy_totals().waits < 2 {
                 std::thread::yield_now();
             }
-            budget.shrink(1);
+            budget.remove_bytes(1);
             assert!(!waiting.is_finished());
-            budget.shrink(2);
+            budget.remove_bytes(2);
             assert_eq!(waiting.join().unwrap(), CopyRoom::Free);
         });
-        assert_eq!(budget.copies(), SnapshotCopies { held: 9, most: 1 << 40, limit: 10, waits: 2, given_up: 0 });
+        assert_eq!(budget.copy_totals(), SnapshotCopies { held: 9, most: 1 << 40, limit: 10, waits: 2, given_up: 0 });
     }
 }

@@ -37,7 +37,7 @@ impl TableSet {
     /// either.
     pub fn enter_before(&self, deadline: RequestDeadline) -> Result<RequestGuard<'_>, TableError> {
         self.shared().check_deadline(deadline, ITS_TURN)?;
-        let gate = match (self.gate().try_read(), self.shared().left(deadline)) {
+        let gate = match (self.gate().try_read(), self.shared().time_left(deadline)) {
             (Some(gate), _) => Some(gate),
             (None, Some(left)) => self.gate().try_read_for(left),
             (None, None) => Some(self.gate().read()),
@@ -51,7 +51,7 @@ impl TableSet {
 }
 
 impl RequestGuard<'_> {
-    pub(crate) fn set(&self) -> &TableSet {
+    pub(crate) fn table_set(&self) -> &TableSet {
         self.set
     }
 

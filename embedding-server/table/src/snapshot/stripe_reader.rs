@@ -109,7 +109,7 @@ impl<'a> StripeReader<'a> {
         let (MemorySource { rows, answered, .. }, stride) = (&mut self.hot, self.table.stride());
         let (row, access) = (*answered, rows.access.get(*answered).copied());
         *answered += 1;
-        if access.is_none_or(|access| !self.table.access_codec().expired(access, self.tick)) {
+        if access.is_none_or(|access| !self.table.access_codec().is_expired(access, self.tick)) {
             into.ids.push(rows.ids[row]);
             into.slots.extend_from_slice(&rows.slots[row * stride..][..stride]);
             into.access.extend(access);
@@ -121,7 +121,7 @@ impl<'a> StripeReader<'a> {
         let (words, access) = scan.rows[*answered * (stride + 1)..][..stride + 1].split_at(stride);
         let cold_key = scan.cold_keys[*answered];
         *answered += 1;
-        if !self.table.access_codec().expired(access[0], self.tick) {
+        if !self.table.access_codec().is_expired(access[0], self.tick) {
             into.ids.push(id_of(cold_key_of(cold_key)));
             into.slots.extend_from_slice(words);
             into.access.push(access[0]);

@@ -94,7 +94,7 @@ impl TableSet {
         kind: SnapshotKind,
     ) -> Result<(TableTime, u64, RwLockWriteGuard<'_, ()>), TableSnapshotError> {
         // Requests wait during this call, so its wait is a share of their timeout.
-        let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
+        let wait = self.shared().capacity.longest_wait(WAIT, WAIT_SHARE);
         let busy = |whom| TableSnapshotError::Busy { whom, waited: wait };
         let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
         let still = self.shared().cold_writes.try_write_for(wait).ok_or(busy("a write to the cold tier to end"))?;
@@ -106,7 +106,7 @@ impl TableSet {
             return Err(TableSnapshotError::ChangesUnknown);
         }
         let (mut rows, mut bytes) = (0, 0);
-        self.shared().captures.begin(usize::MAX);
+        self.shared().captures.reset_limit(usize::MAX);
         for table in self.iter() {
             for stripe in 0..table.stripes() {
                 let mut stripe = table.lock(stripe);
@@ -115,7 +115,7 @@ impl TableSet {
                 bytes += stripe.memory_bytes();
             }
         }
-        self.shared().captures.begin(self.shared().capacity.most_copies(bytes));
+        self.shared().captures.reset_limit(self.shared().capacity.most_copies(bytes));
         Ok((self.shared().clock.now(), rows, still))
     }
 }
@@ -183,7 +183,7 @@ impl Drop for TableSnapshot<'_> {
             (0..table.stripes()).for_each(|stripe| table.end_capture(stripe));
             (0..table.stripes()).for_each(|stripe| table.lock(stripe).filter.end_capture());
         }
-        self.set.shared().captures.begin(usize::MAX);
+        self.set.shared().captures.reset_limit(usize::MAX);
         self.set.has_snapshot().store(false, Ordering::Release);
     }
 }
@@ -197,7 +197,7 @@ impl std::fmt::Debug for TableSnapshot<'_> {
 impl TableSet {
     #[must_use]
     pub fn snapshot_copies(&self) -> SnapshotCopies {
-        self.shared().captures.copies()
+        self.shared().captures.copy_totals()
     }
 
     /// Gives the present snapshot up: its copies go, and a thread that reads it gets an error.

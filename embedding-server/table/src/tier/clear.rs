@@ -33,7 +33,7 @@ impl TableSet {
     /// live. The caller that inserts rows sets their step ([`Self::tick`]).
     /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
     pub fn clear(&self) -> Result<(), ClearError> {
-        let wait = self.shared().capacity.wait(WAIT, WAIT_SHARE);
+        let wait = self.shared().capacity.longest_wait(WAIT, WAIT_SHARE);
         let busy = |whom| ClearError::Busy { whom, waited: wait };
         self.iter().try_for_each(Table::apply_all_pending).map_err(|error| ClearError::Cold(cold_error(error)))?;
         let _alone = self.gate().try_write_for(wait).ok_or(busy("a lookup or a push to end"))?;
@@ -57,6 +57,6 @@ impl Table {
         *self.cold_sweep.lock() = ColdSweep::default();
         (0..self.stripes()).for_each(|stripe| self.lock(stripe).clear());
         // Every request waits during this call. It is one call, however many rows there are.
-        self.cold().map_or(Ok(()), |store| store.remove_all(self.number()).map_err(ClearError::Cold))
+        self.cold_store().map_or(Ok(()), |store| store.remove_all(self.number()).map_err(ClearError::Cold))
     }
 }

@@ -33,7 +33,7 @@ impl ColdVersions {
     }
 
     /// Notes an eviction of the rows of these cold keys, in ascending order, from a stripe that has `rows` rows.
-    pub(crate) fn evict(&mut self, cold_keys: &[u64], rows: usize) {
+    pub(crate) fn note_eviction(&mut self, cold_keys: &[u64], rows: usize) {
         self.now = self.now.wrapping_add(1);
         self.keys += cold_keys.len();
         self.evictions.push_back((self.now, cold_keys.into()));
@@ -91,7 +91,7 @@ mod tests {
                 read.extend((0..50).map(|key| (key, versions.now())));
                 match change {
                     Change::Evict(keys, rows) => {
-                        versions.evict(&keys, rows);
+                        versions.note_eviction(&keys, rows);
                         for (key, version) in &read {
                             prop_assert!(!keys.contains(key) || versions.is_stale(*key, *version));
                         }
@@ -116,9 +116,9 @@ mod tests {
     fn copies_older_than_what_is_kept_are_stale() {
         let mut versions = ColdVersions::default();
         let first = versions.now();
-        (0..4).for_each(|at| versions.evict(&(at * 64..(at + 1) * 64).collect::<Vec<_>>(), 64));
+        (0..4).for_each(|at| versions.note_eviction(&(at * 64..(at + 1) * 64).collect::<Vec<_>>(), 64));
         assert!(!versions.is_stale(1000, first) && versions.is_stale(63, first));
-        versions.evict(&[2000], 64);
+        versions.note_eviction(&[2000], 64);
         assert!(versions.is_stale(1000, first) && !versions.is_stale(63, first + 1));
     }
 }

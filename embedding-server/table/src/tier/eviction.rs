@@ -68,7 +68,7 @@ impl Table {
         deadline: RequestDeadline,
     ) {
         // As a rule maintenance has made room. Then this function need not know how many of the rows are missing.
-        if stripe.growth(entries.len()) == 0 {
+        if stripe.growth_bytes(entries.len()) == 0 {
             return;
         }
         for _ in 0..ROUNDS {
@@ -77,7 +77,7 @@ impl Table {
                 return;
             }
             let count = missing.max((stripe.row_count() / SHARE).min(BATCH));
-            match self.evict(stripe, entries, count, room, self.eviction_wait(deadline)) {
+            match self.evict_rows(stripe, entries, count, room, self.eviction_wait(deadline)) {
                 Ok(EvictionOutcome::Evicted(0)) if room == RoomFor::Hint => return,
                 Ok(EvictionOutcome::Evicted(_) | EvictionOutcome::OtherThread) => {}
                 Ok(EvictionOutcome::Frozen) if self.wait_for_thaw(stripe, deadline) => {}
@@ -97,17 +97,17 @@ impl Table {
     /// The longest wait of one round: a part of the timeout, and never longer than the sender of a request waits.
     pub(crate) fn eviction_wait(&self, deadline: RequestDeadline) -> Duration {
         let shared = self.shared();
-        shared.wait_until(deadline, shared.capacity.wait(WAIT, WAIT_SHARE))
+        shared.wait_until(deadline, shared.capacity.longest_wait(WAIT, WAIT_SHARE))
     }
 
     /// Whether `rows` more rows fit. Reserves memory from the budget if they need it.
     fn reserve(&self, stripe: &mut Stripe, rows: usize) -> bool {
-        let (growth, budget) = (stripe.growth(rows), &self.shared().budget);
+        let (growth, budget) = (stripe.growth_bytes(rows), &self.shared().budget);
         if growth == 0 {
             return true;
         }
         if stripe.row_count() + rows <= STRIPE_FLOOR {
-            budget.force(growth);
+            budget.force_reserve(growth);
         } else if !budget.reserve(growth, self.shared().arena.idle_bytes()) {
             return false;
         }
@@ -119,7 +119,7 @@ impl Table {
     pub(crate) fn charge(&self, stripe: &mut Stripe) {
         let (bytes, budget) = (stripe.memory_bytes(), &self.shared().budget);
         if bytes > stripe.charged {
-            budget.force(bytes - stripe.charged);
+            budget.force_reserve(bytes - stripe.charged);
         } else {
             budget.release(stripe.charged - bytes);
         }
@@ -127,7 +127,7 @@ impl Table {
     }
 
     /// Evicts the `count` rows of the lowest rank, except rows of the entries, which are of this stripe. Waits for another thread that evicts from the stripe, but not longer than `wait`.
-    pub(crate) fn evict(
+    pub(crate) fn evict_rows(
         &self,
         stripe: &mut MutexGuard<'_, Stripe>,
         entries: &[PageInEntry],
@@ -176,7 +176,7 @@ impl Table {
         MutexGuard::unlocked(stripe, || self.write_cold(buffer))?;
         let removed = buffer.remove_unchanged(stripe);
         let rows = stripe.row_count();
-        stripe.cold_versions.evict(&buffer.cold_keys, rows);
+        stripe.cold_versions.note_eviction(&buffer.cold_keys, rows);
         Ok(EvictionOutcome::Evicted(expired + removed))
     }
 
@@ -188,13 +188,13 @@ impl Table {
     }
 
     fn write_cold(&self, buffer: &EvictionBuffer) -> Result<(), ColdError> {
-        let Some(store) = self.cold().filter(|_| !buffer.cold_keys.is_empty()) else {
+        let Some(store) = self.cold_store().filter(|_| !buffer.cold_keys.is_empty()) else {
             return Ok(());
         };
         // Else the cold tier could have a row whose change the log has lost.
         let flushed = self.shared().log.get().map_or(Ok(()), |log| log.flush());
         let written = flushed.and_then(|()| store.write(self.number(), &buffer.cold_keys, &buffer.words));
-        self.shared().note(written.as_ref().err());
+        self.shared().note_cold_write(written.as_ref().err());
         self.shared().budget.set_beside(store.memory());
         written
     }
@@ -215,7 +215,7 @@ impl EvictionBuffer {
         let (needed, hints) = (&self.needed, &table.shared().hints);
         let mark = |slot: u32| stripe.hinted.get(slot);
         let others = || self.scanned.iter().filter(|(key, _)| needed.binary_search(key).is_err());
-        for (key, slot) in others().filter(|(_, slot)| !hints.keeps(mark(*slot))) {
+        for (key, slot) in others().filter(|(_, slot)| !hints.is_kept(mark(*slot))) {
             let rank = table.access_codec().rank(stripe.access(*slot), tick);
             self.candidates.push(EvictionCandidate::new(rank, *key, *slot));
         }
@@ -223,7 +223,7 @@ impl EvictionBuffer {
         let mut sure = 0;
         if self.candidates.len() < count && room == RoomFor::Request {
             sure = self.candidates.len();
-            for (key, slot) in others().filter(|(_, slot)| hints.keeps(mark(*slot))) {
+            for (key, slot) in others().filter(|(_, slot)| hints.is_kept(mark(*slot))) {
                 self.candidates.push(EvictionCandidate::new(hints.age(mark(*slot)) + 1, *key, *slot));
             }
         }

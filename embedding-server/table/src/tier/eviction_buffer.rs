@@ -63,7 +63,7 @@ impl EvictionBuffer {
             let key = cold_key_of(*cold_key);
             let (words, access) = self.words[row * width..][..width].split_at(width - 1);
             if stripe.find(key) == Some(*slot) && stripe.slot(*slot) == words && stripe.access(*slot) == access[0] {
-                stripe.evict(key);
+                stripe.evict_row(key);
                 removed += 1;
             }
         }

@@ -44,7 +44,7 @@ impl HintClock {
     }
 
     /// Whether a row with this mark is kept now.
-    pub(crate) fn keeps(&self, mark: u8) -> bool {
+    pub(crate) fn is_kept(&self, mark: u8) -> bool {
         mark != 0 && self.age(mark) < self.horizon
     }
 
@@ -97,18 +97,18 @@ mod tests {
     #[test]
     fn a_mark_ages_with_the_hints_that_follow_it() {
         let (clock, mut rows) = (HintClock::new(4), HintedRows::default());
-        assert!(!clock.keeps(rows.get(3)));
+        assert!(!clock.is_kept(rows.get(3)));
         for first in 0..600 {
             rows.mark(3, clock.next());
             for later in 0..4 {
-                assert!(clock.keeps(rows.get(3)), "hint {first}, {later} later");
+                assert!(clock.is_kept(rows.get(3)), "hint {first}, {later} later");
                 clock.next();
             }
-            assert!(!clock.keeps(rows.get(3)) && !clock.keeps(rows.get(2)) && !clock.keeps(rows.get(1000)));
+            assert!(!clock.is_kept(rows.get(3)) && !clock.is_kept(rows.get(2)) && !clock.is_kept(rows.get(1000)));
         }
         rows.mark(3, clock.next());
         rows.unmark(3);
-        assert!(!clock.keeps(rows.get(3)));
+        assert!(!clock.is_kept(rows.get(3)));
     }
 
     #[test]
@@ -116,11 +116,11 @@ mod tests {
         let (none, long) = (HintClock::new(0), HintClock::new(usize::MAX));
         let mut rows = HintedRows::default();
         rows.mark(0, none.next());
-        assert!(!none.keeps(rows.get(0)));
+        assert!(!none.is_kept(rows.get(0)));
         rows.mark(0, long.next());
         (0..126).for_each(|_| assert_ne!(long.next(), HintNumber(0)));
-        assert!(long.keeps(rows.get(0)));
+        assert!(long.is_kept(rows.get(0)));
         long.next();
-        assert!(!long.keeps(rows.get(0)));
+        assert!(!long.is_kept(rows.get(0)));
     }
 }

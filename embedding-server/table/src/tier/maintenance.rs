@@ -79,7 +79,7 @@ impl TableSet {
 impl Table {
     fn maintain(&self, stripe: usize) -> Result<MaintenanceReport, ColdError> {
         let mut done = MaintenanceReport::default();
-        if !self.is_managed() && self.retention().small_norm == 0.0 {
+        if !self.is_managed() && self.eviction_policy().small_norm == 0.0 {
             return Ok(done);
         }
         self.apply_all_pending().map_err(cold_error)?;
@@ -103,7 +103,7 @@ impl Table {
         if let Some(count) = stripe.row_count().checked_sub(keep).filter(|count| *count > 0) {
             report += done(
                 count,
-                self.evict(stripe, &[], count, RoomFor::Request, self.eviction_wait(RequestDeadline::NONE))?,
+                self.evict_rows(stripe, &[], count, RoomFor::Request, self.eviction_wait(RequestDeadline::NONE))?,
             );
         }
         if stripe.row_count() <= keep {
@@ -118,11 +118,11 @@ impl Table {
     fn free_slots(&self, stripe: &mut MutexGuard<'_, Stripe>) -> Result<MaintenanceReport, ColdError> {
         let wanted = (stripe.row_count() / FREE_SHARE).min(MOST);
         // A search costs the same for one row as for many, so it waits until half of the free slots are taken.
-        if !self.shared().budget.is_tight() || stripe.vacant() > wanted / 2 || wanted == 0 {
+        if !self.shared().budget.is_tight() || stripe.vacant_slots() > wanted / 2 || wanted == 0 {
             return Ok(MaintenanceReport::default());
         }
-        let count = wanted - stripe.vacant();
-        let outcome = self.evict(stripe, &[], count, RoomFor::Hint, self.eviction_wait(RequestDeadline::NONE))?;
+        let count = wanted - stripe.vacant_slots();
+        let outcome = self.evict_rows(stripe, &[], count, RoomFor::Hint, self.eviction_wait(RequestDeadline::NONE))?;
         // If every row is needed soon, there is nothing to do for now.
         Ok(if outcome == EvictionOutcome::Evicted(0) { MaintenanceReport::default() } else { done(count, outcome) })
     }
@@ -146,7 +146,7 @@ impl Table {
 
     /// The bucket of the index where the stripe's sweep continues. `None` if no sweep is due.
     fn next_bucket(&self, stripe: &mut Stripe, tick: u64) -> Option<usize> {
-        let every = match (self.access_codec().ttl(), self.retention().small_norm > 0.0) {
+        let every = match (self.access_codec().ttl(), self.eviction_policy().small_norm > 0.0) {
             (None, false) => return None,
             (None, true) => NORM_EVERY,
             (Some(ttl), small) => (ttl / SWEEPS_PER_TTL).clamp(1, if small { NORM_EVERY } else { u64::MAX }),
@@ -166,9 +166,9 @@ impl EvictionBuffer {
         self.candidates.clear();
         stripe.sweep.bucket = stripe.scan(bucket, SWEPT, &mut self.scanned);
         let mut weights = vec![0.0; table.dim()];
-        let least = table.retention().small_norm;
+        let least = table.eviction_policy().small_norm;
         for (key, slot) in &self.scanned {
-            if table.is_managed() && table.access_codec().expired(stripe.access(*slot), tick) {
+            if table.is_managed() && table.access_codec().is_expired(stripe.access(*slot), tick) {
                 self.candidates.push(EvictionCandidate::new(0, *key, *slot));
             } else if least > 0.0 && norm(table, stripe, *slot, &mut weights) < least {
                 self.candidates.push(EvictionCandidate::new(SMALL, *key, *slot));
@@ -179,7 +179,7 @@ impl EvictionBuffer {
 }
 
 fn norm(table: &Table, stripe: &Stripe, slot: u32, weights: &mut [f32]) -> f32 {
-    table.layout().read(stripe.slot(slot), weights);
+    table.layout().read_weights(stripe.slot(slot), weights);
     weights.iter().map(|weight| weight * weight).sum::<f32>().sqrt()
 }
 

@@ -46,7 +46,7 @@ impl Table {
         page_in: &mut PageIn,
     ) {
         let (layout, tick) = (*self.layout(), self.current_tick());
-        scratch.group(ids, self.stripes());
+        scratch.group_ids(ids, self.stripes());
         self.for_each_group(scratch, |stripe, group| {
             let old_len = page_in.entries.len();
             group.keys.iter().for_each(|key| stripe.prefetch_entry(*key));
@@ -56,15 +56,15 @@ impl Table {
                     next.iter().take(AHEAD).for_each(|key| stripe.prefetch_row(*key, layout.stride));
                 }
                 let (key, position) = (group.keys[index], group.positions[index]);
-                let found = stripe.find(key).filter(|slot| !self.access_codec().expired(stripe.access(*slot), tick));
+                let found = stripe.find(key).filter(|slot| !self.access_codec().is_expired(stripe.access(*slot), tick));
                 let Some(slot) = found else {
                     page_in.add(key, position, stripe.cold_versions.now(), true);
                     continue;
                 };
                 if access == LookupMode::Train {
-                    *stripe.access_mut(slot) = self.access_codec().used(stripe.access(slot), tick);
+                    *stripe.access_mut(slot) = self.access_codec().after_use(stripe.access(slot), tick);
                 }
-                layout.read(stripe.slot(slot), row_mut(out, position, layout.dim));
+                layout.read_weights(stripe.slot(slot), row_mut(out, position, layout.dim));
             }
             stripe.count_lookups(group.keys.len(), page_in.entries.len() - old_len);
         });
@@ -77,7 +77,7 @@ impl Table {
         self.page_in_all(page_in, &mut |stripe, entry, slot| {
             let weights = row_mut(out, entry.position, layout.dim);
             match slot {
-                Some(slot) => layout.read(stripe.slot(slot), weights),
+                Some(slot) => layout.read_weights(stripe.slot(slot), weights),
                 None => weights.fill(0.0),
             }
             refused += u64::from(slot.is_none());
@@ -91,8 +91,8 @@ impl Table {
         for entry in &page_in.entries {
             let weights = row_mut(out, entry.position, layout.dim);
             let copy = page_in.cold_copy(entry, self.stride());
-            if let Some(row) = copy.filter(|row| !self.access_codec().expired(row[self.stride()], tick)) {
-                layout.read(row, weights);
+            if let Some(row) = copy.filter(|row| !self.access_codec().is_expired(row[self.stride()], tick)) {
+                layout.read_weights(row, weights);
                 continue;
             }
             if self.is_selective() {
@@ -113,7 +113,7 @@ impl Table {
         gradients: &'a [f32],
         scratch: &mut RequestBuffers,
     ) -> Result<PreparedPush<'a>, TableError> {
-        let distinct = self.distinct(ids, gradients, scratch);
+        let distinct = self.distinct_gradients(ids, gradients, scratch);
         let mut page_in = scratch.page_ins.pop().unwrap_or_default();
         page_in.begin(scratch.deadline);
         self.for_each_group(scratch, |stripe, group| {
@@ -156,7 +156,7 @@ impl Table {
                 report.refused += 1;
                 return;
             };
-            stripe.keep(entry.key, slot);
+            stripe.preserve_row(entry.key, slot);
             let gradient = row(&distinct.gradients, entry.position, self.dim());
             run_wide(
                 #[inline(always)]
@@ -176,7 +176,7 @@ impl Table {
             self.defer_gradients(&page_in.entries, &distinct.gradients, step, origin);
         }
         report.created = page_in.created;
-        scratch.keep(page_in);
+        scratch.keep_page_in(page_in);
         report
     }
 
@@ -185,7 +185,7 @@ impl Table {
         self.apply_all_pending()?;
         let (tick, mut new, mut page_in) = (self.current_tick(), 0, scratch.page_ins.pop().unwrap_or_default());
         let is_logged = self.is_logged();
-        scratch.group(&rows.ids, self.stripes());
+        scratch.group_ids(&rows.ids, self.stripes());
         page_in.begin(RequestDeadline::NONE);
         self.for_each_group(scratch, |_, group| {
             let entries = group.keys.iter().zip_eq(group.positions);
@@ -196,25 +196,25 @@ impl Table {
             new += u64::from(stripe.find(entry.key).is_none());
             let slot = stripe.put(entry.key, row(&rows.slots, entry.position, self.stride()));
             let access = rows.access.get(entry.position as usize).copied();
-            *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec().first(tick));
+            *stripe.access_mut(slot) = access.unwrap_or_else(|| self.access_codec().first_use(tick));
             if is_logged {
                 stripe.note_row(entry.key, slot);
             }
         });
-        scratch.keep(page_in);
+        scratch.keep_page_in(page_in);
         Ok(new)
     }
 
     /// Refuses a request that must page rows in while memory is exhausted and no row can be evicted.
     fn check_room(&self, page_in: &PageIn) -> Result<(), TableError> {
         let shared = self.shared();
-        let is_stuck = || self.is_tiered() && shared.budget.is_exhausted() && shared.failure().is_some();
-        let Some(first) = page_in.missing().filter(|_| is_stuck()) else {
+        let is_stuck = || self.is_tiered() && shared.budget.is_exhausted() && shared.last_cold_failure().is_some();
+        let Some(first) = page_in.first_missing().filter(|_| is_stuck()) else {
             return Ok(());
         };
         let mut stripe = self.lock(self.stripe_of(first.key));
-        let (used, limit) = shared.budget.used();
-        match self.evict(&mut stripe, &[], 1, RoomFor::Request, self.eviction_wait(page_in.deadline)) {
+        let (used, limit) = shared.budget.used_and_limit();
+        match self.evict_rows(&mut stripe, &[], 1, RoomFor::Request, self.eviction_wait(page_in.deadline)) {
             Ok(_) => Ok(()),
             Err(source) => Err(TableError::Full { table: self.number(), used, limit, source }),
         }
@@ -268,7 +268,7 @@ fn lookup_some(
         }
         Ok(total)
     });
-    open.drain(..).for_each(|part| scratch.keep(part.page_in));
+    open.drain(..).for_each(|part| scratch.keep_page_in(part.page_in));
     done
 }
 

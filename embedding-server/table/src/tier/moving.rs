@@ -43,7 +43,7 @@ impl Table {
     /// Ids of the rows of one stripe in the cold tier: `most` of them, beginning where the call before said. Empty without a cold
     /// tier.
     pub fn cold_ids(&self, stripe: usize, from: Option<u64>, most: usize) -> Result<ColdIds, ColdError> {
-        let Some(store) = self.cold() else { return Ok(ColdIds::default()) };
+        let Some(store) = self.cold_store() else { return Ok(ColdIds::default()) };
         let (range, mut scan) = (cold_keys_of_stripe(stripe, self.stripes()), ColdScan::default());
         let range = from.unwrap_or(*range.start())..=*range.end();
         let next = store.freeze()?.scan(self.number(), range, most, &mut scan)?;
@@ -56,7 +56,7 @@ impl Table {
         let (mut left, mut cold) = (ids.to_vec(), ColdRows::default());
         for _ in 0..ROUNDS {
             let version = self.take_from_memory(&self.lock(stripe), &mut left, into);
-            let Some(store) = self.cold().filter(|_| !left.is_empty()) else { return Ok(()) };
+            let Some(store) = self.cold_store().filter(|_| !left.is_empty()) else { return Ok(()) };
             store.read(self.number(), &cold_keys(&left), &mut cold)?;
             // A copy counts if nothing was evicted since the row was found missing in memory.
             let stripe = self.lock(stripe);
@@ -67,7 +67,7 @@ impl Table {
         }
         let stripe = self.lock(stripe);
         self.take_from_memory(&stripe, &mut left, into);
-        if let Some(store) = self.cold() {
+        if let Some(store) = self.cold_store() {
             store.read(self.number(), &cold_keys(&left), &mut cold)?;
             self.take_valid(&stripe, &left, &cold, into);
         }
@@ -97,7 +97,7 @@ impl Table {
                 continue;
             }
             let (words, access) = cold.rows[place * (stride + 1)..][..stride + 1].split_at(stride);
-            if !self.access_codec().expired(access[0], tick) {
+            if !self.access_codec().is_expired(access[0], tick) {
                 into.ids.push(*id);
                 into.slots.extend_from_slice(words);
                 into.access.push(access[0]);
@@ -129,7 +129,7 @@ impl Table {
         stripe.scan(0, usize::MAX, &mut rows);
         rows.retain(|(key, _)| is_unwanted(id_of(*key)));
         let mut gone: Vec<u64> = rows.iter().map(|(key, _)| *key).collect();
-        gone.extend(stripe.filter.counted().into_iter().filter(|id| is_unwanted(*id)).map(key_of));
+        gone.extend(stripe.filter.counted_ids().into_iter().filter(|id| is_unwanted(*id)).map(key_of));
         gone.extend(stripe.pending.iter().map(|gradient| gradient.key).filter(|key| is_unwanted(id_of(*key))));
         self.forget(&mut stripe, &gone);
         rows.len()
@@ -185,7 +185,7 @@ impl Table {
             stripe.remove(key);
             self.forget_pending(&mut stripe, key);
         }
-        if let Some(store) = self.cold().filter(|_| !ids.is_empty()) {
+        if let Some(store) = self.cold_store().filter(|_| !ids.is_empty()) {
             store.remove(self.number(), &cold_keys(ids))?;
         }
         Ok(())
@@ -213,7 +213,7 @@ impl Table {
     }
 
     fn remove_cold_copies(&self, stripe: usize, ids: &[u64]) -> Result<(), ColdError> {
-        let Some(store) = self.cold().filter(|_| !ids.is_empty()) else { return Ok(()) };
+        let Some(store) = self.cold_store().filter(|_| !ids.is_empty()) else { return Ok(()) };
         let _writing = self.shared().cold_writes.read();
         store.remove(self.number(), &cold_keys(ids))?;
         let mut stripe = self.lock(stripe);

@@ -47,7 +47,7 @@ enum PageInOutcome {
 pub(crate) fn read_cold_of_all<'a>(parts: impl Iterator<Item = (&'a Table, &'a mut PageIn)>) -> Result<(), TableError> {
     let (mut reads, mut first) = (Vec::new(), None);
     for (table, PageIn { entries, cold_keys, cold, .. }) in parts {
-        let Some(store) = table.cold() else { continue };
+        let Some(store) = table.cold_store() else { continue };
         PageIn::list_cold_keys(entries, cold_keys);
         if !cold_keys.is_empty() {
             first.get_or_insert((table, store));
@@ -131,7 +131,7 @@ impl Table {
         let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
         let mut stripe = self.lock(number);
         let mut entries = page_in.entries.split_off(start);
-        entries.iter_mut().for_each(|entry| *entry = entry.stale(stripe.cold_versions.now()));
+        entries.iter_mut().for_each(|entry| *entry = entry.as_stale(stripe.cold_versions.now()));
         if let Err(error) = self.read_copies_of(&mut entries, &mut page_in.cold_keys, &mut page_in.cold) {
             page_in.entries.append(&mut entries);
             return Err(error);
@@ -154,7 +154,7 @@ impl Table {
         match self.find_or_make(stripe, &entry, page_in, tick) {
             PageInOutcome::Slot(slot) => action(stripe, entry, Some(slot)),
             PageInOutcome::Refused => action(stripe, entry, None),
-            PageInOutcome::Stale => page_in.stale.push(entry.stale(stripe.cold_versions.now())),
+            PageInOutcome::Stale => page_in.stale.push(entry.as_stale(stripe.cold_versions.now())),
         }
     }
 
@@ -176,7 +176,7 @@ impl Table {
     /// Removes a row past its time to live. Returns whether there was one. An admission policy has to admit the id
     /// again. The cold version stays, because a cold copy of the row is past its time to live as well.
     fn remove_if_expired(&self, stripe: &mut Stripe, key: u64, tick: u64) -> bool {
-        let expired = stripe.find(key).is_some_and(|slot| self.access_codec().expired(stripe.access(slot), tick));
+        let expired = stripe.find(key).is_some_and(|slot| self.access_codec().is_expired(stripe.access(slot), tick));
         if expired {
             stripe.remove(key);
             stripe.counts.expired += 1;
@@ -187,12 +187,12 @@ impl Table {
     /// Notes the use of a row in memory. Resets a row past its time to live, and returns whether it did.
     fn use_slot(&self, stripe: &mut Stripe, key: u64, slot: u32, tick: u64) -> bool {
         let access = stripe.access(slot);
-        let expired = self.access_codec().expired(access, tick);
+        let expired = self.access_codec().is_expired(access, tick);
         if expired {
-            stripe.restart(key, slot, self.layout());
+            stripe.reset_row(key, slot, self.layout());
         }
         *stripe.access_mut(slot) =
-            if expired { self.access_codec().first(tick) } else { self.access_codec().used(access, tick) };
+            if expired { self.access_codec().first_use(tick) } else { self.access_codec().after_use(access, tick) };
         expired
     }
 
@@ -223,8 +223,8 @@ impl Table {
         stripe.counts.cold_reads += 1;
         stripe.counts.late += u64::from(page_in.counts_access);
         let (words, access) = (&row[..self.stride()], row[self.stride()]);
-        if !self.access_codec().expired(access, tick) {
-            let slot = self.promote(stripe, entry.key, words, self.access_codec().used(access, tick));
+        if !self.access_codec().is_expired(access, tick) {
+            let slot = self.promote(stripe, entry.key, words, self.access_codec().after_use(access, tick));
             page_in.late += 1;
             return Some(PageInOutcome::Slot(slot));
         }
@@ -234,7 +234,7 @@ impl Table {
 
     fn create(&self, stripe: &mut Stripe, key: u64, tick: u64, counts_access: bool) -> Option<u32> {
         let admitted = if counts_access { stripe.filter.observe(key) } else { stripe.filter.admits(key) };
-        if counts_access && self.is_logged() && stripe.filter.counts() {
+        if counts_access && self.is_logged() && stripe.filter.counts_uses() {
             stripe.changes.note_seen(key);
         }
         if !admitted {
@@ -243,7 +243,7 @@ impl Table {
         }
         stripe.counts.admitted += u64::from(self.is_selective());
         let (slot, _) = stripe.find_or_create(key, self.layout());
-        *stripe.access_mut(slot) = self.access_codec().first(tick);
+        *stripe.access_mut(slot) = self.access_codec().first_use(tick);
         // Elsewhere a row that no push has changed needs no record: it can be made again from its id. A push notes the row itself.
         if counts_access && self.is_selective() && self.is_logged() {
             stripe.note_row(key, slot);
@@ -263,7 +263,7 @@ impl Table {
         cold_keys: &mut Vec<u64>,
         cold: &mut ColdRows,
     ) -> Result<(), ColdError> {
-        let Some(store) = self.cold() else {
+        let Some(store) = self.cold_store() else {
             return Ok(());
         };
         PageIn::list_cold_keys(entries, cold_keys);

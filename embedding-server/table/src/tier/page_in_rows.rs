@@ -46,7 +46,7 @@ impl PageInEntry {
     }
 
     /// The same row, with a cold copy that must be read again.
-    pub(crate) fn stale(self, cold_version: u32) -> Self {
+    pub(crate) fn as_stale(self, cold_version: u32) -> Self {
         Self { cold_version, cold: NOT_READ, ..self }
     }
 }
@@ -83,7 +83,7 @@ impl PageIn {
         rows * (stride + 1) * size_of::<u32>()
     }
 
-    pub(crate) fn missing(&self) -> Option<PageInEntry> {
+    pub(crate) fn first_missing(&self) -> Option<PageInEntry> {
         self.entries.iter().copied().find(PageInEntry::is_missing)
     }
 

@@ -61,7 +61,7 @@ impl Table {
         let mut buffer = Vec::new();
         let applied: Vec<PendingGradient> = stripe.pending.extract_if(.., |gradient| gradient.key == key).collect();
         for pending in &applied {
-            stripe.keep(key, slot);
+            stripe.preserve_row(key, slot);
             let mut update = RowUpdate::new(*self.layout(), pending.step, &mut buffer);
             stripe.update(stripe.address(slot), key, &mut update, &pending.gradient);
         }

@@ -69,7 +69,7 @@ impl SharedMemory {
     }
 
     pub(crate) fn acquire_copies(&self, bytes: usize, deadline: RequestDeadline) -> Result<CopyPermit<'_>, TableError> {
-        let most = self.capacity.wait(COPIES_WAIT, COPIES_WAIT_SHARE);
+        let most = self.capacity.longest_wait(COPIES_WAIT, COPIES_WAIT_SHARE);
         let permit = self.copies.acquire(bytes, self.wait_until(deadline, most));
         self.check_deadline(deadline, OTHER_PUSHES)?;
         Ok(permit)
@@ -77,17 +77,17 @@ impl SharedMemory {
 
     /// The shorter of `most` and the time until the deadline of a request.
     pub(crate) fn wait_until(&self, deadline: RequestDeadline, most: Duration) -> Duration {
-        self.left(deadline).map_or(most, |left| left.min(most))
+        self.time_left(deadline).map_or(most, |left| left.min(most))
     }
 
     /// Time until the deadline of a request. `None` without a deadline or a clock.
-    pub(crate) fn left(&self, deadline: RequestDeadline) -> Option<Duration> {
-        deadline.left(self.capacity.nanos?()).map(Duration::from_nanos)
+    pub(crate) fn time_left(&self, deadline: RequestDeadline) -> Option<Duration> {
+        deadline.nanos_left(self.capacity.nanos?()).map(Duration::from_nanos)
     }
 
     /// Checks that the sender of a request still waits. `whom` is what the request has waited for.
     pub(crate) fn check_deadline(&self, deadline: RequestDeadline, whom: &'static str) -> Result<(), TableError> {
-        match self.left(deadline) {
+        match self.time_left(deadline) {
             Some(Duration::ZERO) => Err(TableError::Late { whom }),
             _ => Ok(()),
         }
@@ -96,9 +96,9 @@ impl SharedMemory {
     /// Waits while the copies for a snapshot are at their limit. Returns whether the snapshot has to be given up: none of its
     /// copies went meanwhile.
     pub(crate) fn await_copies(&self, deadline: RequestDeadline) -> Result<bool, TableError> {
-        let most = self.capacity.wait(COPIES_WAIT * 2, COPIES_WAIT_SHARE);
+        let most = self.capacity.longest_wait(COPIES_WAIT * 2, COPIES_WAIT_SHARE);
         loop {
-            let room = self.captures.wait(self.wait_until(deadline, most));
+            let room = self.captures.wait_for_room(self.wait_until(deadline, most));
             self.check_deadline(deadline, SAVE)?;
             match room {
                 CopyRoom::Free => return Ok(false),
@@ -112,11 +112,11 @@ impl SharedMemory {
         if self.captures.is_given_up() { Err(TableError::SnapshotGivenUp) } else { Ok(()) }
     }
 
-    pub(crate) fn note(&self, failure: Option<&ColdError>) {
+    pub(crate) fn note_cold_write(&self, failure: Option<&ColdError>) {
         *self.failure.lock() = failure.cloned();
     }
 
-    pub(crate) fn failure(&self) -> Option<ColdError> {
+    pub(crate) fn last_cold_failure(&self) -> Option<ColdError> {
         self.failure.lock().clone()
     }
 }
