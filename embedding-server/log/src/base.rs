@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::folder::{base_folders, base_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead, u64_at};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, SegmentPreamble, RecordHead, u64_at};
 use crate::kind::RecordKind;
 use crate::record::RecordDraft;
 use crate::small_files::{parse_json, sync_folder, write_json};
@@ -79,12 +79,12 @@ impl BaseManifest {
 
 /// A base that is whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Base {
+pub struct LogBase {
     folder: PathBuf,
     pub manifest: BaseManifest,
 }
 
-impl Base {
+impl LogBase {
     /// The newest base of a log. A folder without a manifest is none.
     pub fn find_newest(log: &Path) -> Result<Option<Self>, LogError> {
         for (_, folder) in base_folders(log)?.into_iter().rev() {
@@ -170,7 +170,7 @@ impl PartReader {
         };
         let mut bytes = [0; PREAMBLE_BYTES];
         reader.fill(&mut bytes)?;
-        match Preamble::from_bytes(&bytes) {
+        match SegmentPreamble::from_bytes(&bytes) {
             Ok(preamble) if preamble.first == start => Ok(reader),
             Ok(_) => Err(LogError::damaged(path, 0, "it is a part of another base")),
             Err(problem) => Err(LogError::damaged(path, 0, problem)),
@@ -263,16 +263,16 @@ impl BaseDraft {
             rows: 0,
             bytes: Vec::new(),
         };
-        part.bytes.extend_from_slice(&Preamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
+        part.bytes.extend_from_slice(&SegmentPreamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
         part.write_out()?;
         Ok(part)
     }
 
     /// Completes it. From now on it is the newest base of the log.
-    pub fn finish(self, manifest: BaseManifest) -> Result<Base, LogError> {
+    pub fn finish(self, manifest: BaseManifest) -> Result<LogBase, LogError> {
         write_json(&self.folder.join(MANIFEST), serde_json::to_vec(&manifest).unwrap_or_default())?;
         sync_folder(&self.log).map_err(LogError::io("sync", &self.log))?;
-        Ok(Base { folder: self.folder, manifest })
+        Ok(LogBase { folder: self.folder, manifest })
     }
 
     pub fn discard(self) {

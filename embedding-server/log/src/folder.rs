@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::LogError;
-use crate::format::{Preamble, VERSION};
+use crate::format::{SegmentPreamble, VERSION};
 use crate::small_files::{parse_json, split_checksum, sync_folder, write_json, write_whole};
 use crate::written::{create_mark, mark_path};
 
@@ -152,7 +152,7 @@ impl LogFolder {
     /// Makes a log without records in a folder that is prepared. A process that ends before has made none.
     pub fn begin_log(&self, lineage: &LineageFile) -> Result<(), LogError> {
         let first = segment_path(&self.path, 0);
-        let preamble = Preamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
+        let preamble = SegmentPreamble { lineage: lineage.log, first: 0, next: None }.to_bytes();
         write_whole(&first, &preamble).map_err(LogError::io("write", &first))?;
         create_mark(&self.path, lineage.log, 0)?;
         self.set_lineage(lineage)?;

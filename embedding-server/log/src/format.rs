@@ -52,7 +52,7 @@ compile_error!("the log is written as memory has it, and its format is little-en
 
 /// What starts a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Preamble {
+pub(crate) struct SegmentPreamble {
     pub(crate) lineage: u64,
     /// The lsn of its first record.
     pub(crate) first: u64,
@@ -85,7 +85,7 @@ pub(crate) enum HeadProblem {
     OtherVersion(u16),
 }
 
-impl Preamble {
+impl SegmentPreamble {
     pub(crate) fn to_bytes(self) -> [u8; PREAMBLE_BYTES] {
         let mut bytes = [0; PREAMBLE_BYTES];
         bytes[..8].copy_from_slice(&SEGMENT_MAGIC);
@@ -215,14 +215,14 @@ mod tests {
 
     #[test]
     fn a_preamble_is_what_was_written_and_any_flipped_bit_is_found() {
-        let preamble = Preamble { lineage: 1 << 63, first: 77, next: Some(79) };
+        let preamble = SegmentPreamble { lineage: 1 << 63, first: 77, next: Some(79) };
         let bytes = preamble.to_bytes();
-        assert_eq!(Preamble::from_bytes(&bytes), Ok(preamble));
+        assert_eq!(SegmentPreamble::from_bytes(&bytes), Ok(preamble));
         for bit in 0..PREAMBLE_BYTES * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Preamble::from_bytes(&flipped).is_err(), "bit {bit}");
+            assert!(SegmentPreamble::from_bytes(&flipped).is_err(), "bit {bit}");
         }
-        assert!(Preamble::from_bytes(&bytes[..63]).unwrap_err().contains("shorter"));
+        assert!(SegmentPreamble::from_bytes(&bytes[..63]).unwrap_err().contains("shorter"));
     }
 }

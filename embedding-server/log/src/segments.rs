@@ -29,7 +29,7 @@ use std::sync::Arc;
 use crate::LogError;
 use crate::disk::LogDisk;
 use crate::folder::{list_segments, list_spares, segment_path, spare_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, SegmentPreamble, RecordHead};
 use crate::small_files::sync_folder;
 use crate::sync_mode::SyncMode;
 use crate::written::{WrittenMark, mark_path};
@@ -196,7 +196,7 @@ impl SegmentFiles {
             self.add_room(span)?;
         }
         let Some(spare) = self.spares.front_mut() else { return Err(io::Error::other("no spare segment")) };
-        let preamble = Preamble { lineage: self.lineage, first, next: None }.to_bytes();
+        let preamble = SegmentPreamble { lineage: self.lineage, first, next: None }.to_bytes();
         self.disk.write_at(&spare.file, &preamble, 0).map_err(|error| naming(&spare.path, error))?;
         if self.mode == SyncMode::Machine {
             self.disk.sync(&spare.file).map_err(|error| naming(&spare.path, error))?;
@@ -220,7 +220,7 @@ impl SegmentFiles {
     /// The current segment says that the next one starts at `next`. An empty segment is replaced and not followed.
     fn name_next(&self, next: u64) -> io::Result<()> {
         let Some(closed) = self.current.as_ref().filter(|closed| closed.first < next) else { return Ok(()) };
-        let preamble = Preamble { lineage: self.lineage, first: closed.first, next: Some(next) }.to_bytes();
+        let preamble = SegmentPreamble { lineage: self.lineage, first: closed.first, next: Some(next) }.to_bytes();
         self.disk.write_at(&closed.file, &preamble, 0).map_err(|error| naming(&closed.path, error))?;
         self.sync()
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::base::{Base, BaseManifest};
+use crate::base::{LogBase, BaseManifest};
 use crate::folder::{LineageFile, list_segments, read_lineage};
 use crate::payload::origin_of;
 use crate::{LogError, LogRecord, LogTail, RecordKind};
@@ -48,7 +48,7 @@ pub struct WriterSummary {
 impl LogSummary {
     /// Reads all records of the tail and checks them.
     pub fn read(folder: &Path) -> Result<Self, LogError> {
-        let base = Base::find_newest(folder)?.map(|base| base.manifest);
+        let base = LogBase::find_newest(folder)?.map(|base| base.manifest);
         let oldest = list_segments(folder)?.first().map_or(0, |segment| segment.0);
         let first = base.as_ref().map_or(oldest, |base| base.start);
         let reached = base.as_ref().map_or(first, |base| base.end);

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::LogError;
 use crate::folder::{list_segments, segment_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, Preamble, RecordHead};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, SegmentPreamble, RecordHead};
 use crate::segment_reader::SegmentReader;
 use crate::written::read_mark;
 
@@ -149,7 +149,7 @@ impl TailPlan {
 
     fn check_preamble(&self, segment: &PlannedSegment, bytes: &[u8]) -> Result<(), LogError> {
         let PlannedSegment { path, first, stop } = segment;
-        let preamble = Preamble::from_bytes(bytes).map_err(|problem| LogError::damaged(path, 0, problem))?;
+        let preamble = SegmentPreamble::from_bytes(bytes).map_err(|problem| LogError::damaged(path, 0, problem))?;
         if preamble.first != *first || self.lineage.is_some_and(|lineage| lineage != preamble.lineage) {
             return Err(LogError::damaged(path, 0, "it is a segment of another log or another place"));
         }

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use tracing::info;
-use zagros_log::{Base, BaseDraft, BaseManifest, BasePartDraft, LogError, LogStopped, PartSize};
+use zagros_log::{LogBase, BaseDraft, BaseManifest, BasePartDraft, LogError, LogStopped, PartSize};
 use zagros_plumbing::Deadline;
 use zagros_table::{FrequencyCounts, RowBatch, Table, TableSet};
 
@@ -75,7 +75,7 @@ impl ServerLog {
         }
     }
 
-    fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<Base, ServerError> {
+    fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<LogBase, ServerError> {
         let failed = |source| self.failed(source);
         let log = self.file.lock().log;
         let draft = BaseDraft::new(self.folder.path(), manifest.start, log).map_err(failed)?;
@@ -104,12 +104,12 @@ impl ServerLog {
     }
 
     /// The base counts: what it stands for goes.
-    fn adopt(&self, base: &Base) -> Result<(), LogError> {
+    fn adopt(&self, base: &LogBase) -> Result<(), LogError> {
         let BaseManifest { start, rows, bytes, .. } = base.manifest;
         self.tail_start.store(start, Ordering::Release);
         self.bound.base_written(bytes);
         self.metrics.bases.inc();
-        Base::delete_others(Some(base), self.folder.path())?;
+        LogBase::delete_others(Some(base), self.folder.path())?;
         let segments = self.writer.delete_before(start)?;
         self.metrics.segments.set(segments as i64);
         info!(server = %self.server(), rows, bytes, segments, "a base of the log was written");

@@ -24,7 +24,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use tracing::{info, warn};
-use zagros_log::{Base, BaseManifest, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
+use zagros_log::{LogBase, BaseManifest, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
 use zagros_protocol::ServerIndex;
 use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 
@@ -97,7 +97,7 @@ impl Replay<'_> {
         windows: &SequenceWindows,
         partial: &PartialPushes,
     ) -> Result<Recovery, RecordError> {
-        let base = Base::find_newest(folder)?;
+        let base = LogBase::find_newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
         manifest.groups.iter().for_each(|group| windows.restore(group));
         let open = manifest.partial.iter().map(PartialImage::push_origin).collect();
@@ -135,7 +135,7 @@ impl Replay<'_> {
             partial.restore(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
         }
         workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;
-        Base::delete_others(base.as_ref(), folder)?;
+        LogBase::delete_others(base.as_ref(), folder)?;
         self.report(&manifest, &tail, found.open.len());
         let (start, end, base_bytes) = (manifest.start, tail.end, manifest.bytes);
         Ok(Recovery { start, end, time: found.time, base_bytes, is_partial: found.loading })
@@ -174,7 +174,7 @@ impl Replay<'_> {
     }
 
     /// Puts the rows of a base in, unless they were cleared later, and its counts.
-    fn put_base(&self, base: &Base, cleared: Option<u64>) -> Result<CountPositions, RecordError> {
+    fn put_base(&self, base: &LogBase, cleared: Option<u64>) -> Result<CountPositions, RecordError> {
         if cleared.is_none() {
             self.make_room(base)?;
         }
@@ -200,7 +200,7 @@ impl Replay<'_> {
 
     /// The rows of a base come in the order of an index, which would fill a small one unevenly. There is no room for more rows than
     /// its files have bytes for, whatever the manifest says.
-    fn make_room(&self, base: &Base) -> Result<(), RecordError> {
+    fn make_room(&self, base: &LogBase) -> Result<(), RecordError> {
         let bytes = base.file_bytes()?;
         for (number, table) in self.tables.iter().enumerate() {
             let rows = base.manifest.table_rows.get(number).copied().unwrap_or_default();

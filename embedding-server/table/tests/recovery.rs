@@ -17,7 +17,7 @@ const DIM: usize = 5;
 
 /// A change as a value.
 #[derive(Debug)]
-enum Logged {
+enum LoggedChange {
     Rows([u32; 2], Option<PushOrigin>, RowBatch),
     Removed(u32, Vec<u64>),
     Seen(u32, Vec<u64>),
@@ -28,7 +28,7 @@ enum Logged {
     Cleared,
 }
 
-impl Logged {
+impl LoggedChange {
     fn origin(&self) -> Option<PushOrigin> {
         if let Self::Rows(_, origin, _) = self { *origin } else { None }
     }
@@ -36,7 +36,7 @@ impl Logged {
 
 #[derive(Debug, Default)]
 struct MemoryLog {
-    changes: Mutex<Vec<Logged>>,
+    changes: Mutex<Vec<LoggedChange>>,
     flushed: AtomicUsize,
 }
 
@@ -46,26 +46,26 @@ impl UpdateLog for MemoryLog {
         let logged = match change.kind {
             ChangeKind::Rows { ids, slots, access } => {
                 let rows = RowBatch { ids: ids.to_vec(), slots: slots.to_vec(), access: access.to_vec() };
-                Logged::Rows([table, change.stripe], change.origin.copied(), rows)
+                LoggedChange::Rows([table, change.stripe], change.origin.copied(), rows)
             }
             ChangeKind::StepRows(rows) => {
                 let StepRowSlices { step, ids, before, sums } = rows;
                 let (ids, before, sums) = (ids.to_vec(), before.to_vec(), sums.to_vec());
-                Logged::StepRows(table, StepRowBatch { step, ids, before, sums })
+                LoggedChange::StepRows(table, StepRowBatch { step, ids, before, sums })
             }
-            ChangeKind::Removed(ids) => Logged::Removed(table, ids.to_vec()),
-            ChangeKind::Seen(ids) => Logged::Seen(table, ids.to_vec()),
-            ChangeKind::CountsAdded(ids, counts) => Logged::CountsAdded(table, ids.to_vec(), counts.to_vec()),
+            ChangeKind::Removed(ids) => LoggedChange::Removed(table, ids.to_vec()),
+            ChangeKind::Seen(ids) => LoggedChange::Seen(table, ids.to_vec()),
+            ChangeKind::CountsAdded(ids, counts) => LoggedChange::CountsAdded(table, ids.to_vec(), counts.to_vec()),
             ChangeKind::SketchAdded { from, cells } => {
-                Logged::SketchAdded([table, change.stripe, from], cells.to_vec())
+                LoggedChange::SketchAdded([table, change.stripe, from], cells.to_vec())
             }
-            ChangeKind::Pending { id, step, gradient } => Logged::Pending(table, id, step, gradient.to_vec()),
+            ChangeKind::Pending { id, step, gradient } => LoggedChange::Pending(table, id, step, gradient.to_vec()),
         };
         self.changes.lock().unwrap().push(logged);
     }
 
     fn cleared(&self) {
-        self.changes.lock().unwrap().push(Logged::Cleared);
+        self.changes.lock().unwrap().push(LoggedChange::Cleared);
     }
 
     fn flush(&self) -> Result<(), ColdError> {
@@ -88,29 +88,29 @@ fn replay(log: &MemoryLog, tables: &TableSet) {
     let table = |number: u32| tables.table(number).unwrap();
     for change in log.changes.lock().unwrap().iter() {
         match change {
-            Logged::Rows([number, stripe], _, RowBatch { ids, slots, access }) => {
+            LoggedChange::Rows([number, stripe], _, RowBatch { ids, slots, access }) => {
                 table(*number).restore_rows(*stripe as usize, &RowSlices { ids, slots, access }, &mut scratch).unwrap();
             }
-            Logged::StepRows(number, rows) => table(*number).put_step_rows(&rows.as_slices()).unwrap(),
-            Logged::Removed(number, ids) => {
+            LoggedChange::StepRows(number, rows) => table(*number).put_step_rows(&rows.as_slices()).unwrap(),
+            LoggedChange::Removed(number, ids) => {
                 table(*number).remove_again(ids).unwrap();
                 table(*number).forget_counts_again(ids);
             }
-            Logged::Seen(number, ids) => table(*number).observe_again(ids),
-            Logged::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
-            Logged::SketchAdded([number, stripe, from], cells) => {
+            LoggedChange::Seen(number, ids) => table(*number).observe_again(ids),
+            LoggedChange::CountsAdded(number, ids, counts) => table(*number).add_counts_again(ids, counts),
+            LoggedChange::SketchAdded([number, stripe, from], cells) => {
                 table(*number).add_sketch_again(*stripe as usize, *from as usize, cells).unwrap();
             }
-            Logged::Pending(number, id, step, gradient) => table(*number).defer_again(*id, gradient, *step),
-            Logged::Cleared => tables.clear().unwrap(),
+            LoggedChange::Pending(number, id, step, gradient) => table(*number).defer_again(*id, gradient, *step),
+            LoggedChange::Cleared => tables.clear().unwrap(),
         }
     }
 }
 
-type Content = (BTreeMap<(u32, u64), Vec<u32>>, Vec<FrequencyCounts>);
+type TableContent = (BTreeMap<(u32, u64), Vec<u32>>, Vec<FrequencyCounts>);
 
 /// Slots of all rows, in memory and in the cold tier, and all frequency counts.
-fn content(tables: &TableSet) -> Content {
+fn content(tables: &TableSet) -> TableContent {
     let (mut rows, mut counts) = (BTreeMap::new(), Vec::new());
     let snapshot = tables.take_snapshot().unwrap();
     for (number, table) in tables.iter().enumerate() {
@@ -133,7 +133,7 @@ fn assert_equal_content(config: &TableConfig, live: &TableSet, recovered: &Table
     assert_recovered(config, content(live), recovered);
 }
 
-fn assert_recovered(config: &TableConfig, (live, counts): Content, recovered: &TableSet) {
+fn assert_recovered(config: &TableConfig, (live, counts): TableContent, recovered: &TableSet) {
     let (found, found_counts) = content(recovered);
     assert_eq!(counts, found_counts);
     for (key, slot) in &found {
@@ -264,7 +264,7 @@ fn the_log_makes_the_same_rows_again() {
             let recovered = if kind == Kind::Dropping { tables(&config, Kind::Expiring, &cold) } else { recovered };
             replay(&log, &recovered);
             assert_equal_content(&config, &live, &recovered);
-            let origins: BTreeSet<_> = log.changes.lock().unwrap().iter().filter_map(Logged::origin).collect();
+            let origins: BTreeSet<_> = log.changes.lock().unwrap().iter().filter_map(LoggedChange::origin).collect();
             // A push to a selective table may change no row.
             let is_selective = matches!(kind, Kind::Exact | Kind::Sketch);
             assert!(origins.len() >= if is_selective { 3 * 30 } else { 3 * 48 }, "pushes are named: {}", origins.len());
@@ -337,7 +337,7 @@ fn a_sketch_that_moves_in_parts_is_logged_once() {
         target.table(0).unwrap().raise_sketch(0, from, &cells).unwrap();
         from += cells.len();
     }
-    let words = |change: &Logged| if let Logged::SketchAdded(_, cells) = change { cells.len() } else { 0 };
+    let words = |change: &LoggedChange| if let LoggedChange::SketchAdded(_, cells) = change { cells.len() } else { 0 };
     assert_eq!(log.changes.lock().unwrap().iter().map(words).sum::<usize>(), from);
     replay(&log, &recovered);
     assert_eq!(content(&recovered), content(&target));
@@ -380,7 +380,7 @@ fn a_gradient_that_waited_is_applied_again() {
             table.defer_again(*id, &[1.0; DIM], PushStep::from(99));
         }
     }
-    let waiting = log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, Logged::Pending(..))).count();
+    let waiting = log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, LoggedChange::Pending(..))).count();
     assert_eq!(waiting, 40);
     let early = tables(&config, Kind::Cold, &cold_store(&config));
     replay(&log, &early);

@@ -32,7 +32,7 @@ use std::time::Duration;
 use zagros_table::ColdError;
 
 use super::compaction::CompactionStep;
-use super::counters::Counters;
+use super::counters::LogCounters;
 use super::table_log::{TableLog, TableState};
 
 /// Records that a writer goes over for each record by which it brings the table nearer to the bound.
@@ -48,7 +48,7 @@ impl TableLog {
 
     /// Compacts some of the table after a call that raised `records − 2 × rows` by at most `raised`, if compaction is behind. A failure is
     /// logged and counted: the call itself has succeeded.
-    pub(crate) fn assist(&self, raised: usize, patience: Duration, counters: &Counters) {
+    pub(crate) fn assist(&self, raised: usize, patience: Duration, counters: &LogCounters) {
         if !self.needs_help() || self.is_compaction_failing.load(Ordering::Relaxed) {
             return;
         }
@@ -95,7 +95,7 @@ mod tests {
     /// A table of a store whose thread is paused: only its writers compact.
     struct PausedLog {
         table: TableLog,
-        counters: Counters,
+        counters: LogCounters,
         /// Removed rows leave records.
         is_kept: bool,
     }
@@ -103,7 +103,7 @@ mod tests {
     impl PausedLog {
         fn new(folder: &Path, is_kept: bool) -> Self {
             let table = TableLog::new(folder, FORMAT, is_kept, 64 * FORMAT.record_bytes());
-            Self { table, counters: Counters::default(), is_kept }
+            Self { table, counters: LogCounters::default(), is_kept }
         }
 
         fn write(&self, cold_keys: &[u64]) {

@@ -19,8 +19,8 @@ use tracing::{info, warn};
 use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
-use super::compaction_cursor::{Compaction, CompactionCursor};
-use super::counters::Counters;
+use super::compaction_cursor::{CompactionState, CompactionCursor};
+use super::counters::LogCounters;
 use super::flushed::{SyncedUpTo, sync_folder};
 use super::record::LogRecordKind;
 use super::segment::RowSegment;
@@ -50,15 +50,15 @@ struct KeptRecord {
 impl TableLog {
     /// Compacts a part of a segment. The first failure in a row is logged.
     /// A failure loses nothing.
-    pub(crate) fn compact(&self, counters: &Counters) -> Result<CompactionStep, ColdError> {
+    pub(crate) fn compact(&self, counters: &LogCounters) -> Result<CompactionStep, ColdError> {
         self.compact_part(&mut self.compaction.lock(), counters)
     }
 
     /// As [`Self::compact`], for a caller that has locked the compaction.
     pub(crate) fn compact_part(
         &self,
-        compaction: &mut Compaction,
-        counters: &Counters,
+        compaction: &mut CompactionState,
+        counters: &LogCounters,
     ) -> Result<CompactionStep, ColdError> {
         let Some(cursor) = compaction.cursor.take().or_else(|| self.begin_compaction()) else {
             return Ok(CompactionStep::Nothing);
@@ -84,7 +84,7 @@ impl TableLog {
     }
 
     /// Counts failures, and logs the first of several and the first success after them.
-    pub(crate) fn note_compaction(&self, failure: Option<&ColdError>, counters: &Counters) {
+    pub(crate) fn note_compaction(&self, failure: Option<&ColdError>, counters: &LogCounters) {
         let was_failing = self.is_compaction_failing.swap(failure.is_some(), Ordering::Relaxed);
         let table = self.layout.format.table;
         match failure {
@@ -124,7 +124,7 @@ impl TableLog {
     }
 
     /// Appends what still counts of the next records of a segment, and moves the cursor.
-    fn copy_part(&self, at: &mut CompactionCursor, chunk: &mut Vec<u8>, counters: &Counters) -> Result<(), ColdError> {
+    fn copy_part(&self, at: &mut CompactionCursor, chunk: &mut Vec<u8>, counters: &LogCounters) -> Result<(), ColdError> {
         let bytes = self.layout.format.record_bytes();
         let has_records = {
             let state = self.state.read();
@@ -155,7 +155,7 @@ impl TableLog {
         first: u32,
         segment: &RowSegment,
         chunk: &[u8],
-        counters: &Counters,
+        counters: &LogCounters,
     ) -> Result<(), ColdError> {
         let bytes = self.layout.format.record_bytes();
         let mut writer = self.writer.lock();

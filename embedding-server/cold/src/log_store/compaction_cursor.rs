@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::segment::RowSegment;
 
 #[derive(Debug, Default)]
-pub(crate) struct Compaction {
+pub(crate) struct CompactionState {
     pub(crate) cursor: Option<CompactionCursor>,
     /// Records that writers have to go over.
     pub(crate) owed: u64,

@@ -34,7 +34,7 @@ impl LogCounts {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct LogCounters {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     row_bytes: AtomicU64,
@@ -58,7 +58,7 @@ impl Drop for ReadsUnderWay<'_> {
     }
 }
 
-impl Counters {
+impl LogCounters {
     /// Counts pieces that are read while the result lives.
     #[must_use]
     pub(crate) fn count_reads(&self, pieces: &[FilePiece]) -> ReadsUnderWay<'_> {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn reads_are_under_way_until_they_end() {
-        let counters = Counters::default();
+        let counters = LogCounters::default();
         let [three, two] = [3, 2].map(|pieces| counters.under_way(pieces));
         assert_eq!(counters.log_counts(0).reads_under_way, 5);
         drop(three);

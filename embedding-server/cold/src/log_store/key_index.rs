@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Copy, Debug)]
-    enum Change {
+    enum IndexChange {
         Insert(u64, u32),
         Remove(u64),
         /// Takes a clone, which must stay as it is.
@@ -197,11 +197,11 @@ mod tests {
         prop_oneof![0_u64..700, Just(u64::MAX), any::<u64>(), (0_u32..64).prop_map(|bit| 1 << bit)]
     }
 
-    fn change() -> impl Strategy<Value = Change> {
+    fn change() -> impl Strategy<Value = IndexChange> {
         prop_oneof![
-            200 => (key(), any::<u32>()).prop_map(|(key, address)| Change::Insert(key, address)),
-            80 => key().prop_map(Change::Remove),
-            1 => Just(Change::Clone),
+            200 => (key(), any::<u32>()).prop_map(|(key, address)| IndexChange::Insert(key, address)),
+            80 => key().prop_map(IndexChange::Remove),
+            1 => Just(IndexChange::Clone),
         ]
     }
 
@@ -229,9 +229,9 @@ mod tests {
             let mut clones = Vec::new();
             for change in changes {
                 match change {
-                    Change::Insert(key, address) => prop_assert_eq!(index.insert(key, address), model.insert(key, address)),
-                    Change::Remove(key) => prop_assert_eq!(index.remove(key), model.remove(&key)),
-                    Change::Clone => clones.push((index.clone(), model.clone())),
+                    IndexChange::Insert(key, address) => prop_assert_eq!(index.insert(key, address), model.insert(key, address)),
+                    IndexChange::Remove(key) => prop_assert_eq!(index.remove(key), model.remove(&key)),
+                    IndexChange::Clone => clones.push((index.clone(), model.clone())),
                 }
                 prop_assert_eq!(index.row_count(), model.len());
             }

@@ -15,7 +15,7 @@ use super::segment::file_error;
 const DEPTH: usize = 128;
 
 /// An instance of io_uring, with a buffer for each piece on its way.
-pub(super) struct Ring {
+pub(super) struct ReadRing {
     ring: IoUring,
     /// `[DEPTH * longest]`.
     buffer: Vec<u8>,
@@ -33,7 +33,7 @@ struct RingRead {
     arrived: usize,
 }
 
-impl Ring {
+impl ReadRing {
     /// `None` if the kernel does not let this process use io_uring, as in many containers.
     pub(super) fn new(longest: usize) -> Option<Self> {
         // Completions are noted when this thread waits for them, not by interrupting it. Kernels before 5.19 refuse this.
@@ -167,7 +167,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for ReadRing {
     fn drop(&mut self) {
         self.forget_answered();
         if self.is_waiting() {
@@ -177,9 +177,9 @@ impl Drop for Ring {
     }
 }
 
-impl std::fmt::Debug for Ring {
+impl std::fmt::Debug for ReadRing {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.debug_struct("Ring")
+        to.debug_struct("ReadRing")
             .field("longest", &self.longest)
             .field("in_flight", &self.in_flight)
             .finish_non_exhaustive()

@@ -8,7 +8,7 @@ use zagros_table::ColdError;
 use zagros_zip::ZipEq;
 
 use super::compaction::CompactionStep;
-use super::counters::Counters;
+use super::counters::LogCounters;
 use super::flushed::{self, FlushedTable, SyncedUpTo, sync_folder};
 use super::folder::StoreFolder;
 use super::read_queue::ReadQueue;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct SharedLog {
     pub(crate) tables: Box<[TableLog]>,
     pub(crate) queue: ReadQueue,
-    pub(crate) counters: Counters,
+    pub(crate) counters: LogCounters,
     pub(crate) folder: StoreFolder,
     pub(crate) is_scratch: AtomicBool,
     /// The most bytes of the indices.

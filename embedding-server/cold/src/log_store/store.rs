@@ -10,7 +10,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use zagros_table::{ColdError, ColdRead, ColdRows, ColdSize, ColdStore, ColdView};
 
-use super::counters::{Counters, LogCounts};
+use super::counters::{LogCounters, LogCounts};
 use super::folder::StoreFolder;
 use super::read_queue::{ReadMethod, ReadQueue};
 use super::record::RecordFormat;
@@ -75,7 +75,7 @@ impl LogStore {
         let log = Arc::new(SharedLog {
             tables: formats.iter().map(table).collect(),
             queue: ReadQueue::new(options.reads, longest, options.patience),
-            counters: Counters::default(),
+            counters: LogCounters::default(),
             folder,
             is_scratch: AtomicBool::new(!is_kept),
             most_index: options.index,

@@ -18,8 +18,8 @@ use parking_lot::{Mutex, RwLock};
 use zagros_table::{ColdError, ColdRows};
 use zagros_zip::ZipEq;
 
-use super::compaction_cursor::Compaction;
-use super::counters::Counters;
+use super::compaction_cursor::CompactionState;
+use super::counters::LogCounters;
 use super::file_piece::FilePiece;
 use super::flushed::{FlushedTable, SyncedUpTo};
 use super::key_index::KeyIndex;
@@ -40,10 +40,10 @@ pub(crate) struct TableLog {
     pub(crate) is_kept: bool,
     /// The smallest size of a whole segment in bytes.
     least_segment: usize,
-    pub(crate) writer: Mutex<Writer>,
+    pub(crate) writer: Mutex<TableWriter>,
     pub(crate) state: RwLock<TableState>,
     /// The thread that compacts holds it for a part of a segment. A writer that helps holds it for the parts that it owes.
-    pub(crate) compaction: Mutex<Compaction>,
+    pub(crate) compaction: Mutex<CompactionState>,
     /// Whether the last attempt to compact failed. Then writers leave it to the thread, which pauses between its attempts.
     pub(crate) is_compaction_failing: AtomicBool,
     /// The first failure to put records on the disk. It stays: the system may have dropped them, and says nothing the next time.
@@ -52,7 +52,7 @@ pub(crate) struct TableLog {
 
 /// What appending needs.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub(crate) struct TableWriter {
     /// Slot of the segment that is appended to.
     pub(crate) active: Option<usize>,
     /// Number of the next segment.
@@ -74,7 +74,7 @@ pub(crate) struct TableState {
 
 /// Records that were appended together to one segment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Appended {
+pub(crate) struct AppendedRecords {
     pub(crate) slot: usize,
     /// The first of them.
     pub(crate) row: u32,
@@ -82,7 +82,7 @@ pub(crate) struct Appended {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Removed {
+pub(crate) struct RemovalReport {
     /// Bytes of records.
     pub(crate) appended: usize,
     /// Whether there may be something to compact.
@@ -130,7 +130,7 @@ impl TableLog {
         files: &[Option<Arc<RowSegment>>],
         reads: &mut [RecordRead],
         queue: &ReadQueue,
-        counters: &Counters,
+        counters: &LogCounters,
         row_of: &mut dyn FnMut(&RecordRead) -> (u64, usize),
         rows: &mut [u32],
     ) -> Result<(), ColdError> {
@@ -178,7 +178,7 @@ impl TableLog {
     }
 
     /// Removes rows. Where rows are kept, this is a record for each.
-    pub(crate) fn remove(&self, cold_keys: &[u64]) -> Result<Removed, ColdError> {
+    pub(crate) fn remove(&self, cold_keys: &[u64]) -> Result<RemovalReport, ColdError> {
         let mut writer = self.writer.lock();
         let mut bytes = 0;
         if self.is_kept {
@@ -193,7 +193,7 @@ impl TableLog {
         }
         let mut state = self.state.write();
         cold_keys.iter().for_each(|cold_key| state.remove(self.layout, *cold_key));
-        Ok(Removed { appended: bytes, has_waste: state.segments.take_waste() })
+        Ok(RemovalReport { appended: bytes, has_waste: state.segments.take_waste() })
     }
 
     /// Those of the keys that have a row.
@@ -230,7 +230,7 @@ impl TableLog {
     }
 
     /// Appends the writer's records, all or none: recovery takes every record that it finds in a file for a row.
-    pub(crate) fn append(&self, writer: &mut Writer) -> Result<Vec<Appended>, ColdError> {
+    pub(crate) fn append(&self, writer: &mut TableWriter) -> Result<Vec<AppendedRecords>, ColdError> {
         writer.cut_dirty()?;
         let mut appended = Vec::new();
         if let Err(error) = self.append_parts(writer, &mut appended) {
@@ -245,7 +245,7 @@ impl TableLog {
     }
 
     /// Writes the writer's records to one segment after another. They count once all of them are written.
-    fn append_parts(&self, writer: &mut Writer, appended: &mut Vec<Appended>) -> Result<(), ColdError> {
+    fn append_parts(&self, writer: &mut TableWriter, appended: &mut Vec<AppendedRecords>) -> Result<(), ColdError> {
         let (bytes, whole) = (self.layout.format.record_bytes(), self.segment_rows());
         let mut left = 0..writer.records.len();
         while !left.is_empty() {
@@ -254,7 +254,7 @@ impl TableLog {
             let count = room.min(left.len() / bytes);
             writer.dirty.push((Arc::clone(&segment), self.layout.record_offset(row)));
             segment.write(self.layout.record_offset(row), &writer.records[left.start..][..count * bytes])?;
-            appended.push(Appended { slot, row, count: count as u32 });
+            appended.push(AppendedRecords { slot, row, count: count as u32 });
             left.start += count * bytes;
             if count == room {
                 writer.active = None;
@@ -264,7 +264,7 @@ impl TableLog {
     }
 
     /// The segment to append to, and its next record. Begins one if there is none, or the last one is whole.
-    fn active(&self, writer: &mut Writer, whole: u32) -> Result<(usize, Arc<RowSegment>, u32), ColdError> {
+    fn active(&self, writer: &mut TableWriter, whole: u32) -> Result<(usize, Arc<RowSegment>, u32), ColdError> {
         if let Some(slot) = writer.active {
             let state = self.state.read();
             if let Some((segment, rows)) = state.segments.get(slot).filter(|(_, rows)| *rows < whole) {
@@ -302,8 +302,8 @@ impl TableLog {
         (wanted.max(1) as u32).min(self.layout.most_rows())
     }
 
-    pub(crate) fn record_addresses(&self, appended: &[Appended]) -> Vec<u32> {
-        let part_addresses = |part: &Appended| {
+    pub(crate) fn record_addresses(&self, appended: &[AppendedRecords]) -> Vec<u32> {
+        let part_addresses = |part: &AppendedRecords| {
             let (slot, row) = (part.slot, part.row);
             (0..part.count).map(move |more| self.layout.address(slot, row + more))
         };
@@ -311,7 +311,7 @@ impl TableLog {
     }
 }
 
-impl Writer {
+impl TableWriter {
     /// Cuts off what failed appends have left.
     pub(crate) fn cut_dirty(&mut self) -> Result<(), ColdError> {
         while let Some((segment, end)) = self.dirty.last() {

@@ -12,7 +12,7 @@ use crate::{WIDTHS, assert_holds, row, rows, scratch, segments, small, without_r
 
 /// One call of a store.
 #[derive(Clone, Debug)]
-enum Call {
+enum StoreCall {
     Read(u32, Vec<u64>),
     Write(u32, Vec<u64>, u32),
     Remove(u32, Vec<u64>),
@@ -72,22 +72,22 @@ impl Tested for OnDisk {
     }
 }
 
-type Model = BTreeMap<(u32, u64), Vec<u32>>;
+type StoreModel = BTreeMap<(u32, u64), Vec<u32>>;
 
 fn cold_key() -> impl Strategy<Value = u64> {
     prop_oneof![0_u64..20, Just(u64::MAX), (0_u32..64).prop_map(|bit| 1 << bit)]
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call() -> impl Strategy<Value = StoreCall> {
     let (table, cold_keys) = (|| 0..WIDTHS.len() as u32, || prop::collection::vec(cold_key(), 0..8));
     prop_oneof![
-        3 => (table(), cold_keys()).prop_map(|(table, cold_keys)| Call::Read(table, cold_keys)),
-        3 => (table(), cold_keys(), 0_u32..9).prop_map(|(table, cold_keys, version)| Call::Write(table, cold_keys, version)),
-        1 => (table(), cold_keys()).prop_map(|(table, cold_keys)| Call::Remove(table, cold_keys)),
-        1 => table().prop_map(Call::RemoveAll),
-        1 => Just(Call::Freeze),
-        1 => Just(Call::Compact),
-        1 => Just(Call::Reopen),
+        3 => (table(), cold_keys()).prop_map(|(table, cold_keys)| StoreCall::Read(table, cold_keys)),
+        3 => (table(), cold_keys(), 0_u32..9).prop_map(|(table, cold_keys, version)| StoreCall::Write(table, cold_keys, version)),
+        1 => (table(), cold_keys()).prop_map(|(table, cold_keys)| StoreCall::Remove(table, cold_keys)),
+        1 => table().prop_map(StoreCall::RemoveAll),
+        1 => Just(StoreCall::Freeze),
+        1 => Just(StoreCall::Compact),
+        1 => Just(StoreCall::Reopen),
     ]
 }
 
@@ -105,17 +105,17 @@ fn scan_all(view: &mut dyn ColdView, table: u32, limit: usize) -> Vec<(u64, Vec<
     scan.cold_keys.iter().enumerate().map(row).collect()
 }
 
-fn of_table(model: &Model, table: u32) -> Vec<(u64, Vec<u32>)> {
+fn of_table(model: &StoreModel, table: u32) -> Vec<(u64, Vec<u32>)> {
     model.iter().filter(|(key, _)| key.0 == table).map(|(key, row)| (key.1, row.clone())).collect()
 }
 
 /// Makes the calls on a store and on a map. The results must agree, also in the frozen views.
-fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[Call], limit: usize) {
-    let (mut model, mut frozen) = (Model::new(), Vec::new());
+fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[StoreCall], limit: usize) {
+    let (mut model, mut frozen) = (StoreModel::new(), Vec::new());
     for call in calls {
         let store = tested.store();
         match call {
-            Call::Read(table, cold_keys) => {
+            StoreCall::Read(table, cold_keys) => {
                 let mut found = ColdRows { found: vec![true; 3], rows: vec![9; 5] };
                 store.read(*table, cold_keys, &mut found).unwrap();
                 let zeros = vec![0; WIDTHS[*table as usize]];
@@ -124,21 +124,21 @@ fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[Call], limit: usize) {
                 let there = |cold_key: &u64| model.contains_key(&(*table, *cold_key));
                 assert_eq!(found.found, cold_keys.iter().map(there).collect::<Vec<_>>());
             }
-            Call::Write(table, cold_keys, version) => {
+            StoreCall::Write(table, cold_keys, version) => {
                 store.write(*table, cold_keys, &rows(*table, cold_keys, *version)).unwrap();
                 model.extend(cold_keys.iter().map(|cold_key| ((*table, *cold_key), row(*table, *cold_key, *version))));
             }
-            Call::Remove(table, cold_keys) => {
+            StoreCall::Remove(table, cold_keys) => {
                 store.remove(*table, cold_keys).unwrap();
                 cold_keys.iter().for_each(|cold_key| _ = model.remove(&(*table, *cold_key)));
             }
-            Call::RemoveAll(table) => {
+            StoreCall::RemoveAll(table) => {
                 store.remove_all(*table).unwrap();
                 model.retain(|key, _| key.0 != *table);
             }
-            Call::Freeze => frozen.push((store.freeze().unwrap(), model.clone())),
-            Call::Compact => tested.compact(),
-            Call::Reopen => {
+            StoreCall::Freeze => frozen.push((store.freeze().unwrap(), model.clone())),
+            StoreCall::Compact => tested.compact(),
+            StoreCall::Reopen => {
                 // A store has its folder until its last view is dropped.
                 agree(std::mem::take(&mut frozen), limit);
                 tested.reopen();
@@ -150,7 +150,7 @@ fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[Call], limit: usize) {
 }
 
 /// Each view has the rows of its map.
-fn agree(frozen: Vec<(Box<dyn ColdView>, Model)>, limit: usize) {
+fn agree(frozen: Vec<(Box<dyn ColdView>, StoreModel)>, limit: usize) {
     for (mut view, model) in frozen {
         for table in 0..WIDTHS.len() as u32 {
             assert_eq!(scan_all(view.as_mut(), table, limit), of_table(&model, table));

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use zagros_log::{LogStopped, LogWriter, SyncMode};
 
 use crate::disks::{DiskFault, FaultyDisk};
-use crate::support::{Change, SEGMENT, changes, open_on, read, records_of, records_read};
+use crate::support::{RecordChange, SEGMENT, changes, open_on, read, records_of, records_read};
 
 fn log_on(folder: &std::path::Path, mode: SyncMode) -> (Arc<FaultyDisk>, LogWriter) {
     let disk = Arc::new(FaultyDisk::default());
@@ -69,7 +69,7 @@ fn a_full_disk_refuses_a_push_before_it_is_applied_and_takes_it_again_when_there
     disk.fail_with(None);
     log.retry().unwrap();
     let room = log.reserve_room(64 << 10).unwrap();
-    Change::Commit(1).append(&log);
+    RecordChange::Commit(1).append(&log);
     log.flush_appended().unwrap();
     drop(room);
     assert_eq!(read(folder.path()).unwrap().0.len(), 1);
@@ -97,7 +97,7 @@ fn pushes_that_wait_share_one_sync() {
             let log = &log;
             scope.spawn(move || {
                 for seq in 0..50 {
-                    Change::Commit(thread * 50 + seq).append(log);
+                    RecordChange::Commit(thread * 50 + seq).append(log);
                     log.flush_appended().unwrap();
                 }
             });
@@ -115,10 +115,10 @@ fn pushes_that_wait_share_one_sync() {
 fn a_log_that_has_ended_touches_no_file_of_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let (_, ended) = log_on(folder.path(), SyncMode::Process);
-    Change::Commit(1).append(&ended);
+    RecordChange::Commit(1).append(&ended);
     ended.flush_appended().unwrap();
     let held = ended.reserve_room(1).unwrap();
-    Change::Commit(2).append(&ended);
+    RecordChange::Commit(2).append(&ended);
     ended.end_writing();
     for file in std::fs::read_dir(folder.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
@@ -129,7 +129,7 @@ fn a_log_that_has_ended_touches_no_file_of_the_next_one() {
     assert_eq!((ended.retry(), ended.check_running()), (Err(LogStopped::Ended), Err(LogStopped::Ended)));
     assert_eq!(ended.delete_before(u64::MAX).unwrap(), 0);
     drop(held);
-    Change::Commit(3).append(&next);
+    RecordChange::Commit(3).append(&next);
     next.flush_appended().unwrap();
-    assert_eq!(records_read(folder.path()), records_of(&[Change::Commit(3)]));
+    assert_eq!(records_read(folder.path()), records_of(&[RecordChange::Commit(3)]));
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use zagros_log::{LogError, LogRecord, LogSummary, RecordHead, RecordKind, SyncMode, SystemDisk};
 
-use crate::support::{Change, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read};
+use crate::support::{RecordChange, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read};
 
 fn segments(folder: &std::path::Path) -> Vec<PathBuf> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -62,14 +62,14 @@ proptest! {
         made.iter().for_each(|change| change.append(&log));
         log.flush_appended().unwrap();
         let summary = LogSummary::read(folder.path()).unwrap();
-        let kinds = |wanted: fn(&Change) -> bool| made.iter().filter(|change| wanted(change)).count() as u64;
+        let kinds = |wanted: fn(&RecordChange) -> bool| made.iter().filter(|change| wanted(change)).count() as u64;
         let counted = |kind| summary.records.get(&kind).map_or(0, |count| count.records);
-        prop_assert_eq!(counted(RecordKind::Removed), kinds(|change| matches!(change, Change::Removed(_))));
-        let commits = kinds(|change| matches!(change, Change::Commit(_)));
+        prop_assert_eq!(counted(RecordKind::Removed), kinds(|change| matches!(change, RecordChange::Removed(_))));
+        let commits = kinds(|change| matches!(change, RecordChange::Commit(_)));
         prop_assert_eq!(counted(RecordKind::Commit), commits);
         prop_assert_eq!(summary.writers.values().map(|writer| writer.pushes).sum::<u64>(), commits);
         prop_assert_eq!(summary.records.values().map(|count| count.bytes).sum::<u64>(), summary.end);
-        let rows: u64 = made.iter().map(|change| if let Change::Rows { ids, .. } = change { ids.len() as u64 } else { 0 }).sum();
+        let rows: u64 = made.iter().map(|change| if let RecordChange::Rows { ids, .. } = change { ids.len() as u64 } else { 0 }).sum();
         prop_assert_eq!(summary.rows.values().sum::<u64>(), rows);
     }
 }
@@ -174,7 +174,7 @@ fn a_missing_segment_is_damage() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     for seq in 0..400 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         log.flush_appended().unwrap();
     }
     drop(log);
@@ -202,7 +202,7 @@ fn a_tail_that_ends_before_its_base_is_damage() {
     let log = open(folder.path());
     let empty = mark(folder.path());
     for seq in 0..10 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         log.flush_appended().unwrap();
     }
     put_mark_back(folder.path(), &empty);
@@ -230,7 +230,7 @@ fn a_segment_whose_folder_could_not_be_synced_is_made_by_the_next_try() {
     let log = open_on(folder.path(), std::sync::Arc::clone(&disk) as _, SyncMode::Machine, 0);
     let mut expected = 0;
     for seq in 0..200 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         expected += 1;
         // Each call fails in its turn: that of a record, of a new segment, of the one before it.
         disk.fail_after(seq % 5);
@@ -260,7 +260,7 @@ fn segments_before_an_lsn_are_deleted_and_the_others_stay() {
     let folder = tempfile::tempdir().unwrap();
     let log = open(folder.path());
     for seq in 0..400 {
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         log.flush_appended().unwrap();
     }
     let (records, tail) = read(folder.path()).unwrap();
@@ -290,7 +290,7 @@ fn what_a_file_had_before_is_no_record() {
     let mut seen = inodes(folder.path());
     for seq in 0..2000 {
         let old_count = segments(folder.path()).len();
-        Change::Commit(seq).append(&log);
+        RecordChange::Commit(seq).append(&log);
         expected.push(seq);
         log.flush_appended().unwrap();
         if segments(folder.path()).len() > old_count {

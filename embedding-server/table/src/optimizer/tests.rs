@@ -6,13 +6,13 @@ use zagros_zip::ZipEq;
 use super::*;
 
 /// One row in f64, with its number of updates.
-struct Row {
+struct ReferenceRow {
     weights: Vec<f64>,
     state: [Vec<f64>; 2],
     count: i32,
 }
 
-impl Row {
+impl ReferenceRow {
     fn new(optimizer: Optimizer, weights: &[f32]) -> Self {
         let weights: Vec<f64> = weights.iter().map(|weight| f64::from(*weight)).collect();
         let zeros = || vec![0.0; weights.len()];
@@ -133,7 +133,7 @@ proptest! {
     ) {
         let dim = first.len();
         let mut slot = slot(optimizer, &first);
-        let mut reference = Row::new(optimizer, &first);
+        let mut reference = ReferenceRow::new(optimizer, &first);
         for step in &steps {
             optimizer.update_slot(&mut slot, &step[..dim], &UpdateLimits::default());
             reference.step(optimizer, &step[..dim]);

@@ -61,7 +61,7 @@ struct HeldStripe<'t> {
 
 /// Rows of one stripe that pass through a stage together.
 #[derive(Clone, Copy, Default)]
-struct Unit {
+struct RowUnit {
     /// Which of the held stripes.
     held: usize,
     start: usize,
@@ -69,13 +69,13 @@ struct Unit {
 }
 
 /// The rows that have not entered the first stage.
-struct Ahead {
+struct RowsAhead {
     stripe: usize,
     next: usize,
     held: usize,
 }
 
-impl Unit {
+impl RowUnit {
     #[inline(always)]
     fn is_empty(self) -> bool {
         self.start == self.end
@@ -88,8 +88,8 @@ impl Table {
     pub(super) fn visit(&self, scratch: &mut RequestBuffers, work: &mut impl RowVisitor) {
         let (ids, places) = scratch.grouped_ids();
         let mut held: [Option<HeldStripe<'_>>; HELD] = [const { None }; HELD];
-        let mut units = [Unit::default(); HELD];
-        let mut position = Ahead { stripe: 0, next: 0, held: HELD - 1 };
+        let mut units = [RowUnit::default(); HELD];
+        let mut position = RowsAhead { stripe: 0, next: 0, held: HELD - 1 };
         // Turns until the last unit has left the last stage.
         let mut turns = 1;
         // Loops, not `for_each`: its closure would not be compiled for wide vectors.
@@ -126,12 +126,12 @@ impl Table {
         ids: &GroupedIds<'_>,
         places: &mut [Vec<SlotAddress>; HELD],
         held: &mut [Option<HeldStripe<'t>>; HELD],
-        ahead: &mut Ahead,
+        ahead: &mut RowsAhead,
         work: &mut impl RowVisitor,
-    ) -> Unit {
+    ) -> RowUnit {
         let start = ahead.next;
         if start == ids.keys.len() {
-            return Unit { held: ahead.held, start, end: start };
+            return RowUnit { held: ahead.held, start, end: start };
         }
         if start == 0 || start == ids.ends[ahead.stripe] as usize {
             ahead.stripe += usize::from(start > 0);
@@ -146,7 +146,7 @@ impl Table {
             held[ahead.held] = Some(HeldStripe { stripe, start, end });
         }
         ahead.next = (start + UNIT).min(ids.ends[ahead.stripe] as usize);
-        Unit { held: ahead.held, start, end: ahead.next }
+        RowUnit { held: ahead.held, start, end: ahead.next }
     }
 }
 

@@ -67,15 +67,15 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug)]
-    enum Change {
+    enum VersionChange {
         Evict(Vec<u64>, usize),
         MakeAllStale,
     }
 
-    fn change() -> impl Strategy<Value = Change> {
+    fn change() -> impl Strategy<Value = VersionChange> {
         let keys = prop::collection::btree_set(0_u64..50, 0..90).prop_map(|keys| keys.into_iter().collect());
-        let evict = (keys, 0_usize..3000).prop_map(|(keys, rows)| Change::Evict(keys, rows));
-        prop_oneof![19 => evict, 1 => Just(Change::MakeAllStale)]
+        let evict = (keys, 0_usize..3000).prop_map(|(keys, rows)| VersionChange::Evict(keys, rows));
+        prop_oneof![19 => evict, 1 => Just(VersionChange::MakeAllStale)]
     }
 
     proptest! {
@@ -90,7 +90,7 @@ mod tests {
             for change in changes {
                 read.extend((0..50).map(|key| (key, versions.now())));
                 match change {
-                    Change::Evict(keys, rows) => {
+                    VersionChange::Evict(keys, rows) => {
                         versions.note_eviction(&keys, rows);
                         for (key, version) in &read {
                             prop_assert!(!keys.contains(key) || versions.is_stale(*key, *version));
@@ -100,7 +100,7 @@ mod tests {
                         prop_assert!((0..50).all(|key| keys.contains(&key) || !versions.is_stale(key, previous)));
                         read.retain(|(key, _)| !keys.contains(key));
                     }
-                    Change::MakeAllStale => {
+                    VersionChange::MakeAllStale => {
                         versions.make_all_stale();
                         prop_assert!(read.iter().all(|(key, version)| versions.is_stale(*key, *version)));
                         read.clear();

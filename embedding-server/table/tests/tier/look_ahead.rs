@@ -172,7 +172,7 @@ fn tables_that_do_not_look_ahead_take_hints() {
 }
 
 #[derive(Clone, Debug)]
-enum Call {
+enum HintCall {
     Train(Vec<u64>),
     Push(Vec<u64>, i8),
     Tick(u64),
@@ -180,14 +180,14 @@ enum Call {
     Hint(Vec<u64>),
 }
 
-fn call() -> impl Strategy<Value = Call> {
+fn call() -> impl Strategy<Value = HintCall> {
     let ids = || prop::collection::btree_set(0_u64..300, 1..40).prop_map(|ids| ids.into_iter().collect::<Vec<_>>());
     prop_oneof![
-        4 => ids().prop_map(Call::Train),
-        4 => (ids(), -3_i8..4).prop_map(|(ids, amount)| Call::Push(ids, amount)),
-        2 => (0_u64..6).prop_map(Call::Tick),
-        1 => Just(Call::Maintain),
-        6 => ids().prop_map(Call::Hint),
+        4 => ids().prop_map(HintCall::Train),
+        4 => (ids(), -3_i8..4).prop_map(|(ids, amount)| HintCall::Push(ids, amount)),
+        2 => (0_u64..6).prop_map(HintCall::Tick),
+        1 => Just(HintCall::Maintain),
+        6 => ids().prop_map(HintCall::Hint),
     ]
 }
 
@@ -214,17 +214,17 @@ proptest! {
         let (mut now, mut step) = (0, 0);
         for call in &calls {
             match call {
-                Call::Train(ids) => prop_assert_eq!(train(&with, ids), train(&without, ids)),
-                Call::Push(ids, amount) => [&with, &without].into_iter().for_each(|tables| push(tables, ids, f32::from(*amount))),
-                Call::Tick(steps) => {
+                HintCall::Train(ids) => prop_assert_eq!(train(&with, ids), train(&without, ids)),
+                HintCall::Push(ids, amount) => [&with, &without].into_iter().for_each(|tables| push(tables, ids, f32::from(*amount))),
+                HintCall::Tick(steps) => {
                     now += steps;
                     [&with, &without].into_iter().for_each(|tables| tables.advance_clock(now, 0));
                 }
-                Call::Maintain => {
+                HintCall::Maintain => {
                     with.maintain().unwrap();
                     without.maintain().unwrap();
                 }
-                Call::Hint(ids) => {
+                HintCall::Hint(ids) => {
                     hint(&with, ids);
                     step += 1;
                 }

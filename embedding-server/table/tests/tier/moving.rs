@@ -15,9 +15,9 @@ const DIM: usize = 2;
 
 /// Ids that have changed.
 #[derive(Debug, Default)]
-struct Changed(Mutex<BTreeSet<u64>>);
+struct ChangedIds(Mutex<BTreeSet<u64>>);
 
-impl ChangeWatcher for Changed {
+impl ChangeWatcher for ChangedIds {
     fn changed(&self, _table: u32, _stripe: u32, ids: &[u64]) {
         self.0.lock().unwrap().extend(ids);
     }
@@ -49,7 +49,7 @@ fn a_copy_has_every_row_while_rows_change_their_tier() {
     let (tables, _) = tables_within(&[ledger_config(DIM, 4)], 40 << 10);
     let ids: Vec<u64> = (0..IDS).collect();
     ids.chunks(100).for_each(|ids| push(&tables, ids, 1.0));
-    let (changed, done) = (Arc::<Changed>::default(), AtomicBool::new(false));
+    let (changed, done) = (Arc::<ChangedIds>::default(), AtomicBool::new(false));
     tables.set_watcher(Arc::clone(&changed) as _);
     let (table, mut copied) = (tables.table(0).unwrap(), BTreeMap::new());
     thread::scope(|scope| {
