@@ -26,7 +26,6 @@ use crate::small_files::{parse_json, sync_folder, write_json};
 use crate::{LogError, WindowGroup};
 
 const MANIFEST: &str = "manifest.json";
-/// Bytes that are gathered for one write.
 const GATHERED: usize = 1 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -39,7 +39,6 @@ pub(crate) struct Stripe {
     /// The next search for rows to evict starts at this bucket of the index.
     pub(crate) eviction_cursor: usize,
     pub(crate) sweep: StripeSweep,
-    /// Gradients whose row could not be read.
     pub(crate) pending: Vec<PendingGradient>,
     /// Rows that several workers may push gradients of the two newest steps for.
     pub(crate) step_rows: StepRows,
@@ -152,7 +151,6 @@ impl Stripe {
         }
     }
 
-    /// The slot of a key, and whether this call created the row.
     #[inline(always)]
     pub(crate) fn find_or_create(&mut self, key: u64, layout: &RowLayout) -> (u32, bool) {
         match self.index.find(key) {
@@ -210,7 +208,6 @@ impl Stripe {
         self.index.reserve(rows);
     }
 
-    /// Resets a row to its first weights.
     pub(crate) fn reset_row(&mut self, key: u64, slot: u32, layout: &RowLayout) {
         self.preserve_row(key, slot);
         self.mark(slot);
@@ -303,7 +300,6 @@ impl Stripe {
         self.index.scan(from, enough, into)
     }
 
-    /// How many rows can be added before memory grows.
     pub(crate) fn vacant_slots(&self) -> usize {
         self.slab.vacant_slots()
     }

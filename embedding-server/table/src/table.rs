@@ -29,7 +29,6 @@ pub struct Table {
     access_codec: AccessCodec,
     /// Whether rows have access metadata. Then requests use the calls in `tier::managed`.
     managed: bool,
-    /// Whether evicted rows go to the cold tier.
     tiered: bool,
     /// Whether the table has an admission policy that refuses some ids.
     selective: bool,

@@ -60,7 +60,6 @@ pub enum ChangeKind<'a> {
         /// The cells, two a word.
         cells: &'a [u32],
     },
-    /// This gradient waits for its row.
     Pending {
         id: u64,
         step: PushStep,

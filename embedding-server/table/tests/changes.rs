@@ -11,7 +11,6 @@ use zagros_zip::ZipEq;
 
 const DIM: usize = 2;
 
-/// What happens to a table.
 #[derive(Clone, Debug)]
 enum ChangeEvent {
     Lookup(Vec<u64>),

@@ -15,7 +15,6 @@ use zagros_zip::ZipEq;
 
 const DIM: usize = 5;
 
-/// A change as a value.
 #[derive(Debug)]
 enum LoggedChange {
     Rows([u32; 2], Option<PushOrigin>, RowBatch),
@@ -165,7 +164,6 @@ fn optimizers() -> Vec<Optimizer> {
     ]
 }
 
-/// How rows may leave memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Plain,

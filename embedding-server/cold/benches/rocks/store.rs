@@ -98,7 +98,6 @@ impl fmt::Debug for RocksStore {
     }
 }
 
-/// Positions of the cold keys, in ascending order of cold keys.
 fn ascending(cold_keys: &[u64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..cold_keys.len() as u32).collect();
     order.sort_unstable_by_key(|index| cold_keys[*index as usize]);

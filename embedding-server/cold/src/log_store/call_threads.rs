@@ -27,7 +27,6 @@ pub(super) struct CallThreads {
     ended: Arc<AtomicU64>,
 }
 
-/// Some pieces that a caller waits for.
 struct CallJob {
     pieces: Arc<[FilePiece]>,
     range: Range<usize>,
@@ -103,7 +102,6 @@ fn serve(jobs: &Receiver<CallJob>, ended: &AtomicU64) {
     }
 }
 
-/// The bytes of some pieces, one after the other.
 fn read_chunk(pieces: &[FilePiece]) -> Result<Vec<u8>, ColdError> {
     pieces.iter().for_each(advise);
     let mut bytes = vec![0; pieces.iter().map(|piece| piece.bytes).sum()];

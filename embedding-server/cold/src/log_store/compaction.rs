@@ -34,13 +34,11 @@ const PARTS: u32 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionStep {
-    /// No segment is to be compacted.
     Nothing,
     /// It went over so many records, or need not look at them.
     Records(u32),
 }
 
-/// What a record of an old segment is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KeptRecord {
     kind: LogRecordKind,
@@ -144,7 +142,6 @@ impl TableLog {
         Ok(())
     }
 
-    /// Records that are read together.
     pub(crate) fn records_at_once(&self) -> u32 {
         ((CHUNK / self.layout.format.record_bytes()) as u32).min(self.segment_rows() / PARTS).max(1)
     }
@@ -209,7 +206,6 @@ impl TableLog {
         }
     }
 
-    /// Deletes a segment whose rows are elsewhere.
     fn drop_segment(&self, slot: usize, segment: &Arc<RowSegment>) -> Result<(), ColdError> {
         if self.is_kept {
             // Else a loss of power could lose the copies after their originals are deleted.

@@ -14,9 +14,7 @@ pub struct LogCounts {
     pub row_bytes: u64,
     /// Bytes of records that writes and removals appended.
     pub appended_bytes: u64,
-    /// Bytes of records that compaction appended again.
     pub moved_bytes: u64,
-    /// Pieces of files that are on their way now.
     pub reads_under_way: u64,
     /// Bytes of records on the disk now that are not rows.
     pub dead_bytes: u64,

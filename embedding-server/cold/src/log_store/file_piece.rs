@@ -8,7 +8,6 @@ use zagros_table::ColdError;
 
 use super::segment::RowSegment;
 
-/// A piece of a file with some of the requested records.
 #[derive(Clone, Debug)]
 pub(crate) struct FilePiece {
     pub(crate) segment: Arc<RowSegment>,

@@ -57,7 +57,6 @@ impl StoreFolder {
         &self.path
     }
 
-    /// The files of segments, with their numbers, by table.
     pub(crate) fn list_segments(&self) -> Result<BTreeMap<u32, Vec<(u64, PathBuf)>>, ColdError> {
         let mut found = BTreeMap::<u32, Vec<_>>::new();
         for entry in fs::read_dir(&self.path).map_err(|error| file_error("open", &error, &self.path))? {

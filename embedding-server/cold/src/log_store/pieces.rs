@@ -13,7 +13,6 @@ const GAP: u64 = 4 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordRead {
     pub(crate) address: u32,
-    /// Which of the requested rows it is.
     pub(crate) position: u32,
 }
 

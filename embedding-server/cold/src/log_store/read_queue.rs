@@ -37,7 +37,6 @@ pub enum ReadMethod {
     Calls,
 }
 
-/// Reads pieces for any number of threads.
 #[derive(Debug)]
 pub(crate) struct ReadQueue {
     reader: ReadBackend,

@@ -12,11 +12,9 @@ use zagros_zip::ZipEq;
 const HEAD: usize = CHECKSUM + 8;
 const CHECKSUM: usize = 4;
 
-/// The records of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordFormat {
     pub(crate) table: u32,
-    /// Words of a row.
     pub(crate) width: usize,
 }
 

@@ -20,7 +20,6 @@ pub(crate) const HEAD: usize = 64;
 pub(crate) const GONE: &str = "gone";
 /// Bytes of the head that the checksum covers.
 const COVERED: usize = 24;
-/// The largest segment in bytes.
 const LARGEST: usize = 256 << 20;
 
 #[derive(Debug)]
@@ -31,7 +30,6 @@ pub(crate) struct RowSegment {
     pub(crate) path: PathBuf,
 }
 
-/// How the records of a table lie in its segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentLayout {
     pub(crate) format: RecordFormat,
@@ -56,7 +54,6 @@ impl SegmentLayout {
         (slot as u32) << self.row_bits | row
     }
 
-    /// Slot of the segment, and number of the record.
     pub(crate) fn split_address(self, address: u32) -> (usize, u32) {
         ((address >> self.row_bits) as usize, address & (self.most_rows() - 1))
     }
@@ -94,7 +91,6 @@ impl RowSegment {
         Ok(Some(Self { number, file, path: path.to_owned() }))
     }
 
-    /// Bytes of its records.
     pub(crate) fn records_len(&self) -> Result<u64, ColdError> {
         let length = self.file.metadata().map_err(|error| file_error("open", &error, &self.path))?.len();
         Ok(length.saturating_sub(HEAD as u64))
@@ -168,7 +164,6 @@ pub(crate) fn gone_path(segment: &Path) -> PathBuf {
     segment.with_extension(GONE)
 }
 
-/// Table and number in the name of a segment's file.
 pub(crate) fn parse_name(path: &Path) -> Option<(u32, u64)> {
     let (table, number) = path.file_name()?.to_str()?.strip_suffix(".rows")?.strip_prefix('t')?.split_once('-')?;
     let is_ours = table.len() >= 5 && number.len() == 16;

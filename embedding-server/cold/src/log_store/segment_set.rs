@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::segment::RowSegment;
 
-/// The files of a table's segments, by slot.
 pub(crate) type RowSegmentFiles = Arc<Vec<Option<Arc<RowSegment>>>>;
 
 #[derive(Clone, Debug, Default)]
@@ -19,7 +18,6 @@ pub(crate) struct SegmentSet {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentCounts {
     pub(crate) rows: u32,
-    /// Records that are rows now.
     pub(crate) live: u32,
     pub(crate) removals: u32,
     /// It could not be compacted, because a record is damaged.

@@ -24,7 +24,6 @@ pub(crate) struct SharedLog {
     pub(crate) counters: LogCounters,
     pub(crate) folder: StoreFolder,
     pub(crate) is_scratch: AtomicBool,
-    /// The most bytes of the indices.
     pub(crate) most_index: usize,
     /// How long a writer waits to help with the compaction.
     pub(crate) patience: Duration,
@@ -39,7 +38,6 @@ pub(crate) struct SharedLog {
 /// What the thread of the compaction is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompactionWork {
-    /// Nothing since it last looked.
     None,
     /// Look for segments with many dead records.
     Look,
@@ -172,7 +170,6 @@ impl SharedLog {
         self.tables.iter().map(table_dead_bytes).sum()
     }
 
-    /// Wakes the compaction if there is something to do.
     pub(crate) fn wake_for_waste(&self, has_waste: bool) {
         if has_waste {
             self.ask(CompactionWork::Look);

@@ -24,7 +24,6 @@ pub struct LogStore {
     compaction: Option<JoinHandle<()>>,
 }
 
-/// What a store begins with, and what becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreContent {
     /// It begins empty, and its rows are deleted with it.

@@ -38,7 +38,6 @@ pub(crate) struct TableLog {
     pub(crate) folder: PathBuf,
     /// Whether the rows outlive the process: removals are then records, too.
     pub(crate) is_kept: bool,
-    /// The smallest size of a whole segment in bytes.
     least_segment: usize,
     pub(crate) writer: Mutex<TableWriter>,
     pub(crate) state: RwLock<TableState>,
@@ -55,9 +54,7 @@ pub(crate) struct TableLog {
 pub(crate) struct TableWriter {
     /// Slot of the segment that is appended to.
     pub(crate) active: Option<usize>,
-    /// Number of the next segment.
     pub(crate) next: u64,
-    /// Records that are being appended.
     pub(crate) records: Vec<u8>,
     /// Segments with records that may not be on the disk yet.
     pub(crate) unsynced: Vec<Arc<RowSegment>>,
@@ -65,7 +62,6 @@ pub(crate) struct TableWriter {
     dirty: Vec<(Arc<RowSegment>, u64)>,
 }
 
-/// Which rows there are, and where.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TableState {
     pub(crate) index: KeyIndex,
@@ -83,7 +79,6 @@ pub(crate) struct AppendedRecords {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemovalReport {
-    /// Bytes of records.
     pub(crate) appended: usize,
     /// Whether there may be something to compact.
     pub(crate) has_waste: bool,
@@ -196,7 +191,6 @@ impl TableLog {
         Ok(RemovalReport { appended: bytes, has_waste: state.segments.take_waste() })
     }
 
-    /// Those of the keys that have a row.
     pub(crate) fn present_keys(&self, cold_keys: &[u64]) -> Vec<u64> {
         let state = self.state.read();
         cold_keys.iter().copied().filter(|cold_key| state.index.get(*cold_key).is_some()).collect()
@@ -290,7 +284,6 @@ impl TableLog {
         Ok((slot, segment, 0))
     }
 
-    /// Records of a whole segment.
     pub(crate) fn segment_rows(&self) -> u32 {
         self.segment_rows_of(&self.state.read())
     }

@@ -10,7 +10,6 @@ use zagros_zip::ZipEq;
 
 use crate::{WIDTHS, assert_holds, row, rows, scratch, segments, small, without_ring};
 
-/// One call of a store.
 #[derive(Clone, Debug)]
 enum StoreCall {
     Read(u32, Vec<u64>),
@@ -25,7 +24,6 @@ enum StoreCall {
     Reopen,
 }
 
-/// A store under test.
 trait Tested {
     fn store(&self) -> &dyn ColdStore;
     fn compact(&self) {}
@@ -149,7 +147,6 @@ fn agrees_with_a_map(tested: &mut dyn Tested, calls: &[StoreCall], limit: usize)
     agree(frozen, limit);
 }
 
-/// Each view has the rows of its map.
 fn agree(frozen: Vec<(Box<dyn ColdView>, StoreModel)>, limit: usize) {
     for (mut view, model) in frozen {
         for table in 0..WIDTHS.len() as u32 {

@@ -11,7 +11,6 @@ pub(crate) const LINEAGE: u64 = 77;
 /// Small, so that a test of some hundred records has several.
 pub(crate) const SEGMENT: u64 = 4096;
 
-/// A change that a test makes up.
 #[derive(Clone, Debug)]
 pub(crate) enum RecordChange {
     Rows { ids: Vec<u64>, width: usize, pushed: bool },
@@ -87,7 +86,6 @@ pub(crate) fn open_on(folder: &Path, disk: Arc<dyn LogDisk>, mode: SyncMode, nex
     LogWriter::open(folder, disk, &config(mode, next)).unwrap()
 }
 
-/// All records with their lsn.
 pub(crate) fn read(folder: &Path) -> Result<(Vec<(u64, LogRecord)>, LogTail), LogError> {
     let mut records = Vec::new();
     let tail = LogTail::scan(folder, 0..0, Some(LINEAGE), |head, payload| {
@@ -101,7 +99,6 @@ pub(crate) fn records_of(changes: &[RecordChange]) -> Vec<LogRecord> {
     changes.iter().map(RecordChange::record).collect()
 }
 
-/// What was read without its lsn.
 pub(crate) fn records_read(folder: &Path) -> Vec<LogRecord> {
     read(folder).unwrap().0.into_iter().map(|(_, record)| record).collect()
 }

@@ -17,7 +17,6 @@ use crate::{DIM, ledger};
 /// Pause of the maintenance thread when there was nothing to do.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The figures of one run.
 struct Measured {
     /// Million rows per second, looked up and pushed.
     rate: f64,
@@ -95,7 +94,6 @@ fn since(before: TableCounts, after: TableCounts) -> TableCounts {
     }
 }
 
-/// Checks that each row is minus the number of its pushes.
 fn check(tables: &TableSet, all: &[u64], requests: &Requests) {
     let mut pushes = vec![0.0_f32; all.len()];
     requests.rows.iter().flatten().for_each(|row| pushes[*row] += 1.0);

@@ -35,7 +35,6 @@ pub struct StripeReader<'a> {
 struct MemorySource {
     /// Cold keys and slots of all these rows, in ascending order.
     all: Vec<(u64, u32)>,
-    /// How many of `all` have been read.
     read: usize,
     /// The last rows read, and how many of them have been returned.
     rows: RowBatch,
@@ -130,7 +129,6 @@ impl<'a> StripeReader<'a> {
 }
 
 impl MemorySource {
-    /// Cold key of the next row in memory.
     fn next(&self) -> Option<u64> {
         let waiting = self.rows.ids.len() - self.answered;
         self.all[..self.read].get(self.read - waiting).map(|(cold_key, _)| *cold_key)
@@ -160,7 +158,6 @@ impl MemorySource {
 }
 
 impl ColdSource<'_> {
-    /// Cold key of the next row of the cold tier.
     fn next(&self) -> Option<u64> {
         self.scan.cold_keys.get(self.answered).copied()
     }

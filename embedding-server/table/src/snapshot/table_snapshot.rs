@@ -36,7 +36,6 @@ pub struct TableSnapshot<'a> {
     cold: Option<Mutex<Box<dyn ColdView>>>,
 }
 
-/// Why there is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableSnapshotError {
     #[error("a snapshot of the tables is being read; wait until it is done")]

@@ -8,7 +8,6 @@ use crate::tier::maintenance::MaintenanceReport;
 use crate::tier::sweep::ColdSweep;
 use crate::{ColdError, ColdScan, Table};
 
-/// Rows that one call checks.
 const SWEPT: usize = 1024;
 /// Sweeps per time to live.
 const SWEEPS_PER_TTL: u64 = 4;

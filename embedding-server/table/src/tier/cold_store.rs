@@ -33,7 +33,6 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
     /// Waits until all that was written is on the disk: it survives the end of the process from then on.
     fn flush(&self) -> Result<(), ColdError>;
 
-    /// Returns a view of the store's present content.
     fn freeze(&self) -> Result<Box<dyn ColdView>, ColdError>;
 
     /// The approximate size of the store, with void copies.
@@ -45,7 +44,6 @@ pub trait ColdStore: Send + Sync + fmt::Debug {
     }
 }
 
-/// The content of a store at one instant.
 pub trait ColdView: Send {
     /// Appends the rows of a table whose cold keys lie in `range`, in ascending order, at most `limit` of them. Returns
     /// the cold key to continue from, or `None` at the end.
@@ -58,7 +56,6 @@ pub trait ColdView: Send {
     ) -> Result<Option<u64>, ColdError>;
 }
 
-/// The rows of one table in a read of several.
 #[derive(Debug)]
 pub struct ColdRead<'a> {
     pub table: u32,

@@ -23,7 +23,6 @@ pub(crate) struct ColdVersions {
     oldest: u32,
     /// Versions with the cold keys of the rows that were evicted under them, both in ascending order.
     evictions: VecDeque<(u32, Box<[u64]>)>,
-    /// Keys of all evictions that are kept.
     keys: usize,
 }
 
@@ -46,7 +45,6 @@ impl ColdVersions {
         }
     }
 
-    /// Makes all copies stale that were read so far.
     pub(crate) fn make_all_stale(&mut self) {
         self.now = self.now.wrapping_add(1);
         *self = Self { now: self.now, oldest: self.now, ..Self::default() };

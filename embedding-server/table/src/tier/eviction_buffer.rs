@@ -7,7 +7,6 @@ use crate::stripe::Stripe;
 /// Candidates for eviction, and buffers for them. Threads reuse it.
 #[derive(Debug, Default)]
 pub(crate) struct EvictionBuffer {
-    /// Keys and slots of the compared rows.
     pub(crate) scanned: Vec<(u64, u32)>,
     /// Keys of rows that a request needs now, in ascending order. They are never evicted.
     pub(crate) needed: Vec<u64>,

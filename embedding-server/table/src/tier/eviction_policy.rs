@@ -56,7 +56,6 @@ pub enum EvictionTarget {
 }
 
 impl EvictionPolicy {
-    /// Whether evicted rows go to the cold tier.
     #[must_use]
     pub fn keeps_evicted_rows(&self) -> bool {
         self.target == EvictionTarget::Cold

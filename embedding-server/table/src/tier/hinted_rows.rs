@@ -23,7 +23,6 @@ const LONGEST: u32 = NUMBERS / 2;
 #[derive(Debug, Default)]
 pub(crate) struct HintedRows(Vec<u8>);
 
-/// Counts the hints of all tables.
 #[derive(Debug)]
 pub(crate) struct HintClock {
     arrived: AtomicU32,
@@ -43,7 +42,6 @@ impl HintClock {
         number(self.arrived.fetch_add(1, Ordering::Relaxed).wrapping_add(1))
     }
 
-    /// Whether a row with this mark is kept now.
     pub(crate) fn is_kept(&self, mark: u8) -> bool {
         mark != 0 && self.age(mark) < self.horizon
     }

@@ -20,9 +20,7 @@ use crate::{ColdError, RequestDeadline, Table, TableError, TableSet};
 
 /// If memory is short, a stripe keeps one part in this many of its slots free.
 const FREE_SHARE: usize = 20;
-/// How many rows one call evicts from a stripe.
 const MOST: usize = 256;
-/// How many rows of a stripe one call checks.
 const SWEPT: usize = 1024;
 /// Sweeps per time to live.
 const SWEEPS_PER_TTL: u64 = 8;

@@ -221,7 +221,6 @@ impl Table {
     }
 }
 
-/// Some ids of one table, on their way through a lookup.
 struct PartialLookup<'a> {
     table: &'a Table,
     ids: &'a [u64],
@@ -254,7 +253,6 @@ pub(crate) fn lookup_all<'a>(
     Ok(total)
 }
 
-/// Looks up what is open, and leaves nothing open.
 fn lookup_some(
     open: &mut Vec<PartialLookup<'_>>,
     access: LookupMode,
@@ -273,7 +271,6 @@ fn lookup_some(
 }
 
 impl PartialLookup<'_> {
-    /// Copies the rows that are in memory, and lists the others.
     fn copy_from_memory(&mut self, access: LookupMode, scratch: &mut RequestBuffers) -> Result<(), TableError> {
         let Self { table, ids, out, page_in } = self;
         page_in.begin(scratch.deadline);

@@ -191,7 +191,6 @@ impl Table {
         Ok(())
     }
 
-    /// Forgets rows in memory, exact counts and waiting gradients.
     fn forget(&self, stripe: &mut Stripe, keys: &[u64]) {
         for key in keys {
             stripe.remove(*key);

@@ -131,7 +131,7 @@ impl Table {
         let start = page_in.entries.iter().position(|entry| self.stripe_of(entry.key) == number).unwrap_or(0);
         let mut stripe = self.lock(number);
         let mut entries = page_in.entries.split_off(start);
-        entries.iter_mut().for_each(|entry| *entry = entry.as_stale(stripe.cold_versions.now()));
+        entries.iter_mut().for_each(|entry| *entry = entry.with_stale_copy(stripe.cold_versions.now()));
         if let Err(error) = self.read_copies_of(&mut entries, &mut page_in.cold_keys, &mut page_in.cold) {
             page_in.entries.append(&mut entries);
             return Err(error);
@@ -154,7 +154,7 @@ impl Table {
         match self.find_or_make(stripe, &entry, page_in, tick) {
             PageInOutcome::Slot(slot) => action(stripe, entry, Some(slot)),
             PageInOutcome::Refused => action(stripe, entry, None),
-            PageInOutcome::Stale => page_in.stale.push(entry.as_stale(stripe.cold_versions.now())),
+            PageInOutcome::Stale => page_in.stale.push(entry.with_stale_copy(stripe.cold_versions.now())),
         }
     }
 

@@ -16,9 +16,7 @@ pub(crate) struct PageIn {
     pub(crate) entries: Vec<PageInEntry>,
     /// Rows whose cold copy was stale in the present round.
     pub(crate) stale: Vec<PageInEntry>,
-    /// The cold keys of the last read of the cold tier.
     pub(crate) cold_keys: Vec<u64>,
-    /// The rows that this read returned.
     pub(crate) cold: ColdRows,
     pub(crate) created: u64,
     /// Rows read from the cold tier.
@@ -40,13 +38,12 @@ pub(crate) struct PageInEntry {
 }
 
 impl PageInEntry {
-    /// Whether the cold copy is still to be read.
     pub(crate) fn is_missing(&self) -> bool {
         self.cold == NOT_READ
     }
 
     /// The same row, with a cold copy that must be read again.
-    pub(crate) fn as_stale(self, cold_version: u32) -> Self {
+    pub(crate) fn with_stale_copy(self, cold_version: u32) -> Self {
         Self { cold_version, cold: NOT_READ, ..self }
     }
 }
@@ -77,7 +74,6 @@ impl PageIn {
         self.entries.push(PageInEntry { key, position, cold_version, cold });
     }
 
-    /// Bytes of the cold copies of all rows that are not in memory.
     pub(crate) fn bytes_of_copies(&self, stride: usize) -> usize {
         let rows = self.entries.iter().filter(|entry| entry.is_missing()).count();
         rows * (stride + 1) * size_of::<u32>()

@@ -79,7 +79,6 @@ impl Table {
         self.pending_count().load(Ordering::Relaxed) > 0
     }
 
-    /// Pages in all rows that have pending gradients.
     pub(crate) fn apply_all_pending(&self) -> Result<(), TableError> {
         if !self.has_pending() {
             return Ok(());

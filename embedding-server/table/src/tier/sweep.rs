@@ -7,7 +7,6 @@ use crate::{ColdRows, ColdScan, ColdView};
 pub(crate) struct StripeSweep {
     /// Bucket of the index to continue from. `None` between two sweeps.
     pub(crate) bucket: Option<usize>,
-    /// Tick at which the last sweep started.
     pub(crate) started: u64,
 }
 
@@ -18,7 +17,6 @@ pub(crate) struct ColdSweep {
     pub(crate) stripe: usize,
     /// Cold key to continue from.
     pub(crate) from: Option<u64>,
-    /// Tick at which the last sweep started.
     pub(crate) started: u64,
     pub(crate) scan: ColdScan,
     /// Buffer for the present content of these rows.

@@ -7,7 +7,6 @@ use zagros_table::{
 
 use crate::support::{hot, ledger_config, push, read, tiny, train};
 
-/// Two tables with rows in memory and in the cold tier.
 #[test]
 fn cleared_tables_are_as_they_were_made() {
     let (tables, store) = tiny(&[ledger_config(2, 4), ledger_config(2, 2)]);
@@ -90,7 +89,6 @@ fn restored_rows_have_the_age_they_had_when_they_were_saved() {
     }
 }
 
-/// Two processes count seconds from different starts.
 #[test]
 fn rows_of_another_process_keep_their_age() {
     let (there, here) = (expiring(Ttl::Seconds(1800)), expiring(Ttl::Seconds(1800)));

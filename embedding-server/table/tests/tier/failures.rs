@@ -28,7 +28,6 @@ fn try_push(tables: &TableSet, ids: &[u64], amount: f32) -> Result<(), TableErro
     tables.push(&[RequestPart { table: 0, dim: 2, ids }], &gradients, 0, &mut RequestBuffers::new()).map(|_| ())
 }
 
-/// The first value of each row.
 fn firsts(rows: &[f32]) -> Vec<f32> {
     rows.chunks(2).map(|row| row[0]).collect()
 }

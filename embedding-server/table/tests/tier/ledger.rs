@@ -13,7 +13,6 @@ const THREADS: u64 = 4;
 const ROUNDS: u64 = 300;
 const IDS: u64 = 4000;
 const DIM: usize = 2;
-/// Rows per request and table.
 const COUNT: u64 = 60;
 /// Memory for about a tenth of two tables with `IDS` rows.
 const BUDGET: usize = 40_000;

@@ -39,7 +39,6 @@ struct ModelRow {
     uses: u64,
 }
 
-/// All rows by id, and which of them are in memory.
 struct TierModel {
     retention: EvictionPolicy,
     now: u64,
@@ -79,7 +78,6 @@ impl TierModel {
         OPTIMIZER.update_slot(&mut self.used(id).slot, gradient, &UpdateLimits::default());
     }
 
-    /// Rows of lower rank are evicted first.
     fn rank(&self, id: u64) -> u64 {
         let row = &self.rows[&id];
         match self.retention.order {
@@ -117,7 +115,6 @@ impl TierModel {
     }
 }
 
-/// A table, its model, and possibly an open snapshot.
 struct ModelRun<'a> {
     tables: &'a TableSet,
     model: TierModel,

@@ -13,7 +13,6 @@ use crate::support::{HookedStore, hot, ledger_config, push, read, tables_within,
 const IDS: u64 = 3000;
 const DIM: usize = 2;
 
-/// Ids that have changed.
 #[derive(Debug, Default)]
 struct ChangedIds(Mutex<BTreeSet<u64>>);
 

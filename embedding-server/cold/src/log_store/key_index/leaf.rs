@@ -34,7 +34,6 @@ impl IndexLeaf {
         self.len as usize
     }
 
-    /// Bytes of the entries and of their room.
     pub(super) fn memory_bytes(&self) -> usize {
         self.entries.len()
     }
