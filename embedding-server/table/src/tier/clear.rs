@@ -30,7 +30,7 @@ impl TableSet {
     /// Removes every row of every table, and all frequency counts. Allocated memory and [`crate::TableCounts`] stay.
     ///
     /// Steps count from 0 again. Otherwise rows of an earlier step, inserted next, would already be past their time to
-    /// live. The caller that inserts rows sets their step ([`Self::tick`]).
+    /// live. The caller that inserts rows sets their step ([`Self::advance_clock`]).
     /// It waits 10 s, or a quarter of the timeout of requests, for running ones to end.
     pub fn clear(&self) -> Result<(), ClearError> {
         let wait = self.shared().capacity.longest_wait(WAIT, WAIT_SHARE);
