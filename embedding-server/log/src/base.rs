@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use zagros_table::{FrequencyCounts, PushOrigin, TableTime};
 
 use crate::folder::{base_folders, base_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, SegmentPreamble, RecordHead, u64_at};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble, u64_at};
 use crate::kind::RecordKind;
 use crate::record::RecordDraft;
 use crate::small_files::{parse_json, sync_folder, write_json};
@@ -262,7 +262,8 @@ impl BaseDraft {
             rows: 0,
             bytes: Vec::new(),
         };
-        part.bytes.extend_from_slice(&SegmentPreamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
+        part.bytes
+            .extend_from_slice(&SegmentPreamble { lineage: self.lineage, first: self.start, next: None }.to_bytes());
         part.write_out()?;
         Ok(part)
     }
@@ -287,7 +288,12 @@ impl BasePartDraft {
     }
 
     /// The counts of a stripe, and the position of the log when they were read.
-    pub fn append_stripe_counts(&mut self, place: [u32; 2], lsn: u64, counts: &FrequencyCounts) -> Result<(), LogError> {
+    pub fn append_stripe_counts(
+        &mut self,
+        place: [u32; 2],
+        lsn: u64,
+        counts: &FrequencyCounts,
+    ) -> Result<(), LogError> {
         self.append(&RecordDraft::stripe_counts(place, lsn, counts))
     }
 

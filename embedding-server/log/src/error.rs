@@ -33,22 +33,14 @@ pub enum LogError {
          began it, or move the folder away and resume the run from its newest checkpoint",
         folder.display()
     )]
-    OtherVersion {
-        folder: PathBuf,
-        found: u64,
-        expected: u16,
-    },
+    OtherVersion { folder: PathBuf, found: u64, expected: u16 },
     /// Something that was durable cannot be read.
     #[error(
         "the log is damaged: {} at byte {offset}: {problem}; acknowledged pushes behind it cannot be recovered: restore the file \
          from a copy, or delete the folder of this log and resume the run from its newest checkpoint",
         path.display()
     )]
-    Damaged {
-        path: PathBuf,
-        offset: u64,
-        problem: String,
-    },
+    Damaged { path: PathBuf, offset: u64, problem: String },
 }
 
 impl LogError {
@@ -72,9 +64,7 @@ impl LogError {
 pub enum LogStopped {
     /// The disk takes nothing at the moment.
     #[error("the log cannot be written: {reason}; it is tried again every second, and pushes are refused until then")]
-    Disk {
-        reason: String,
-    },
+    Disk { reason: String },
     /// Its files are not this process' any more.
     #[error("this process has ended its log: the run is over, or another process goes on with it")]
     Ended,

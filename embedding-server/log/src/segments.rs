@@ -29,7 +29,7 @@ use std::sync::Arc;
 use crate::LogError;
 use crate::disk::LogDisk;
 use crate::folder::{list_segments, list_spares, segment_path, spare_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, SegmentPreamble, RecordHead};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
 use crate::small_files::sync_folder;
 use crate::sync_mode::SyncMode;
 use crate::written::{WrittenMark, mark_path};

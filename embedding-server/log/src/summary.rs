@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::base::{LogBase, BaseManifest};
+use crate::base::{BaseManifest, LogBase};
 use crate::folder::{LineageFile, list_segments, read_lineage};
 use crate::payload::origin_of;
 use crate::{LogError, LogRecord, LogTail, RecordKind};

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use crate::LogError;
 use crate::folder::{list_segments, segment_path};
-use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, SegmentPreamble, RecordHead};
+use crate::format::{HEAD_BYTES, PREAMBLE_BYTES, RecordHead, SegmentPreamble};
 use crate::segment_reader::SegmentReader;
 use crate::written::read_mark;
 

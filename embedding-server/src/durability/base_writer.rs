@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use tracing::info;
-use zagros_log::{LogBase, BaseDraft, BaseManifest, BasePartDraft, LogError, LogStopped, PartSize};
+use zagros_log::{BaseDraft, BaseManifest, BasePartDraft, LogBase, LogError, LogStopped, PartSize};
 use zagros_plumbing::Deadline;
 use zagros_table::{FrequencyCounts, RowBatch, Table, TableSet};
 

@@ -24,7 +24,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 use tracing::{info, warn};
-use zagros_log::{LogBase, BaseManifest, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
+use zagros_log::{BaseManifest, LogBase, LogError, LogRecord, LogTail, PartialImage, RecordHead, RowsView, TailPlan};
 use zagros_protocol::ServerIndex;
 use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 

@@ -16,55 +16,31 @@ pub enum TableError {
         problem: String,
     },
     #[error("there is no table {table}; this model has {tables} tables, numbered from 0")]
-    UnknownTable {
-        table: u32,
-        tables: usize,
-    },
+    UnknownTable { table: u32, tables: usize },
     /// A request names a table twice. Then gradients of one id could not be summed.
     #[error("table {table} is named more than once in one request; send one segment per table")]
     RepeatedTable { table: u32 },
     #[error(
         "table {table} has dim {expected}, but the request has dim {found}; start all processes with the same job file"
     )]
-    Dim {
-        table: u32,
-        expected: usize,
-        found: usize,
-    },
+    Dim { table: u32, expected: usize, found: usize },
     #[error("{what}: expected {expected} values, found {found}")]
-    Length {
-        what: &'static str,
-        expected: usize,
-        found: usize,
-    },
+    Length { what: &'static str, expected: usize, found: usize },
     /// A segment has more ids than a 32-bit position can count.
     #[error("table {table}: {rows} rows in one request, at most {} are accepted", u32::MAX)]
-    TooManyRows {
-        table: u32,
-        rows: usize,
-    },
+    TooManyRows { table: u32, rows: usize },
     #[error(
         "table {table}: the gradient of id {id} is {value} at position {position}; \
          nothing of this push was applied (lower the learning rate, or look for bad input)"
     )]
-    NotFinite {
-        table: u32,
-        id: u64,
-        position: usize,
-        value: f32,
-    },
+    NotFinite { table: u32, id: u64, position: usize, value: f32 },
     /// A gradient so large that the row might not stay finite.
     #[error(
         "table {table}: the gradient of id {id} is {value} at position {position}, beyond {LARGEST:e}, which would drive the \
          row out of the range of numbers; nothing of this push was applied (lower the learning rate, set clip_norm or \
          clip_value, or look for bad input)"
     )]
-    TooLarge {
-        table: u32,
-        id: u64,
-        position: usize,
-        value: f32,
-    },
+    TooLarge { table: u32, id: u64, position: usize, value: f32 },
     /// Memory is full: a row has to be paged in, and no row can be evicted.
     #[error("table {table}: memory is full, {used} bytes of {limit}, and no row can leave it; try again later")]
     Full {
@@ -79,9 +55,7 @@ pub enum TableError {
     /// A request waited until its sender gave up. Nothing of a push is applied. A lookup may have paged rows in, which
     /// changes no row.
     #[error("the request waited for {whom} until its sender gave up; it is not carried out")]
-    Late {
-        whom: &'static str,
-    },
+    Late { whom: &'static str },
     /// The snapshot has read this stripe before and no longer keeps its rows.
     #[error("table {table}: stripe {stripe} was read from this snapshot before; take another one")]
     AlreadyRead { table: u32, stripe: usize },

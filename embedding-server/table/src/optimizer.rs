@@ -29,10 +29,7 @@ pub use loops::{LARGEST, UpdateLimits};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Optimizer {
     /// g ← g + l2·w; w ← w − lr·g
-    Sgd {
-        lr: f32,
-        l2: f32,
-    },
+    Sgd { lr: f32, l2: f32 },
     /// g ← g + l2·w; v ← momentum·v + g; w ← w − lr·v (Polyak 1964).
     Momentum {
         lr: f32,
@@ -49,12 +46,7 @@ pub enum Optimizer {
         l2: f32,
     },
     /// Adagrad with one accumulator per row: a ← a + mean(g²).
-    RowAdagrad {
-        lr: f32,
-        epsilon: f32,
-        initial_accumulator: f32,
-        l2: f32,
-    },
+    RowAdagrad { lr: f32, epsilon: f32, initial_accumulator: f32, l2: f32 },
     /// g ← g + l2·w; m ← β₁m + (1−β₁)g; v ← β₂v + (1−β₂)g²; w ← w − lr·(m / (1−β₁ᵗ) / (√(v / (1−β₂ᵗ)) + ε) +
     /// weight_decay·w). t counts the updates of the row (Kingma and Ba 2015). The decay is decoupled (Loshchilov and
     /// Hutter 2019).

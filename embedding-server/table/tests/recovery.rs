@@ -378,7 +378,8 @@ fn a_gradient_that_waited_is_applied_again() {
             table.defer_again(*id, &[1.0; DIM], PushStep::from(99));
         }
     }
-    let waiting = log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, LoggedChange::Pending(..))).count();
+    let waiting =
+        log.changes.lock().unwrap().iter().filter(|logged| matches!(logged, LoggedChange::Pending(..))).count();
     assert_eq!(waiting, 40);
     let early = tables(&config, Kind::Cold, &cold_store(&config));
     replay(&log, &early);

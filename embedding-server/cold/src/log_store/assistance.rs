@@ -241,7 +241,8 @@ mod tests {
         let cut: Vec<_> = files.iter().flatten().take(2).cloned().collect();
         cut.iter().for_each(|segment| segment.file.set_len(64).unwrap());
         // A fiftieth of the rows stays where it is, so the two segments that lost their end have the least to copy, and of the others a fourth.
-        let in_cut = |key: &u64| cut.len() as u64 * u64::from(log.table.state.read().segments.segment_counts(0).rows) > *key;
+        let in_cut =
+            |key: &u64| cut.len() as u64 * u64::from(log.table.state.read().segments.segment_counts(0).rows) > *key;
         let changes = |key: &u64| if in_cut(key) { !key.is_multiple_of(50) } else { !key.is_multiple_of(4) };
         let changed: Vec<u64> = all.iter().copied().filter(changes).collect();
         changed.chunks(100).for_each(|keys| log.write(keys));

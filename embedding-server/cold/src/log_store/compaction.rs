@@ -19,7 +19,7 @@ use tracing::{info, warn};
 use zagros_table::ColdError;
 use zagros_zip::{ZipEq, number_from};
 
-use super::compaction_cursor::{CompactionState, CompactionCursor};
+use super::compaction_cursor::{CompactionCursor, CompactionState};
 use super::counters::LogCounters;
 use super::flushed::{SyncedUpTo, sync_folder};
 use super::record::LogRecordKind;
@@ -122,7 +122,12 @@ impl TableLog {
     }
 
     /// Appends what still counts of the next records of a segment, and moves the cursor.
-    fn copy_part(&self, at: &mut CompactionCursor, chunk: &mut Vec<u8>, counters: &LogCounters) -> Result<(), ColdError> {
+    fn copy_part(
+        &self,
+        at: &mut CompactionCursor,
+        chunk: &mut Vec<u8>,
+        counters: &LogCounters,
+    ) -> Result<(), ColdError> {
         let bytes = self.layout.format.record_bytes();
         let has_records = {
             let state = self.state.read();

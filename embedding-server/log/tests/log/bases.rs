@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use zagros_log::{LogBase, BaseDraft, BaseManifest, LogError, LogRecord, LoggedRows};
+use zagros_log::{BaseDraft, BaseManifest, LogBase, LogError, LogRecord, LoggedRows};
 use zagros_table::FrequencyCounts;
 
 use crate::support::LINEAGE;

@@ -22,7 +22,8 @@ pub(crate) enum RecordChange {
 
 pub(crate) fn changes(most: usize) -> impl Strategy<Value = Vec<RecordChange>> {
     let ids = || prop::collection::vec(any::<u64>(), 1..20);
-    let rows = (ids(), 1..40_usize, any::<bool>()).prop_map(|(ids, width, pushed)| RecordChange::Rows { ids, width, pushed });
+    let rows =
+        (ids(), 1..40_usize, any::<bool>()).prop_map(|(ids, width, pushed)| RecordChange::Rows { ids, width, pushed });
     let change = prop_oneof![
         4 => rows,
         1 => ids().prop_map(RecordChange::Removed),

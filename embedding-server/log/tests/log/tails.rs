@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 use zagros_log::{LogError, LogRecord, LogSummary, RecordHead, RecordKind, SyncMode, SystemDisk};
 
-use crate::support::{RecordChange, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read};
+use crate::support::{
+    RecordChange, changes, mark, open, open_on, origin, put_mark_back, read, records_of, records_read,
+};
 
 fn segments(folder: &std::path::Path) -> Vec<PathBuf> {
     let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

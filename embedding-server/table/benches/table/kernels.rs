@@ -42,9 +42,9 @@ fn measure(plan: &Plan, dim: usize, optimizer: Optimizer, way: usize) -> (f64, V
         let start = Instant::now();
         match way {
             0 => rows.chunks_exact_mut(stride).for_each(|row| one_by_one(optimizer, row, &gradient)),
-            1 => {
-                rows.chunks_exact_mut(stride).for_each(|row| optimizer.update_slot(row, &gradient, &UpdateLimits::default()))
-            }
+            1 => rows
+                .chunks_exact_mut(stride)
+                .for_each(|row| optimizer.update_slot(row, &gradient, &UpdateLimits::default())),
             _ => run_wide(
                 #[inline(always)]
                 || {

@@ -69,7 +69,8 @@ fn measure(all: &[u64], requests: &Requests, ids: &[Vec<u64>], budget: Option<us
     });
     let rows: usize = ids.iter().map(Vec::len).sum();
     let bytes = tables.memory_budget().map_or(table.memory_bytes(), |(used, _)| used);
-    let measured = Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.event_counts()), bytes };
+    let measured =
+        Measured { rate: rows as f64 / seconds / 1e6, counts: since(old_counts, table.event_counts()), bytes };
     check(&tables, all, requests);
     measured
 }

@@ -42,10 +42,7 @@ pub enum TableSnapshotError {
     Running,
     /// A request or a write did not end in time.
     #[error("no snapshot of the tables: waited {waited:?} for {whom} to end; try again later")]
-    Busy {
-        whom: &'static str,
-        waited: Duration,
-    },
+    Busy { whom: &'static str, waited: Duration },
     /// Changes were not noted since a snapshot, or too many rows were removed.
     #[error("no snapshot of changes: what changed was not noted; take one of all rows")]
     ChangesUnknown,

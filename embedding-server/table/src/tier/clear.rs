@@ -14,10 +14,7 @@ const WAIT_SHARE: u32 = 4;
 pub enum ClearError {
     /// A request or a write did not end in time. Nothing is removed.
     #[error("the tables are not cleared: waited {waited:?} for {whom}; try again later")]
-    Busy {
-        whom: &'static str,
-        waited: Duration,
-    },
+    Busy { whom: &'static str, waited: Duration },
     /// The log takes nothing in. No row is removed, but the log will say that all are: the caller refuses every use of the rows.
     #[error("the tables are not cleared: {}; free the disk of the log, then load the model again", .0.reason)]
     Log(ColdError),

@@ -56,7 +56,8 @@ impl Table {
     fn remove_expired_cold(&self, number: usize, sweep: &mut ColdSweep, tick: u64) -> Result<u64, ColdError> {
         let ColdSweep { scan, rows, .. } = sweep;
         let stride = self.stride();
-        let expired = |words: &[u32], row: usize| self.access_codec().is_expired(words[row * (stride + 1) + stride], tick);
+        let expired =
+            |words: &[u32], row: usize| self.access_codec().is_expired(words[row * (stride + 1) + stride], tick);
         let mut row = 0;
         let ColdScan { cold_keys, rows: words } = scan;
         cold_keys.retain(|_| {

@@ -148,7 +148,8 @@ impl<'a> ModelRun<'a> {
             }
             TierCall::Tend => drop(self.tables.maintain().unwrap()),
             TierCall::TableSnapshot => {
-                self.cut = self.cut.take().or_else(|| Some((self.tables.take_snapshot().unwrap(), self.model.content())))
+                self.cut =
+                    self.cut.take().or_else(|| Some((self.tables.take_snapshot().unwrap(), self.model.content())))
             }
             TierCall::ReadSnapshot => self.read_cut(),
         }
