@@ -47,12 +47,12 @@ impl HintMetrics {
         Self { hinted: counter("hinted"), ready: counter("ready"), late: counter("late"), lost: counter("lost") }
     }
 
-    pub(crate) fn answered(&self, rows: u64, ready: u64) {
+    pub(crate) fn count_answer(&self, rows: u64, ready: u64) {
         self.hinted.inc_by(rows);
         self.ready.inc_by(ready);
     }
 
-    pub(crate) fn counts(&self) -> LookAheadCounts {
+    pub(crate) fn row_counts(&self) -> LookAheadCounts {
         let Self { hinted, ready, late, lost } = self;
         LookAheadCounts { hinted: hinted.get(), ready: ready.get(), late: late.get(), lost: lost.get() }
     }
@@ -102,19 +102,19 @@ impl ClientMetrics {
 
 impl ClientCallMetrics {
     /// Counts the bags of a batch, and the bytes of their rows minus the bytes that were sent instead.
-    pub(crate) fn pooled<'a>(
+    pub(crate) fn count_bags<'a>(
         &self,
         unique: &UniqueIds,
         parts: impl Iterator<Item = &'a RoutePart> + Clone,
         wire: Encoding,
     ) {
         let Ok(width) = value_bytes(wire as i32) else { return };
-        let sums: usize = parts.clone().map(RoutePart::sums).sum();
+        let sums: usize = parts.clone().map(RoutePart::sum_count).sum();
         if sums == 0 {
             return;
         }
         let rows: usize = unique.tables.iter().map(|table| table.ids.len() * table.dim as usize * width).sum();
-        let sent: usize = parts.map(|part| part.values() * width + part.bags.len()).sum();
+        let sent: usize = parts.map(|part| part.value_count() * width + part.bags.len()).sum();
         self.bags.inc_by(sums as u64);
         self.spared.add(rows as f64 - sent as f64);
     }

@@ -66,7 +66,7 @@ impl PlacementCache {
     /// Fetches the placement once. If another caller has replaced `seen` or is fetching now, that fetch counts for this
     /// caller too, whatever its result. So many callers wait for a silent coordinator no longer than one caller. A
     /// silent coordinator is not an error here: the data path works without it while the servers keep their buckets.
-    pub(crate) async fn follow(&self, seen: &Arc<Placement>, deadline: Deadline) -> Result<(), ClientError> {
+    pub(crate) async fn fetch_newer(&self, seen: &Arc<Placement>, deadline: Deadline) -> Result<(), ClientError> {
         let Ok(_one_at_a_time) = self.fetching.try_lock() else {
             // The holder of the lock has a deadline of its own. This caller's deadline may be earlier.
             let _ = deadline.bound(self.fetching.lock()).await;
@@ -86,12 +86,12 @@ impl PlacementCache {
     }
 
     /// How long a call waits for a server that does not answer.
-    pub(crate) fn timeout(&self) -> Duration {
+    pub(crate) fn request_timeout(&self) -> Duration {
         self.timeout
     }
 
     /// The placement that was fetched last. `None` before the first.
-    pub(crate) fn fetched(&self) -> Option<Arc<Placement>> {
+    pub(crate) fn last_fetched(&self) -> Option<Arc<Placement>> {
         self.placement.load_full()
     }
 
@@ -105,7 +105,7 @@ impl PlacementCache {
             return Err(FetchError::NotYet(response.waiting_for));
         }
         let known = self.placement.load_full();
-        let adopted = Placement::adopt(response, known.as_deref(), &self.connect, self.control.name());
+        let adopted = Placement::from_response(response, known.as_deref(), &self.connect, self.control.name());
         self.placement.store(Some(Arc::new(adopted.map_err(FetchError::Final)?)));
         Ok(())
     }

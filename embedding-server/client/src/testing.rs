@@ -135,7 +135,7 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     let ids = prop::collection::btree_set(any::<u64>().prop_map(|id| id % 1000), 0..80);
     let table = (1_u32..9, ids.prop_map(|ids| ids.into_iter().rev().collect::<Vec<u64>>()));
     prop::collection::vec(table, 0..5).prop_map(|tables| {
-        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table as u32), dim, ids);
+        let table_ids = |(table, (dim, ids))| TableIds::new(TableId(table as u32), dim, ids);
         UniqueIds { tables: tables.into_iter().enumerate().map(table_ids).collect() }
     })
 }
@@ -152,7 +152,7 @@ pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
                 let mut bags = TableBags::new((direct % (rows + 1)) as u32);
                 for bag in list {
                     let members: Vec<u32> = bag.into_iter().map(|member| (member % rows) as u32).collect();
-                    bags.extend(&members, &[0, members.len() as u32]);
+                    bags.add_bags(&members, &[0, members.len() as u32]);
                 }
                 bags
             });

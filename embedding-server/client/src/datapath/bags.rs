@@ -37,7 +37,7 @@ impl TableBags {
     ///
     /// # Panics
     /// If `offsets` do not divide `inverse`.
-    pub fn extend(&mut self, inverse: &[u32], offsets: &[u32]) {
+    pub fn add_bags(&mut self, inverse: &[u32], offsets: &[u32]) {
         self.lengths.extend(offsets.windows(2).map(|bag| bag[1] - bag[0]));
         let (first, last) = (offsets.first().copied().unwrap_or(0), offsets.last().copied().unwrap_or(0));
         self.members.extend_from_slice(&inverse[first as usize..last as usize]);
@@ -45,20 +45,20 @@ impl TableBags {
 
     /// How many rows of a result are rows of the table. The sums follow them.
     #[must_use]
-    pub fn direct(&self) -> usize {
+    pub fn direct_rows(&self) -> usize {
         self.direct as usize
     }
 
     /// The number of bags.
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn bag_count(&self) -> usize {
         self.lengths.len()
     }
 
     /// The number of rows of a result.
     #[must_use]
-    pub fn wanted(&self) -> usize {
-        self.direct() + self.count()
+    pub fn result_rows(&self) -> usize {
+        self.direct_rows() + self.bag_count()
     }
 
     /// The members of each bag, as positions in the table's ids.
@@ -68,7 +68,7 @@ impl TableBags {
     }
 
     /// All bags, for a run with one server. Bags without members are not sent.
-    pub(crate) fn whole(&self) -> BagShare {
+    pub(crate) fn whole_share(&self) -> BagShare {
         let filled = |bag: &u32| self.lengths[*bag as usize] > 0;
         let rows = (0..self.lengths.len() as u32).filter(filled).map(|bag| self.direct + bag).collect();
         let lengths = self.lengths.iter().copied().filter(|length| *length > 0).collect();
@@ -77,7 +77,7 @@ impl TableBags {
 
     /// For each server, the part of each bag that it owns. `positions` lists, for each server, its ids as ascending
     /// positions in the `ids` ids of the table. Each position is in at most one list. A member that is in none is in no share.
-    pub(crate) fn split(&self, positions: &[Vec<u32>], ids: usize) -> Vec<BagShare> {
+    pub(crate) fn split_by_owner(&self, positions: &[Vec<u32>], ids: usize) -> Vec<BagShare> {
         let share = |positions: &Vec<u32>| {
             let direct = positions.partition_point(|position| *position < self.direct) as u32;
             BagShare { direct, ..BagShare::default() }
@@ -156,7 +156,7 @@ mod tests {
     fn bags(direct: u32, list: &[&[u32]]) -> TableBags {
         let mut bags = TableBags::new(direct);
         for bag in list {
-            bags.extend(bag, &[0, bag.len() as u32]);
+            bags.add_bags(bag, &[0, bag.len() as u32]);
         }
         bags
     }
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn bags_follow_each_other_and_empty_ones_are_not_sent() {
         let mut bags = TableBags::new(2);
-        bags.extend(&[9, 0, 1, 1], &[1, 3, 3, 4]);
-        assert_eq!((bags.direct(), bags.count(), bags.wanted()), (2, 3, 5));
-        let share = bags.whole();
+        bags.add_bags(&[9, 0, 1, 1], &[1, 3, 3, 4]);
+        assert_eq!((bags.direct_rows(), bags.bag_count(), bags.result_rows()), (2, 3, 5));
+        let share = bags.whole_share();
         assert_eq!(restored(&share, &[0, 1]), [(2, vec![0, 1]), (4, vec![1])]);
         assert_eq!(share.into_rows(), (2, vec![2, 4]));
     }
@@ -191,7 +191,7 @@ mod tests {
             let direct = direct.min(rows);
             let owned = |server| (0..rows).filter(|row| owners[*row as usize] == server).collect::<Vec<u32>>();
             let positions = [owned(0), owned(1), owned(2)];
-            let shares = bags(direct, &list).split(&positions, owners.len());
+            let shares = bags(direct, &list).split_by_owner(&positions, owners.len());
             for (server, share) in shares.iter().enumerate() {
                 let own = |bag: &&[u32]| bag.iter().copied().filter(|row| owners[*row as usize] == server).collect();
                 let all: Vec<(u32, Vec<u32>)> = list.iter().enumerate().map(|(bag, members)| (direct + bag as u32, own(members))).collect();

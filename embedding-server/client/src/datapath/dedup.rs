@@ -30,14 +30,14 @@ pub struct TableIds {
 impl TableIds {
     /// Distinct `ids` whose rows are all returned.
     #[must_use]
-    pub fn rows(table: TableId, dim: u32, ids: Vec<u64>) -> Self {
+    pub fn new(table: TableId, dim: u32, ids: Vec<u64>) -> Self {
         Self { table, dim, ids, bags: None }
     }
 
     /// Rows of a result: one per id, or the rows outside of bags and one per bag.
     #[must_use]
-    pub fn wanted(&self) -> usize {
-        self.bags.as_ref().map_or(self.ids.len(), TableBags::wanted)
+    pub fn result_rows(&self) -> usize {
+        self.bags.as_ref().map_or(self.ids.len(), TableBags::result_rows)
     }
 }
 
@@ -51,7 +51,7 @@ pub struct UniqueIds {
 impl UniqueIds {
     /// Number of distinct ids of all tables.
     #[must_use]
-    pub fn rows(&self) -> usize {
+    pub fn id_count(&self) -> usize {
         self.tables.iter().map(|table| table.ids.len()).sum()
     }
 }
@@ -92,7 +92,7 @@ impl Deduplicator {
 
     /// Returns the distinct ids of a batch. Also returns, for each feature and each of its ids, the position of the id
     /// in the distinct ids of the feature's table.
-    pub fn dedup(&mut self, features: &[FeatureIds<'_>]) -> (UniqueIds, Vec<Vec<u32>>) {
+    pub fn dedup_batch(&mut self, features: &[FeatureIds<'_>]) -> (UniqueIds, Vec<Vec<u32>>) {
         let mut unique = UniqueIds::default();
         let tables: Vec<usize> = features.iter().map(|feature| slot_of(&mut unique.tables, feature)).collect();
         let mut inverse = vec![Vec::new(); features.len()];
@@ -147,7 +147,7 @@ fn slot_of(tables: &mut Vec<TableIds>, feature: &FeatureIds<'_>) -> usize {
         debug_assert_eq!(tables[slot].dim, feature.dim, "features of table {} disagree on its dim", feature.table);
         return slot;
     }
-    tables.push(TableIds::rows(feature.table, feature.dim, Vec::new()));
+    tables.push(TableIds::new(feature.table, feature.dim, Vec::new()));
     tables.len() - 1
 }
 
@@ -176,11 +176,11 @@ mod tests {
     #[test]
     fn order_is_that_of_first_appearance() {
         let features = [feature(3, &[9, 7, 9]), feature(1, &[5]), feature(3, &[7, 2])];
-        let (unique, inverse) = Deduplicator::new().dedup(&features);
-        let expected = [TableIds::rows(TableId(3), 7, vec![9, 7, 2]), TableIds::rows(TableId(1), 5, vec![5])];
+        let (unique, inverse) = Deduplicator::new().dedup_batch(&features);
+        let expected = [TableIds::new(TableId(3), 7, vec![9, 7, 2]), TableIds::new(TableId(1), 5, vec![5])];
         assert_eq!(unique.tables, expected);
         assert_eq!(inverse, [vec![0, 1, 0], vec![0], vec![1, 2]]);
-        assert_eq!(unique.rows(), 4);
+        assert_eq!(unique.id_count(), 4);
     }
 
     #[test]
@@ -197,10 +197,10 @@ mod tests {
     #[test]
     fn memory_is_used_again_even_when_its_rounds_run_out() {
         let mut deduplicator = Deduplicator::new();
-        deduplicator.dedup(&[feature(1, &[5, 6])]);
+        deduplicator.dedup_batch(&[feature(1, &[5, 6])]);
         deduplicator.index.round = u32::MAX - 1;
         for _ in 0..3 {
-            let (unique, inverse) = deduplicator.dedup(&[feature(1, &[6, 5, 6]), feature(2, &[5])]);
+            let (unique, inverse) = deduplicator.dedup_batch(&[feature(1, &[6, 5, 6]), feature(2, &[5])]);
             assert_eq!((&unique.tables[0].ids[..], &unique.tables[1].ids[..]), (&[6, 5][..], &[5][..]));
             assert_eq!(inverse, [vec![0, 1, 0], vec![0]]);
         }
@@ -216,7 +216,7 @@ mod tests {
             let mut deduplicator = Deduplicator::new();
             for batch in batches {
                 let features: Vec<_> = batch.iter().map(|(table, ids)| feature(*table, ids)).collect();
-                let (unique, inverse) = deduplicator.dedup(&features);
+                let (unique, inverse) = deduplicator.dedup_batch(&features);
                 prop_assert_eq!(inverse.len(), features.len());
                 let tables: HashMap<_, _> = unique.tables.iter().map(|t| (t.table, &t.ids)).collect();
                 prop_assert_eq!(tables.len(), unique.tables.len());

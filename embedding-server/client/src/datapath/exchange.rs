@@ -70,7 +70,7 @@ pub(super) struct AnsweredPart<A> {
 }
 
 /// What became of a part.
-enum Sent<A> {
+enum PartOutcome<A> {
     Answered(AnsweredPart<A>),
     /// No server has answered, and the map is another one by now.
     Moved(Arc<RoutePart>, Arc<Placement>),
@@ -78,13 +78,13 @@ enum Sent<A> {
 
 impl Exchange<'_> {
     /// Sends `request_of` each part, all at once. Returns the answers in the order of the servers.
-    pub(super) async fn call<C: ShardCall>(
+    pub(super) async fn call_servers<C: ShardCall>(
         self,
         (ids, reach): (&RoutedIds, RequestReach),
         request_of: impl Fn(&RoutePart) -> Result<C, ClientError> + Sync,
     ) -> Result<Vec<AnsweredPart<C::Answer>>, ClientError> {
         let placement = self.placements.current().await?;
-        let (map, servers) = (placement.map(), placement.shards().len());
+        let (map, servers) = (placement.bucket_map(), placement.shards().len());
         let parts = match reach {
             RequestReach::Owners => ids.route(map, servers).parts.clone(),
             RequestReach::AllServers { .. } => ids.parts_of_all(map, servers),
@@ -95,9 +95,9 @@ impl Exchange<'_> {
         let mut open: FuturesUnordered<_> = parts.into_iter().map(send).collect();
         while let Some(sent) = open.try_next().await? {
             match sent {
-                Sent::Answered(answered) => answers.push(answered),
-                Sent::Moved(part, now) => {
-                    open.extend(ids.divide(&part, now.map(), now.shards().len()).into_iter().map(send))
+                PartOutcome::Answered(answered) => answers.push(answered),
+                PartOutcome::Moved(part, now) => {
+                    open.extend(ids.divide_part(&part, now.bucket_map(), now.shards().len()).into_iter().map(send))
                 }
             }
         }
@@ -112,15 +112,15 @@ impl Exchange<'_> {
         part: Arc<RoutePart>,
         request_of: &(impl Fn(&RoutePart) -> Result<C, ClientError> + Sync),
         deadline: Deadline,
-    ) -> Result<Sent<C::Answer>, ClientError> {
+    ) -> Result<PartOutcome<C::Answer>, ClientError> {
         let request = request_of(&part)?;
-        let _under_way = self.requests.begin(part.server, C::PUSHES, deadline.waited());
+        let _under_way = self.requests.begin_request(part.server, C::PUSHES, deadline.waited());
         // What the server says that the request waited for. The last tries have no time left to hear it again.
         let (mut tries, mut waited_for) = (0, None);
         loop {
             let placement = self.placements.current().await?;
-            if placement.map().generation() != part.generation {
-                return Ok(Sent::Moved(part, placement));
+            if placement.bucket_map().generation() != part.generation {
+                return Ok(PartOutcome::Moved(part, placement));
             }
             let shard = placement.shard(part.server);
             let sent = deadline.bound(request.send(shard.as_ref(), part.generation, deadline)).await;
@@ -128,7 +128,7 @@ impl Exchange<'_> {
             let refusal = match sent.unwrap_or_else(|within| Err(Refusal::no_answer(within))) {
                 Ok(answer) => {
                     let payload_bytes = request.payload_bytes();
-                    return Ok(Sent::Answered(AnsweredPart { part, server, payload_bytes, answer }));
+                    return Ok(PartOutcome::Answered(AnsweredPart { part, server, payload_bytes, answer }));
                 }
                 Err(refusal) => refusal,
             };
@@ -146,7 +146,7 @@ impl Exchange<'_> {
             if tries > 0 || refusal.kind != RefusalKind::Moved {
                 tokio::time::sleep(RETRY.pause(tries).min(deadline.left())).await;
             }
-            self.placements.follow(&placement, deadline).await?;
+            self.placements.fetch_newer(&placement, deadline).await?;
             if deadline.is_past() {
                 let (what, waited) = (C::WHAT, deadline.waited());
                 let last = waited_for.filter(|_| refusal.kind == RefusalKind::Deadline).unwrap_or(refusal);
@@ -193,7 +193,7 @@ impl AfterPushes {
     }
 
     /// All of them are acknowledged: from now on no try of the lookup waits for them.
-    pub fn acknowledge(&self) {
+    pub fn mark_acknowledged(&self) {
         self.acknowledged.store(true, Ordering::Release);
     }
 }

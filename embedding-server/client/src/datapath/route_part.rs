@@ -60,10 +60,10 @@ impl RoutePart {
         tables: &mut [&mut [f32]],
     ) -> Result<(), PackError> {
         let width = value_bytes(encoding as i32)?;
-        expect_length("rows", self.values().checked_mul(width), payload.len())?;
+        expect_length("rows", self.value_count().checked_mul(width), payload.len())?;
         let mut rest = payload;
         for route in &self.routes {
-            let (bytes, after) = rest.split_at(route.values() * width);
+            let (bytes, after) = rest.split_at(route.value_count() * width);
             route.scatter(bytes, encoding, tables[route.table])?;
             rest = after;
         }
@@ -72,7 +72,7 @@ impl RoutePart {
 
     /// The gradients of this part's rows and sums, in the order of the server's answer.
     pub(crate) fn gather(&self, gradients: &[&[f32]], buffers: &Arc<ValueBuffers>) -> ValueBuffer {
-        let mut values = buffers.take(self.values());
+        let mut values = buffers.take(self.value_count());
         values.clear();
         for route in &self.routes {
             route.gather(gradients[route.table], &mut values);
@@ -81,23 +81,23 @@ impl RoutePart {
     }
 
     /// The number of sums that the server returns.
-    pub(crate) fn sums(&self) -> usize {
+    pub(crate) fn sum_count(&self) -> usize {
         self.routes.iter().map(|route| route.sums.len()).sum()
     }
 
     /// The number of values in the answer.
-    pub(crate) fn values(&self) -> usize {
-        self.routes.iter().map(SegmentRoute::values).sum()
+    pub(crate) fn value_count(&self) -> usize {
+        self.routes.iter().map(SegmentRoute::value_count).sum()
     }
 }
 
 impl SegmentRoute {
     /// Replaces rows with sums, as `share` says.
-    pub(super) fn sum(&mut self, share: BagShare) {
+    pub(super) fn replace_with_sums(&mut self, share: BagShare) {
         (self.rows, self.sums) = share.into_rows();
     }
 
-    fn values(&self) -> usize {
+    fn value_count(&self) -> usize {
         (self.rows + self.sums.len()) * self.dim
     }
 
@@ -115,7 +115,7 @@ impl SegmentRoute {
         let mut sum = vec![0.0; self.dim];
         for (bytes, row) in sums.chunks_exact(row_bytes).zip_eq(&self.sums) {
             decode_values(bytes, encoding as i32, &mut sum)?;
-            add(self.row(table, *row), &sum);
+            add_row(self.row(table, *row), &sum);
         }
         Ok(())
     }
@@ -140,7 +140,7 @@ impl SegmentRoute {
 }
 
 /// Adds one row to another, value by value.
-fn add(into: &mut [f32], values: &[f32]) {
+fn add_row(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;
     }

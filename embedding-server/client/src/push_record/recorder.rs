@@ -45,28 +45,28 @@ impl PushRecorder {
 
     /// The same server, with its pushes recorded.
     #[must_use]
-    pub fn record(self: &Arc<Self>, shard: Arc<dyn Shard>) -> Arc<dyn Shard> {
+    pub fn record_shard(self: &Arc<Self>, shard: Arc<dyn Shard>) -> Arc<dyn Shard> {
         Arc::new(RecordedShard { shard, recorder: Arc::clone(self) })
     }
 
     /// Reports that the worker has a place in the run.
-    pub fn join(&self, writer: u64, incarnation: u32) {
+    pub fn report_join(&self, writer: u64, incarnation: u32) {
         self.tell(&Frame::Joined { writer, incarnation });
     }
 
     /// Reports a push, before it is routed. Only tables of features are recorded.
-    pub fn start(&self, mut push: StartedPush) {
+    pub fn report_started_push(&self, mut push: StartedPush) {
         push.tables.retain(|rows| rows.table < self.tables);
         self.tell(&Frame::Started(push));
     }
 
     /// Reports that the worker takes a push as acknowledged.
-    pub fn finish(&self, seq: u64) {
+    pub fn report_finished_push(&self, seq: u64) {
         self.tell(&Frame::Finished { seq });
     }
 
     /// Reports the dense network that the worker ends with.
-    pub fn note_network(&self, weights: &[u8]) {
+    pub fn report_network(&self, weights: &[u8]) {
         // The same in every process of this program.
         let mut hasher = DefaultHasher::new();
         hasher.write(weights);
@@ -106,7 +106,7 @@ impl PushRecorder {
                 continue;
             }
             for bytes in of_segment {
-                *bytes = grid::value(grid::units(f32::from_le_bytes(*bytes))?).to_le_bytes();
+                *bytes = grid::units_to_value(grid::round_to_units(f32::from_le_bytes(*bytes))?).to_le_bytes();
             }
         }
         push.gradients = gradients.into();
