@@ -60,7 +60,7 @@ impl ExportFormat {
 /// # Errors
 /// If `path` exists and must not be replaced, has no known ending or cannot be written, or if the saved rows cannot be
 /// read. Then the file at `path` is unchanged.
-pub fn export(
+pub fn export_table(
     source: &ExportSource,
     path: &Path,
     replace: bool,

@@ -10,7 +10,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 use zagros_snapshot::format::RUN_BYTES;
-use zagros_snapshot::{RowBatch, SlotPart, decode};
+use zagros_snapshot::{RowBatch, SlotPart, decode_part};
 
 use crate::table::is_scalar;
 use crate::{ExportError, ExportSource, ExportSummary};
@@ -36,7 +36,7 @@ pub(crate) fn write(
         write_group(&mut writer, source, &group)?;
     }
     writer.close()?;
-    Ok(ExportSummary { rows, columns: source.names() })
+    Ok(ExportSummary { rows, columns: source.column_names() })
 }
 
 fn append(group: &mut RowBatch, block: RowBatch) {
@@ -97,7 +97,7 @@ fn write_group<W: Write + Send>(
     }
     for part in source.columns() {
         let Some(mut column) = group.next_column()? else { break };
-        let values = values(part, source.header().width, &rows.slots);
+        let values = part_values(part, source.header().width, &rows.slots);
         let (defined, repeated) = levels(part, rows.ids.len());
         let (defined, repeated) = (defined.as_deref(), repeated.as_deref());
         column.typed::<FloatType>().write_batch(&values, defined, repeated)?;
@@ -113,10 +113,10 @@ fn write_group<W: Write + Send>(
 }
 
 /// The values of one part of every row. Narrow values are exact in f32.
-fn values(part: &SlotPart, width: usize, slots: &[u32]) -> Vec<f32> {
+fn part_values(part: &SlotPart, width: usize, slots: &[u32]) -> Vec<f32> {
     let (mut all, mut row) = (Vec::with_capacity(slots.len() / width.max(1) * part.values), Vec::new());
     for slot in slots.chunks_exact(width.max(1)) {
-        decode(part, slot, &mut row);
+        decode_part(part, slot, &mut row);
         all.extend_from_slice(&row);
     }
     all

@@ -73,7 +73,7 @@ impl RowConversion {
     #[must_use]
     pub fn new(saved: &TableHeader, to: WeightType, state: StateConversion) -> Self {
         // The reader refuses a header with an unknown number format, and slots without room for the weights.
-        let from = saved.element().unwrap_or_default();
+        let from = saved.weight_type().unwrap_or_default();
         let state_words = match state {
             StateConversion::Keep => saved.width.saturating_sub(from.words(saved.dim)),
             StateConversion::LeaveOut => 0,
@@ -90,12 +90,12 @@ impl RowConversion {
     /// Rows of a saved table stay as they are.
     #[must_use]
     pub fn unchanged(saved: &TableHeader) -> Self {
-        Self::new(saved, saved.element().unwrap_or_default(), StateConversion::Keep)
+        Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::Keep)
     }
 
     /// The table as it is after the conversion.
     #[must_use]
-    pub fn header(&self) -> &TableHeader {
+    pub fn converted_header(&self) -> &TableHeader {
         &self.header
     }
 
@@ -109,7 +109,7 @@ impl RowConversion {
     ///
     /// # Errors
     /// The first row with a weight that is not finite, or beyond the format's largest number.
-    pub fn convert(&self, rows: RowBatch) -> Result<RowBatch, RowConversionError> {
+    pub fn convert_rows(&self, rows: RowBatch) -> Result<RowBatch, RowConversionError> {
         if !self.changes_rows() {
             return Ok(rows);
         }
@@ -145,7 +145,7 @@ pub fn copy_converted(
 ) -> Result<WrittenFile, CopyError> {
     let saved = newest_header(chain)?;
     let conversions: Vec<RowConversion> = saved.tables.iter().map(conversion).collect();
-    let tables = conversions.iter().map(|conversion| conversion.header().clone()).collect();
+    let tables = conversions.iter().map(|conversion| conversion.converted_header().clone()).collect();
     let release = env!("CARGO_PKG_VERSION").to_owned();
     let mut writer = SnapshotWriter::start(to, SnapshotHeader { release, tables, follows: None, ..saved })?;
     let mut is_timed = false;
@@ -154,13 +154,13 @@ pub fn copy_converted(
         |block, _| -> Result<(), CopyError> {
             let table = block.table as u32;
             match block.content {
-                BlockContent::Rows(rows) => writer.rows(table, &conversions[block.table].convert(rows)?)?,
-                BlockContent::Counts { ids, counts } => writer.counts(table, &ids, &counts)?,
-                BlockContent::Sketch { stripe, cells } => writer.sketch(table, stripe, &cells)?,
+                BlockContent::Rows(rows) => writer.write_rows(table, &conversions[block.table].convert_rows(rows)?)?,
+                BlockContent::Counts { ids, counts } => writer.write_counts(table, &ids, &counts)?,
+                BlockContent::Sketch { stripe, cells } => writer.write_sketch(table, stripe, &cells)?,
                 // The newest file comes first, and its time is that of all.
                 BlockContent::Clock(clock) if !is_timed => {
                     is_timed = true;
-                    writer.clock(clock)?;
+                    writer.write_clock(clock)?;
                 }
                 BlockContent::Clock(_) | BlockContent::Removed(_) => {}
             }

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use zagros_zip::ZipEq;
 
 use crate::block::BlockContent;
-use crate::find_row::bucket;
+use crate::find_row::row_bucket;
 use crate::format::{BlockHeader, FollowedFile};
 use crate::reader::SnapshotReader;
 use crate::writer::{SnapshotWriter, WrittenFile};
@@ -47,8 +47,8 @@ fn may_mention(
     ids: &BTreeSet<u64>,
 ) -> Option<impl Fn(&BlockHeader) -> bool + use<>> {
     let header = reader.header();
-    let (number, saved) = reader.table(table).ok()?;
-    let buckets: Option<BTreeSet<u32>> = ids.iter().map(|id| bucket(header, saved, *id)).collect();
+    let (number, saved) = reader.find_table(table).ok()?;
+    let buckets: Option<BTreeSet<u32>> = ids.iter().map(|id| row_bucket(header, saved, *id)).collect();
     Some(move |head: &BlockHeader| {
         let is_covered = |buckets: &BTreeSet<u32>| buckets.range(head.from..head.until.max(head.from)).next().is_some();
         head.kind.is_keyed() && head.table as usize == number && buckets.as_ref().is_none_or(is_covered)
@@ -63,7 +63,7 @@ pub fn mentioned_ids(file: &SavedFile, table: &str, ids: &BTreeSet<u64>) -> Resu
     let mut reader = file.open()?;
     let mut found = MentionedIds::default();
     let Some(wanted) = may_mention(&reader, table, ids) else { return Ok(found) };
-    while let Some(block) = reader.next(&wanted)? {
+    while let Some(block) = reader.next_block(&wanted)? {
         let (mentioned, to) = match &block.content {
             BlockContent::Rows(rows) => (&rows.ids, &mut found.rows),
             BlockContent::Counts { ids, .. } => (ids, &mut found.counts),
@@ -90,7 +90,7 @@ pub fn copy_without(
         Ok(reader) => reader,
         Err(error) => return Ok(Err(error)),
     };
-    let number = reader.table(table).ok().map(|(number, _)| number);
+    let number = reader.find_table(table).ok().map(|(number, _)| number);
     let mut header = reader.header().clone();
     if let (Some(before), Some(copied)) = (&mut header.follows, follows) {
         *before = copied;
@@ -106,7 +106,7 @@ fn copy_blocks<W: Write>(
     gone: &BTreeSet<u64>,
 ) -> io::Result<Result<WrittenFile, SnapshotError>> {
     loop {
-        let block = match reader.next(|_| true) {
+        let block = match reader.next_block(|_| true) {
             Ok(Some(block)) => block,
             Ok(None) => return writer.finish().map(Ok),
             Err(error) => return Ok(Err(error)),
@@ -117,19 +117,19 @@ fn copy_blocks<W: Write>(
             BlockContent::Rows(mut rows) => {
                 let width = reader.header().tables.get(block.table).map_or(0, |table| table.width);
                 rows.retain(width, |id| stays(&id));
-                writer.rows(table, &rows)?;
+                writer.write_rows(table, &rows)?;
             }
             BlockContent::Counts { ids, counts } => {
                 let kept = ids.into_iter().zip_eq(counts).filter(|(id, _)| stays(id));
                 let (ids, counts): (Vec<u64>, Vec<u32>) = kept.unzip();
-                writer.counts(table, &ids, &counts)?;
+                writer.write_counts(table, &ids, &counts)?;
             }
             BlockContent::Removed(mut ids) => {
                 ids.retain(stays);
-                writer.removed(table, &ids)?;
+                writer.write_removed_ids(table, &ids)?;
             }
-            BlockContent::Sketch { stripe, cells } => writer.sketch(table, stripe, &cells)?,
-            BlockContent::Clock(clock) => writer.clock(clock)?,
+            BlockContent::Sketch { stripe, cells } => writer.write_sketch(table, stripe, &cells)?,
+            BlockContent::Clock(clock) => writer.write_clock(clock)?,
         }
     }
 }

@@ -184,7 +184,7 @@ impl BlockHeader {
 
     /// Whether a bucket is in the block's range.
     #[must_use]
-    pub fn covers(&self, bucket: u32) -> bool {
+    pub fn has_bucket(&self, bucket: u32) -> bool {
         (self.from..self.until).contains(&bucket)
     }
 }
@@ -197,14 +197,14 @@ impl TableHeader {
     }
 
     /// Number format of a weight. `None` if this release does not know it.
-    pub(crate) fn element(&self) -> Option<WeightType> {
+    pub(crate) fn weight_type(&self) -> Option<WeightType> {
         WeightType::ALL.into_iter().find(|element| element.name() == self.element)
     }
 
     /// Describes the first contradiction in the header.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub(crate) fn find_problem(&self) -> Option<String> {
         let Self { name, dim, element, width, .. } = self;
-        let Some(weights) = self.element().map(|element| element.words(*dim)) else {
+        let Some(weights) = self.weight_type().map(|element| element.words(*dim)) else {
             return Some(format!("has table `{name}` of {element}, which this release does not know"));
         };
         (*width < weights).then(|| format!("has table `{name}` of {weights} words of weights in slots of {width}"))

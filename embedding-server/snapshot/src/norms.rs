@@ -44,7 +44,7 @@ impl Default for NormStatistics {
 
 impl NormStatistics {
     /// Adds a row.
-    pub fn add(&mut self, weights: &[f32]) {
+    pub fn add_row(&mut self, weights: &[f32]) {
         self.rows += 1;
         let norm = weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>().sqrt();
         if !norm.is_finite() {
@@ -113,7 +113,7 @@ mod tests {
 
     fn norms(rows: &[Vec<f32>]) -> NormStatistics {
         let mut norms = NormStatistics::default();
-        rows.iter().for_each(|row| norms.add(row));
+        rows.iter().for_each(|row| norms.add_row(row));
         norms
     }
 

@@ -29,7 +29,7 @@ impl RowOrder {
     }
 
     /// The order in ranges of at most `most` rows.
-    pub(crate) fn ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
+    pub(crate) fn block_ranges(&self, most: usize) -> impl Iterator<Item = RowRange> {
         let most = most.max(1);
         (0..self.places.len()).step_by(most).map(move |start| {
             let rows = start..(start + most).min(self.places.len());
@@ -62,7 +62,7 @@ mod tests {
         fn ranges_are_consecutive_and_have_each_row_once(ids in prop::collection::vec(any::<u64>(), 0..300), most in 1_usize..40) {
             let order = RowOrder::new(3, 64, &ids);
             let (mut seen, mut last) = (Vec::new(), 0);
-            for range in order.ranges(most) {
+            for range in order.block_ranges(most) {
                 prop_assert!(range.rows.len() <= most && !range.rows.is_empty());
                 prop_assert!(range.buckets.start >= last);
                 last = range.buckets.end - 1;

@@ -22,9 +22,9 @@ pub struct SlotPart {
 
 /// The parts of a table's slots, weights first. The state of an unknown layout is one part, `state`.
 #[must_use]
-pub fn parts(table: &TableHeader) -> Vec<SlotPart> {
+pub fn slot_parts(table: &TableHeader) -> Vec<SlotPart> {
     // The reader refuses a header with an unknown number format.
-    let element = table.element().unwrap_or_default();
+    let element = table.weight_type().unwrap_or_default();
     let weights =
         SlotPart { name: "weights", element, values: table.dim, words: 0..element.words(table.dim).min(table.width) };
     let mut start = weights.words.end;
@@ -37,7 +37,7 @@ pub fn parts(table: &TableHeader) -> Vec<SlotPart> {
 }
 
 /// The values of one part of one slot. Narrow values are exact in f32.
-pub fn decode(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
+pub fn decode_part(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
     into.clear();
     let words = &slot[part.words.clone()];
     let halves = || words.iter().flat_map(|word| [*word as u16, (word >> 16) as u16]).take(part.values);
@@ -84,10 +84,10 @@ mod tests {
     fn numbers(table: &TableHeader, slot: &[u32]) -> Vec<(&'static str, Vec<f32>)> {
         let mut values = Vec::new();
         let mut number = |part: &SlotPart| {
-            decode(part, slot, &mut values);
+            decode_part(part, slot, &mut values);
             (part.name, values.clone())
         };
-        parts(table).iter().map(&mut number).collect()
+        slot_parts(table).iter().map(&mut number).collect()
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         ];
         for optimizer in optimizers {
             let width = TableConfig { dim: 5, optimizer, ..TableConfig::default() }.stride();
-            let parts = parts(&header("f32", 5, width, optimizer.layout()));
+            let parts = slot_parts(&header("f32", 5, width, optimizer.layout()));
             assert!(parts.iter().all(|part| part.name != "state"), "{parts:?}");
             assert_eq!(parts.last().map(|part| part.words.end), Some(width));
         }

@@ -261,7 +261,7 @@ impl<'a> SavedTables<'a> {
             return Ok(());
         }
         let mut reader = self.saved.open()?;
-        while let Some(block) = reader.next(|head| self.concerns(head))? {
+        while let Some(block) = reader.next_block(|head| self.concerns(head))? {
             if let BlockContent::Clock(SnapshotTime { steps, seconds }) = block.content {
                 self.saved_at = TableTime { steps, seconds };
             }
@@ -271,7 +271,7 @@ impl<'a> SavedTables<'a> {
 
     /// Compares the whole file with its hash. Returns the time of the save.
     fn compare(&self, digest: &FileDigest) -> Result<SnapshotTime, StorageError> {
-        let checked = zagros_snapshot::verify(&self.saved, |_| ())?;
+        let checked = zagros_snapshot::verify_file(&self.saved, |_| ())?;
         if checked.sha256[..] == digest.sha256[..] {
             return Ok(checked.clock);
         }
@@ -283,9 +283,9 @@ impl<'a> SavedTables<'a> {
     fn take(&self, later: &mut LaterRows, place: ChainPlace, saved: SaveClock) -> Result<u64, StorageError> {
         let mut reader = self.saved.open()?;
         let mut rows = 0;
-        while let Some(block) = reader.next(|head| self.concerns(head))? {
+        while let Some(block) = reader.next_block(|head| self.concerns(head))? {
             let width = self.target(block.table).map_or(0, |target| target.saved_width);
-            if let Some(block) = later.current(block, width, place) {
+            if let Some(block) = later.filter_block(block, width, place) {
                 rows += self.put(block, saved)?;
             }
         }

@@ -131,7 +131,7 @@ fn write_tables(
 ) -> Result<WrittenRows, StorageError> {
     let mut writer = SnapshotWriter::start(file, header(service, placement, plan))?;
     let moment = snapshot.moment();
-    writer.clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
+    writer.write_clock(SnapshotTime { steps: moment.steps, seconds: moment.seconds })?;
     let mut foreign = 0;
     for (number, table) in service.tables.iter().enumerate() {
         let refused = |source| StorageError::Table { name: service.names[number].clone(), source };
@@ -161,7 +161,7 @@ fn write_table<W: Write>(
         }
     }
     foreign += write_run(writer, number, &mut rows, placement)?;
-    writer.removed(number, &removed)?;
+    writer.write_removed_ids(number, &removed)?;
     Ok(foreign)
 }
 
@@ -176,7 +176,7 @@ fn write_run<W: Write>(
     let all = rows.ids.len();
     placement.keep_owned(number, rows);
     let foreign = (all - rows.ids.len()) as u64;
-    writer.rows(number, rows)?;
+    writer.write_rows(number, rows)?;
     rows.ids.clear();
     rows.slots.clear();
     rows.access.clear();
@@ -195,11 +195,11 @@ fn write_frequency_counts<W: Write>(
     for stripe in 0..table.stripes() {
         snapshot.read_frequency_counts(number, stripe, &mut counts).map_err(refused)?;
         if !counts.cells.is_empty() {
-            writer.sketch(number, stripe as u32, &counts.cells)?;
+            writer.write_sketch(number, stripe as u32, &counts.cells)?;
             counts.cells.clear();
         }
         if size_of_val(&counts.ids[..]) >= RUN_BYTES || stripe + 1 == table.stripes() {
-            writer.counts(number, &counts.ids, &counts.counts)?;
+            writer.write_counts(number, &counts.ids, &counts.counts)?;
             counts.ids.clear();
             counts.counts.clear();
         }

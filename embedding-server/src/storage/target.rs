@@ -72,7 +72,7 @@ impl<'a> TableTarget<'a> {
         }
         placement.keep_owned(self.number, &mut rows);
         match &self.conversion {
-            Some(conversion) => conversion.convert(rows),
+            Some(conversion) => conversion.convert_rows(rows),
             None => Ok(rows),
         }
     }

@@ -45,17 +45,17 @@ impl FileSource {
         self.offset
     }
 
-    pub(super) fn left(&self) -> u64 {
+    pub(super) fn bytes_left(&self) -> u64 {
         self.left
     }
 
     /// A part that starts at the position.
-    pub(super) fn here(&self, name: String) -> FilePlace {
+    pub(super) fn place_here(&self, name: String) -> FilePlace {
         FilePlace { name, offset: self.offset }
     }
 
     /// Reads exactly the next `bytes` bytes.
-    pub(super) fn take(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
+    pub(super) fn take_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         self.check_left(place, bytes)?;
         self.take_up_to(bytes)
     }
@@ -69,7 +69,7 @@ impl FileSource {
     }
 
     /// Skips the next `bytes` bytes.
-    pub(super) fn skip(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
+    pub(super) fn skip_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
         self.check_left(place, bytes)?;
         let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
         self.from.seek_relative(distance).map_err(|source| self.failed(source))?;
@@ -79,7 +79,7 @@ impl FileSource {
 
     /// Reads a CRC and compares it with the CRC of `parts`.
     pub(super) fn check_crc(&mut self, place: &FilePlace, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
-        let expected = word(&self.take(place, CRC_BYTES as u64)?, 0);
+        let expected = word_at(&self.take_bytes(place, CRC_BYTES as u64)?, 0);
         let mut crc = crc32fast::Hasher::new();
         parts.iter().for_each(|part| crc.update(part));
         let found = crc.finalize();
@@ -114,6 +114,6 @@ impl FileSource {
 }
 
 /// Word `index` of `bytes`. The caller has read enough bytes.
-pub(super) fn word(bytes: &[u8], index: usize) -> u32 {
+pub(super) fn word_at(bytes: &[u8], index: usize) -> u32 {
     bytes.as_chunks::<4>().0.get(index).map_or(0, |word| u32::from_le_bytes(*word))
 }
