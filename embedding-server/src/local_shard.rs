@@ -32,7 +32,7 @@ impl LocalShard {
     /// A shard that calls this service.
     #[must_use]
     pub fn new(service: Arc<EmbeddingService>) -> Self {
-        Self { name: format!("embedding server {} (in process)", service.index()).into(), service }
+        Self { name: format!("embedding server {} (in process)", service.server_index()).into(), service }
     }
 
     /// Runs `work` on this thread if the request is small and needs no disk. Otherwise it runs on a thread that may
@@ -70,8 +70,8 @@ impl Shard for LocalShard {
         let times = RequestTimes::new(deadline);
         let may_block = self.service.reads_disk();
         async move {
-            self.service.await_placement(request.generation, times.left(deadline)).await;
-            self.service.windows.steps.await_pushes(&request, times.left(deadline)).await?;
+            self.service.await_placement(request.generation, times.server_deadline(deadline)).await;
+            self.service.windows.steps.await_pushes(&request, times.server_deadline(deadline)).await?;
             self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
                 service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
             })
@@ -84,7 +84,7 @@ impl Shard for LocalShard {
         let times = RequestTimes::new(deadline);
         let may_block = self.service.writes_disk();
         async move {
-            self.service.await_placement(request.generation, times.left(deadline)).await;
+            self.service.await_placement(request.generation, times.server_deadline(deadline)).await;
             self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
                 service.metrics.push.observe(|| datapath::push(service, request, times))
             })
@@ -100,26 +100,26 @@ impl Shard for LocalShard {
             if !self.service.reads_disk() {
                 return Ok(HintResponse::default());
             }
-            let _turn = self.service.hints.turn(request.ids.len()).await?;
+            let _turn = self.service.hints.wait_for_turn(request.ids.len()).await?;
             self.offload(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times))).await
         }
         .boxed()
     }
 
     fn describe(&self, _: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        async { Ok(self.service.describe()) }.boxed()
+        async { Ok(self.service.describe_tables()) }.boxed()
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
         match request.stage() {
-            SaveStage::Whole => storage::SnapshotCaptures::whole(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Capture => storage::SnapshotCaptures::capture(Arc::clone(&self.service), request).boxed(),
-            SaveStage::Files => async move { storage::SnapshotCaptures::files(&self.service, &request).await }.boxed(),
+            SaveStage::Whole => storage::SnapshotCaptures::save_whole(Arc::clone(&self.service), request).boxed(),
+            SaveStage::Capture => storage::SnapshotCaptures::capture_snapshot(Arc::clone(&self.service), request).boxed(),
+            SaveStage::Files => async move { storage::SnapshotCaptures::await_files(&self.service, &request).await }.boxed(),
         }
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        storage::Loads::load(Arc::clone(&self.service), request).boxed()
+        storage::LastLoad::load(Arc::clone(&self.service), request).boxed()
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {

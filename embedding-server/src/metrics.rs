@@ -121,7 +121,7 @@ impl ServerMetrics {
 
 impl ServerMetrics {
     /// How many requests have started, and how many of them are in progress.
-    pub(crate) fn requests(&self) -> (u64, u64) {
+    pub(crate) fn request_counts(&self) -> (u64, u64) {
         let calls = [&self.lookup, &self.push, &self.save, &self.load];
         // The order matters: a request that ends between the two reads counts as in progress, not as never started.
         let ended: u64 = calls.iter().map(|call| call.seconds.get_sample_count()).sum();

@@ -25,7 +25,7 @@ use crate::datapath::{HintTurns, KnownWriters, OwnedBuckets, SequenceWindows};
 use crate::durability::{self, LoadState, LogHost, LogKeeper, ServerLog};
 use crate::metrics::ServerMetrics;
 use crate::resharding::ServerMoves;
-use crate::storage::{CheckpointFiles, Loads, SnapshotCaptures, StorageLock};
+use crate::storage::{CheckpointFiles, LastLoad, SnapshotCaptures, StorageLock};
 use crate::tables::{make_tables, table_configs};
 use crate::tier::{self, ColdTier, MemoryBudget, TableMaintenance};
 
@@ -46,7 +46,7 @@ pub struct EmbeddingService {
     /// Timeout of a request to an object store.
     pub(crate) timeout: Duration,
     pub(crate) captures: SnapshotCaptures,
-    pub(crate) loads: Loads,
+    pub(crate) loads: LastLoad,
     /// The files of the newest checkpoint.
     pub(crate) checkpoints: CheckpointFiles,
     pub(crate) windows: SequenceWindows,
@@ -97,12 +97,12 @@ impl EmbeddingService {
     ///
     /// # Errors
     /// As [`Self::new`], and if the log or its cold tier cannot be used.
-    pub fn durable(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
-        Self::durable_on(job, index, registry, LogHost::default())
+    pub fn open(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
+        Self::open_on_host(job, index, registry, LogHost::default())
     }
 
-    /// As [`Self::durable`], on a disk and a machine that tests make up.
-    pub(crate) fn durable_on(
+    /// As [`Self::open`], on a disk and a machine that tests make up.
+    pub(crate) fn open_on_host(
         job: &Job,
         index: ServerIndex,
         registry: &Registry,
@@ -142,17 +142,17 @@ impl EmbeddingService {
         let seconds = log.as_ref().map_or(0, |log| log.seconds_before());
         let maintenance = TableMaintenance::start_if_needed(job, index, &configs, &tables, seconds)?;
         let writers = KnownWriters::default();
-        writers.reached(tables.now().steps.max(windows.newest()));
+        writers.note_reached(tables.now().steps.max(windows.newest_batch()));
         Ok(Self {
             index,
             tables,
             names,
             configs: configs.into(),
             storage: StorageLock::default(),
-            run_bytes: MemoryBudget::from_job(job).map_or(RUN_BYTES, |memory| memory.run()),
+            run_bytes: MemoryBudget::from_job(job).map_or(RUN_BYTES, |memory| memory.run_bytes()),
             timeout: job.cluster.timeout,
             captures: SnapshotCaptures::default(),
-            loads: Loads::default(),
+            loads: LastLoad::default(),
             checkpoints: CheckpointFiles::new(job.checkpoint.deltas, job.cluster.servers),
             windows,
             writers,
@@ -167,7 +167,7 @@ impl EmbeddingService {
             keeps_steps: job.train.mode == Mode::Sync,
             resets_rows: job.train.reset_embeddings,
             scratches: Mutex::default(),
-            cold_folder: tier.as_ref().map(|_| tier::folder(job, index)),
+            cold_folder: tier.as_ref().map(|_| tier::cold_folder(job, index)),
             tier,
             _maintenance: maintenance,
             log,
@@ -181,11 +181,11 @@ impl EmbeddingService {
     ///
     /// A request that was accepted earlier ends under the earlier map. Buckets with rows move only while no request is accepted.
     pub fn set_placement(&self, map: Arc<BucketMap>) {
-        self.serve(OwnedBuckets::new(map, self.index));
+        self.serve_buckets(OwnedBuckets::new(map, self.index));
     }
 
     /// Serves these buckets from now on, or nothing while they are frozen.
-    pub(crate) fn serve(&self, buckets: OwnedBuckets) {
+    pub(crate) fn serve_buckets(&self, buckets: OwnedBuckets) {
         self.placement.store(Some(Arc::new(buckets)));
         self.moves.note_change();
     }
@@ -197,12 +197,12 @@ impl EmbeddingService {
 
     /// Whether nothing is served until a move is decided.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.placement.load().as_ref().is_some_and(|placement| placement.frozen().is_some())
+        self.placement.load().as_ref().is_some_and(|placement| placement.frozen_move().is_some())
     }
 
     /// Whether this server has no bucket.
     pub(crate) fn owns_nothing(&self) -> bool {
-        self.placement.load().as_ref().is_some_and(|placement| placement.ranges().is_empty())
+        self.placement.load().as_ref().is_some_and(|placement| placement.owned_ranges().is_empty())
     }
 
     /// Waits while a request of this generation cannot be served yet: while the server is frozen, until `deadline`, and while it does
@@ -210,22 +210,22 @@ impl EmbeddingService {
     pub(crate) async fn await_placement(&self, generation: u64, deadline: Deadline) {
         let is_ahead = |placement: &OwnedBuckets| generation > placement.generation().0;
         let may_serve = |placement: Option<&Arc<OwnedBuckets>>| {
-            placement.is_none_or(|now| now.frozen().is_none() && !is_ahead(now))
+            placement.is_none_or(|now| now.frozen_move().is_none() && !is_ahead(now))
         };
         if may_serve(self.placement.load().as_ref()) {
             return;
         }
-        let mut changes = self.moves.changes();
+        let mut changes = self.moves.subscribe_changes();
         let newer = Deadline::from_now(NEWER_MAP);
         loop {
             let Some(now) = self.placement.load_full() else { return };
-            let until = match (now.frozen(), is_ahead(&now)) {
+            let until = match (now.frozen_move(), is_ahead(&now)) {
                 (None, false) => return,
                 (Some(_), _) => deadline,
                 (None, true) if newer.is_past() => return,
                 (None, true) => newer,
             };
-            self.moves.ask();
+            self.moves.request_placement();
             let changed = until.bound(changes.changed()).await;
             if changed.is_err() || deadline.is_past() {
                 return;
@@ -234,7 +234,7 @@ impl EmbeddingService {
     }
 
     #[must_use]
-    pub fn index(&self) -> ServerIndex {
+    pub fn server_index(&self) -> ServerIndex {
         self.index
     }
 
@@ -262,7 +262,7 @@ impl EmbeddingService {
     /// The run is over and its model is saved: deletes the log and the cold tier.
     pub(crate) fn delete_log(&self) {
         if let Some(log) = &self.log {
-            if let Err(error) = log.end() {
+            if let Err(error) = log.delete_files() {
                 warn!(server = %self.index, %error, "the log of a run that is over could not be deleted");
             }
             self.tier.iter().for_each(|tier| tier.store().delete_at_end());
@@ -280,8 +280,8 @@ impl EmbeddingService {
 
     /// Notes which disk takes nothing, if one does not.
     pub(crate) fn note_disks(&self) {
-        let log = self.log.as_ref().and_then(|log| log.health().err());
-        let tier = self.tier.as_ref().and_then(|tier| tier.health().err());
+        let log = self.log.as_ref().and_then(|log| log.check_health().err());
+        let tier = self.tier.as_ref().and_then(|tier| tier.check_health().err());
         self.waits.note("log", WaitKind::Disk, log);
         self.waits.note("cold tier", WaitKind::Disk, tier);
     }
@@ -290,13 +290,13 @@ impl EmbeddingService {
     ///
     /// # Errors
     /// The reason why not.
-    pub fn ready(&self) -> Result<(), String> {
+    pub fn check_ready(&self) -> Result<(), String> {
         self.placement().map_err(|refusal| refusal.message)?;
         self.check_whole().map_err(|refusal| refusal.message)?;
         if let Some(log) = &self.log {
-            log.health().map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
+            log.check_health().map_err(|reason| format!("embedding server {} accepts no pushes: {reason}", self.index))?;
         }
-        let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.health());
+        let health = self.tier.as_ref().map_or(Ok(()), |tier| tier.check_health());
         health.map_err(|reason| format!("embedding server {} serves from memory alone: {reason}", self.index))
     }
 
@@ -315,7 +315,7 @@ impl EmbeddingService {
     /// # Errors
     /// `Storage` if a load did not end.
     pub(crate) fn check_whole(&self) -> Result<(), Refusal> {
-        self.load_state().check(self.index)
+        self.load_state().check_whole(self.index)
     }
 
     /// Whether the tables hold a whole model, and loads change it.
@@ -325,7 +325,7 @@ impl EmbeddingService {
 
     /// Rows and bytes of each table.
     #[must_use]
-    pub fn describe(&self) -> DescribeResponse {
+    pub fn describe_tables(&self) -> DescribeResponse {
         let status = |(table, name): (&zagros_table::Table, &String)| TableStatus {
             name: name.clone(),
             rows: table.rows() as u64,
@@ -337,14 +337,14 @@ impl EmbeddingService {
 
     /// Rows and bytes of all tables.
     #[must_use]
-    pub fn held(&self) -> ServerLoad {
+    pub fn current_load(&self) -> ServerLoad {
         let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
         let (rows, bytes) = (sum(zagros_table::Table::rows), sum(zagros_table::Table::bytes));
         ServerLoad { rows, bytes, ..ServerLoad::default() }
     }
 
     /// Free space on the disk of the cold tier. `None` without a cold tier.
-    pub(crate) fn disk(&self) -> Option<DiskSpace> {
+    pub(crate) fn disk_space(&self) -> Option<DiskSpace> {
         self.cold_folder.as_deref().and_then(|folder| DiskSpace::measure(folder).ok())
     }
 
@@ -374,7 +374,7 @@ impl EmbeddingService {
     }
 
     /// Turns a table's error into a refusal that names the table.
-    pub(crate) fn refuse(&self, error: &TableError) -> Refusal {
+    pub(crate) fn table_refusal(&self, error: &TableError) -> Refusal {
         let name = error.table().and_then(|table| self.names.get(table as usize));
         let mut message = name.map_or_else(|| error.to_string(), |name| format!("table `{name}`: {error}"));
         if let Some(cause) = std::error::Error::source(error).map(ToString::to_string)
@@ -415,8 +415,8 @@ mod tests {
     #[test]
     fn it_is_ready_once_it_has_a_placement() {
         let service = service(1, 0);
-        assert!(service.ready().unwrap_err().contains("waits for the coordinator"));
+        assert!(service.check_ready().unwrap_err().contains("waits for the coordinator"));
         service.set_placement(Arc::new(BucketMap::even(zagros_protocol::Generation(1), 8, 1)));
-        assert_eq!(service.ready(), Ok(()));
+        assert_eq!(service.check_ready(), Ok(()));
     }
 }

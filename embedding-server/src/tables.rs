@@ -35,7 +35,7 @@ pub(crate) fn make_tables(job: &Job, configs: &[TableConfig], tier: Option<ColdT
     let capacity = TableResources {
         budget: MemoryBudget::from_job(job).map(|memory| memory.rows),
         cold: tier.map(|tier| tier as Arc<dyn ColdStore>),
-        nanos: Some(nanos),
+        nanos: Some(monotonic_nanos),
         look_ahead: hint_horizon(job),
         copies: None,
         timeout: Some(job.cluster.timeout),
@@ -52,7 +52,7 @@ fn hint_horizon(job: &Job) -> usize {
 }
 
 /// Nanoseconds of a monotonic clock.
-pub(crate) fn nanos() -> u64 {
+pub(crate) fn monotonic_nanos() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }

@@ -154,7 +154,7 @@ impl HeldGate {
         under_way.recv().unwrap();
         let tables = Arc::clone(&service.tables);
         let snapshot = spawn(move || drop(tables.snapshot()));
-        while service.tables.enter_before(RequestTimes::new(Deadline::from_now(SHORT)).deadline()).is_ok() {}
+        while service.tables.enter_before(RequestTimes::new(Deadline::from_now(SHORT)).table_deadline()).is_ok() {}
         Self { end: Some(end), threads: vec![request, snapshot] }
     }
 }
@@ -168,11 +168,11 @@ impl Drop for HeldGate {
 
 /// The values that a lookup for reading returns.
 pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f32> {
-    answered(service, &lookup_of(parts, Access::Read))
+    lookup_values(service, &lookup_of(parts, Access::Read))
 }
 
 /// The values that this lookup returns.
-pub(crate) fn answered(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
+pub(crate) fn lookup_values(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
     let answer = lookup(service, request).unwrap();
     let mut values = vec![f32::NAN; answer.rows.len() / 4];
     decode_values(&answer.rows, answer.encoding, &mut values).unwrap();

@@ -168,7 +168,7 @@ fn recover(plan: &Plan, rows: u64) {
     for seq in 0..rows.div_ceil(ROWS) {
         server.push(push_of(seq + 1, seq * ROWS, ROWS.min(rows - seq * ROWS)));
     }
-    let (pushed, held) = (start.elapsed(), server.service.held());
+    let (pushed, held) = (start.elapsed(), server.service.current_load());
     let (saved, save) = server.save(&folder.join("saved"));
     drop(server);
     let (base, tail) = log_bytes(&folder.join("log-server-0"));
@@ -177,7 +177,7 @@ fn recover(plan: &Plan, rows: u64) {
     let server = Server::start(&folder, Durability::Process);
     let (recovered, cpu) = (start.elapsed(), cpu_seconds() - cpu);
     assert!(server.service.has_recovered());
-    assert_eq!(server.service.held().rows, held.rows);
+    assert_eq!(server.service.current_load().rows, held.rows);
     drop(server);
 
     let load = Server::start(&fresh(&plan.folder.join("loaded")), Durability::Checkpoint).load(&saved);
@@ -222,7 +222,7 @@ impl Server {
         let mut job = Job::parse(JOB, Path::new("bench.toml"), &Overrides::none()).expect("the job is good");
         job.output.folder = folder.to_owned();
         job.cluster.durability = durability;
-        let service = EmbeddingService::durable(&job, ServerIndex(0), &Registry::new()).expect("a server");
+        let service = EmbeddingService::open(&job, ServerIndex(0), &Registry::new()).expect("a server");
         service.set_placement(Arc::new(BucketMap::even(Generation(1), job.cluster.buckets, 1)));
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         Self { shard: LocalShard::new(Arc::clone(&service)), service, runtime }

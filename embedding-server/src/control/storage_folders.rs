@@ -30,7 +30,7 @@ impl StorageFolders {
     ///
     /// # Errors
     /// `Invalid`, with the folder and the list of allowed folders.
-    pub(crate) fn check(&self, folder: &str) -> Result<(), Refusal> {
+    pub(crate) fn check_folder(&self, folder: &str) -> Result<(), Refusal> {
         self.0.check(folder).map_err(|outside| refused(&outside))
     }
 
@@ -38,7 +38,7 @@ impl StorageFolders {
     /// path is refused where the file is opened.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// As [`Self::check_folder`].
     pub(crate) fn check_files<'a>(
         &self,
         folder: &str,
@@ -68,15 +68,15 @@ mod tests {
         job.output.model_folder = Some("s3://models/ads".to_owned());
         let allowed = StorageFolders::new(&job, &[path("added")]).unwrap();
         for inside in [path("runs/a/model"), "s3://models/ads/run-1/model".to_owned(), path("added/b")] {
-            assert_eq!(allowed.check(&inside), Ok(()));
+            assert_eq!(allowed.check_folder(&inside), Ok(()));
         }
-        let refused = allowed.check("s3://other/ads").unwrap_err();
+        let refused = allowed.check_folder("s3://other/ads").unwrap_err();
         for named in [format!("{} (`output.folder`)", path("runs")), format!("{} (`--storage-folder`)", path("added"))]
         {
             assert!(refused.message.contains(&named), "{refused}");
         }
         job.checkpoint.folder = Some("s3://other".to_owned());
-        assert_eq!(StorageFolders::new(&job, &[]).unwrap().check("s3://other/ads"), Ok(()));
+        assert_eq!(StorageFolders::new(&job, &[]).unwrap().check_folder("s3://other/ads"), Ok(()));
     }
 
     #[test]

@@ -42,7 +42,7 @@ struct AppliedStep {
 
 impl StepPushes {
     /// Notes a push that is applied. The caller holds the tables, so that the map of the push is still the server's.
-    pub(crate) fn note(&self, push: &PushRequest) {
+    pub(crate) fn note_push(&self, push: &PushRequest) {
         if !push.whole {
             return;
         }
@@ -124,26 +124,26 @@ mod tests {
     async fn a_lookup_waits_for_each_writer_of_its_step_and_of_its_map() {
         let pushes = StepPushes::default();
         assert!(is_ready(&pushes, &lookup(0, 7, 1)), "it waits for no push");
-        pushes.note(&push(1, 7, 1));
-        pushes.note(&push(1, 7, 1));
+        pushes.note_push(&push(1, 7, 1));
+        pushes.note_push(&push(1, 7, 1));
         assert!(is_ready(&pushes, &lookup(1, 7, 1)));
         assert!(!is_ready(&pushes, &lookup(2, 7, 1)), "a repeated push counts once");
-        pushes.note(&PushRequest { whole: false, ..push(2, 7, 1) });
+        pushes.note_push(&PushRequest { whole: false, ..push(2, 7, 1) });
         assert!(!is_ready(&pushes, &lookup(2, 7, 1)), "a part of a push may leave rows out");
-        pushes.note(&push(2, 7, 1));
+        pushes.note_push(&push(2, 7, 1));
         assert!(is_ready(&pushes, &lookup(2, 7, 1)));
         let of_another_group = LookupRequest { after_group: 1, ..lookup(2, 7, 1) };
         for other in [lookup(2, 8, 1), lookup(2, 6, 1), lookup(2, 7, 2), of_another_group] {
             assert!(!is_ready(&pushes, &other), "{other:?}");
         }
-        pushes.note(&push(1, 7, 2));
+        pushes.note_push(&push(1, 7, 2));
         assert!(!is_ready(&pushes, &lookup(2, 7, 2)), "pushes under two maps may leave out what moved between");
-        pushes.note(&push(2, 7, 2));
+        pushes.note_push(&push(2, 7, 2));
         assert!(is_ready(&pushes, &lookup(2, 7, 2)));
-        pushes.note(&PushRequest { group: 1, ..push(3, 7, 2) });
+        pushes.note_push(&PushRequest { group: 1, ..push(3, 7, 2) });
         let again = LookupRequest { after_group: 1, ..lookup(2, 7, 2) };
         assert!(!is_ready(&pushes, &again), "a step that is made again waits for its own pushes");
-        pushes.note(&PushRequest { group: 1, ..push(1, 7, 2) });
+        pushes.note_push(&PushRequest { group: 1, ..push(1, 7, 2) });
         assert!(is_ready(&pushes, &again));
         pushes.clear();
         assert!(!is_ready(&pushes, &again));
@@ -152,13 +152,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lookup_that_waits_is_woken_and_an_error_names_those_that_one_does_not_wait_for() {
         let pushes = std::sync::Arc::new(StepPushes::default());
-        pushes.note(&push(1, 7, 1));
+        pushes.note_push(&push(1, 7, 1));
         let waiting = tokio::spawn({
             let pushes = std::sync::Arc::clone(&pushes);
             async move { pushes.await_pushes(&lookup(2, 7, 1), later()).await }
         });
         tokio::time::sleep(LONGEST / 2).await;
-        pushes.note(&push(2, 7, 1));
+        pushes.note_push(&push(2, 7, 1));
         assert_eq!(waiting.await.unwrap(), Ok(()));
         let refused = pushes.await_pushes(&lookup(3, 7, 1), later()).await.unwrap_err();
         assert!(refused.kind == RefusalKind::Unavailable && refused.kind.is_retryable(), "{refused}");

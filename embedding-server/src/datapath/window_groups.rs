@@ -60,12 +60,12 @@ impl WindowGroups {
     }
 
     /// A number that no group has had.
-    pub(crate) fn next(&self) -> u32 {
+    pub(crate) fn next_group(&self) -> u32 {
         self.of_bucket.load().as_ref().and_then(|of_bucket| of_bucket.iter().max().copied()).unwrap_or(0) + 1
     }
 
     /// Puts buckets into a group.
-    pub(crate) fn assign(&self, buckets: &[u32], group: u32) {
+    pub(crate) fn assign_group(&self, buckets: &[u32], group: u32) {
         let Some(last) = buckets.iter().max() else { return };
         let _one_at_a_time = self.changes.lock();
         let mut of_bucket = self.of_bucket.load().as_deref().cloned().unwrap_or_default();
@@ -132,7 +132,7 @@ mod tests {
         let groups = WindowGroups::default();
         let part = RequestPart { table: 0, dim: 1, ids: &[1, 2, 3] };
         assert!(matches!(groups.of_request(&[part], BUCKETS), RequestGroups::First));
-        assert_eq!((groups.of_bucket(7), groups.next()), (0, 1));
+        assert_eq!((groups.of_bucket(7), groups.next_group()), (0, 1));
         assert_eq!(groups.buckets_by_group(), BTreeMap::from([(0, vec![])]));
     }
 
@@ -141,11 +141,11 @@ mod tests {
         let groups = WindowGroups::default();
         let ids: Vec<u64> = (0..100).collect();
         let bucket_of = |id: &u64| bucket(3, *id, BUCKETS);
-        groups.assign(&[1, 4], 1);
-        groups.assign(&[4, 6], 2);
+        groups.assign_group(&[1, 4], 1);
+        groups.assign_group(&[4, 6], 2);
         assert_eq!([0, 1, 4, 6, 7].map(|bucket| groups.of_bucket(bucket)), [0, 1, 2, 2, 0]);
         assert_eq!(groups.buckets_by_group(), BTreeMap::from([(0, vec![]), (1, vec![1]), (2, vec![4, 6])]));
-        assert_eq!(groups.next(), 3);
+        assert_eq!(groups.next_group(), 3);
         let all = [RequestPart { table: 3, dim: 1, ids: &ids }];
         let named = groups.of_request(&all, BUCKETS);
         assert_eq!(named.groups(), [0, 1, 2]);

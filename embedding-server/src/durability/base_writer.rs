@@ -41,15 +41,15 @@ impl ServerLog {
         if self.is_over() {
             return Ok(());
         }
-        let index = self.server().0;
-        let manifest = self.instant(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
+        let index = self.server_index().0;
+        let manifest = self.instant_of_base(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
         tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
         let base = self.write_parts(tables, manifest)?;
-        self.adopt(&base).map_err(|source| self.failed(source))
+        self.adopt_base(&base).map_err(|source| self.log_error(source))
     }
 
     /// The moment of a base, between two requests. `None` if those under way do not end in time.
-    fn instant(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
+    fn instant_of_base(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
         let deadline = Deadline::from_now(WAIT);
         let manifest = |loading| {
             let start = self.writer.next_lsn();
@@ -59,8 +59,8 @@ impl ServerLog {
                 start,
                 parts: PARTS,
                 time: [tables.now().steps, tables.now().seconds],
-                groups: windows.images(),
-                partial: self.partial.images(),
+                groups: windows.group_images(),
+                partial: self.partial.push_images(),
                 loading,
                 ..BaseManifest::default()
             }
@@ -76,10 +76,10 @@ impl ServerLog {
     }
 
     fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<Base, ServerError> {
-        let failed = |source| self.failed(source);
+        let failed = |source| self.log_error(source);
         let log = self.file.lock().log;
         let draft = BaseDraft::new(self.folder.path(), manifest.start, log).map_err(failed)?;
-        match self.fill(&draft, tables, manifest) {
+        match self.fill_base(&draft, tables, manifest) {
             Ok(manifest) => draft.finish(manifest).map_err(failed),
             Err(error) => {
                 draft.discard();
@@ -88,23 +88,23 @@ impl ServerLog {
         }
     }
 
-    fn fill(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
-        let failed = |source| self.failed(source);
+    fn fill_base(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
+        let failed = |source| self.log_error(source);
         let mut manifest = manifest;
         for number in 0..PARTS {
             let PartSize { rows, bytes } =
                 write_part(draft, number, tables, &mut manifest.table_rows).map_err(failed)?;
             (manifest.rows, manifest.bytes) = (manifest.rows + rows, manifest.bytes + bytes);
         }
-        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server().0, source })?;
+        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server_index().0, source })?;
         manifest.end = self.writer.next_lsn();
-        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server().0, source: stopped };
+        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server_index().0, source: stopped };
         self.writer.flush_to(manifest.end).map_err(stopped)?;
         Ok(manifest)
     }
 
     /// The base counts: what it stands for goes.
-    fn adopt(&self, base: &Base) -> Result<(), LogError> {
+    fn adopt_base(&self, base: &Base) -> Result<(), LogError> {
         let BaseManifest { start, rows, bytes, .. } = base.manifest;
         self.tail_start.store(start, Ordering::Release);
         self.bound.base_written(bytes);
@@ -112,7 +112,7 @@ impl ServerLog {
         Base::delete_others(Some(base), self.folder.path())?;
         let segments = self.writer.delete_before(start)?;
         self.metrics.segments.set(segments as i64);
-        info!(server = %self.server(), rows, bytes, segments, "a base of the log was written");
+        info!(server = %self.server_index(), rows, bytes, segments, "a base of the log was written");
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use zagros_plumbing::{Deadline, durable};
 use zagros_protocol::ServerIndex;
 use zagros_table::TableConfig;
 
-use super::descriptions::{describe_tables, difference};
+use super::descriptions::{describe_tables, find_difference};
 use crate::ServerError;
 use crate::tier::{self, ColdTier};
 
@@ -49,7 +49,7 @@ pub(crate) fn open(
     }
     let tables = describe_tables(job, configs);
     let failed = |source: LogError| ServerError::Log { index: index.0, source };
-    let folder = wait_for(&folder(job, index), job.cluster.timeout).map_err(failed)?;
+    let folder = wait_for(&log_folder(job, index), job.cluster.timeout).map_err(failed)?;
     let place = match job.cluster.durability {
         Durability::Machine => LogPlace::Disk,
         // No start of a machine has this name.
@@ -64,7 +64,7 @@ pub(crate) fn open(
         return Ok(Some(OpenedLog { folder, lineage, has_rows: false }));
     };
     let no_tier = "rows that had left memory lie in a cold tier, and the job has none (`cluster.memory`)";
-    let unfit = difference(&lineage.tables, &tables);
+    let unfit = find_difference(&lineage.tables, &tables);
     match unfit.or_else(|| (lineage.cold && !has_tier).then(|| no_tier.to_owned())) {
         None => {
             if lineage.place.as_ref().is_some_and(|before| *before != place) {
@@ -111,7 +111,7 @@ fn wait_for(path: &Path, timeout: Duration) -> Result<LogFolder, LogError> {
 }
 
 /// A folder of this server's own.
-pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
+pub(crate) fn log_folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.log_folder {
         Some(below) => below.join(format!("server-{index}")),
         None => job.output.folder.join(format!("log-server-{index}")),
@@ -132,7 +132,7 @@ impl OpenedLog {
         registry: &Registry,
     ) -> Result<Option<ColdTier>, ServerError> {
         let failed = |source| ServerError::Log { index: index.0, source };
-        let folder = tier::folder(job, index);
+        let folder = tier::cold_folder(job, index);
         let (mark, log) = (folder.join("log"), self.lineage.log.to_string());
         let is_kept = self.lineage.cold && self.has_rows;
         if is_kept && fs::read_to_string(&mark).ok().as_ref() != Some(&log) {

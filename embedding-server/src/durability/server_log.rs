@@ -21,7 +21,7 @@ use super::load_state::{BeforeLoad, LoadState};
 use super::log_metrics::LogMetrics;
 use super::open::{OpenedLog, new_lineage};
 use super::partial_pushes::PartialPushes;
-use super::recovery::{Recovery, recover};
+use super::recovery::{RecoverySummary, recover};
 use super::tail_bound::TailBound;
 use crate::ServerError;
 use crate::datapath::{KnownWriters, SequenceWindows};
@@ -83,7 +83,7 @@ impl ServerLog {
         let partial = PartialPushes::default();
         let recovery = match has_rows {
             true => recover(index, folder.path(), lineage.log, tables, windows, &partial)?,
-            false => Recovery::default(),
+            false => RecoverySummary::default(),
         };
         metrics.recovery.set(timer.elapsed().as_secs_f64());
         metrics.recovered_rows.set(tables.iter().map(zagros_table::Table::rows).sum::<usize>() as i64);
@@ -110,7 +110,7 @@ impl ServerLog {
             has_recovered: AtomicBool::new(has_rows),
             writer,
             partial,
-            load: LoadState::recovered(recovery.is_partial),
+            load: LoadState::from_recovery(recovery.is_partial),
             metrics,
             tail_start: AtomicU64::new(recovery.start),
             bound: TailBound::new(sizes, recovery.base_bytes),
@@ -138,8 +138,8 @@ impl ServerLog {
     ///
     /// # Errors
     /// `Disk` if the log is stopped or the disk is full, `Unavailable` if the log is too long. Nothing has been applied then.
-    pub(crate) fn reserve(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
-        self.bound.check(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
+    pub(crate) fn reserve_room(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
+        self.bound.check_tail(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
         let bytes = |part: &RequestPart<'_>| {
             let (width, stripes) = self.widths.get(part.table as usize).copied().unwrap_or_default();
             let rows = part.ids.len() as u64;
@@ -153,7 +153,7 @@ impl ServerLog {
     ///
     /// # Errors
     /// As [`RequestGuard::push`]. Nothing is applied then.
-    pub(crate) fn push(
+    pub(crate) fn apply_push(
         &self,
         entry: &RequestGuard<'_>,
         origin: PushOrigin,
@@ -161,17 +161,17 @@ impl ServerLog {
         buffers: &mut RequestBuffers,
     ) -> Result<PushReport, TableError> {
         let PushedRows { parts, gradients, step } = rows;
-        match self.partial.remaining(&origin, parts, gradients) {
+        match self.partial.remaining_rows(&origin, parts, gradients) {
             None => entry.push_from(origin, parts, gradients, step, buffers),
-            Some(rest) => entry.push_from(origin, &rest.parts(), &rest.gradients, step, buffers),
+            Some(rest) => entry.push_from(origin, &rest.request_parts(), &rest.gradients, step, buffers),
         }
     }
 
     /// A push has changed all its rows of these window groups.
-    pub(crate) fn commit(&self, origin: &PushOrigin, step: u64, tables: &TableSet, groups: &[u32]) {
+    pub(crate) fn commit_push(&self, origin: &PushOrigin, step: u64, tables: &TableSet, groups: &[u32]) {
         let groups = if groups == [0] { &[] } else { groups };
         self.writer.commit(origin, step, tables.now(), groups);
-        self.partial.forget(origin);
+        self.partial.forget_push(origin);
     }
 
     /// Waits until all that was appended is durable (invariant DU-1).
@@ -187,7 +187,7 @@ impl ServerLog {
 
     /// A push, in words, of which a part was applied by an earlier process and whose retry may still come.
     pub(crate) fn partial_push(&self, writers: &KnownWriters) -> Option<String> {
-        let waiting = self.partial.find(|origin| writers.may_push(origin.writer, origin.incarnation))?;
+        let waiting = self.partial.find_push(|origin| writers.may_push(origin.writer, origin.incarnation))?;
         let PushOrigin { writer, incarnation, seq } = waiting;
         Some(format!("push {seq} of writer {writer} (incarnation {incarnation})"))
     }
@@ -198,7 +198,7 @@ impl ServerLog {
         &self,
         rows: std::collections::HashMap<PushOrigin, super::partial_pushes::AppliedRows>,
     ) {
-        self.partial.restore(rows);
+        self.partial.restore_rows(rows);
     }
 
     /// Appends that buckets have other windows from now on.
@@ -210,12 +210,12 @@ impl ServerLog {
     ///
     /// # Errors
     /// The reason why not.
-    pub(crate) fn health(&self) -> Result<(), String> {
+    pub(crate) fn check_health(&self) -> Result<(), String> {
         if self.is_over() {
             return Ok(());
         }
         self.writer.check().map_err(|stopped| stopped.to_string())?;
-        self.bound.check(self.tail_bytes())
+        self.bound.check_tail(self.tail_bytes())
     }
 
     /// A load of saved rows starts. Until [`Self::end_load`], a process that ends leaves a part of a model.
@@ -224,7 +224,7 @@ impl ServerLog {
     /// `Disk` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
     pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
         self.writer.check().map_err(|stopped| self.refusal(&stopped))?;
-        let before_load = self.load.start(self.index, replaces, || self.writer.start_load())?;
+        let before_load = self.load.start_load(self.index, replaces, || self.writer.start_load())?;
         match self.flush() {
             Ok(()) => Ok(before_load),
             Err(refusal) => {
@@ -236,7 +236,7 @@ impl ServerLog {
 
     /// The load ended before it changed anything.
     pub(crate) fn undo_load(&self, before: BeforeLoad) {
-        self.load.undo(before, || self.writer.complete_load());
+        self.load.undo_load(before, || self.writer.complete_load());
     }
 
     /// The load has put all its rows in.
@@ -244,8 +244,8 @@ impl ServerLog {
     /// # Errors
     /// `Disk` if the log is stopped. A process that recovers the tables then finds a part of a model.
     pub(crate) fn end_load(&self) -> Result<(), Refusal> {
-        self.flush().inspect_err(|_| self.load.fail())?;
-        self.load.complete(|| self.writer.complete_load());
+        self.flush().inspect_err(|_| self.load.fail_load())?;
+        self.load.complete_load(|| self.writer.complete_load());
         self.flush()?;
         self.bound.load_ended(self.tail_bytes());
         Ok(())
@@ -265,20 +265,20 @@ impl ServerLog {
             // First: rows of the old lineage are all there, or none is.
             let mut file = self.file.lock();
             file.lineage = new_lineage();
-            self.folder.set_lineage(&file).map_err(|source| self.failed(source))?;
+            self.folder.set_lineage(&file).map_err(|source| self.log_error(source))?;
         }
         tables.clear().map_err(|source| ServerError::Clear { index: self.index.0, source })?;
         windows.clear();
         self.partial.clear();
         // A base without a window: the pushes of the other run are no part of the log any more.
-        self.load.complete(|| self.writer.complete_load());
+        self.load.complete_load(|| self.writer.complete_load());
         self.write_base(tables, windows)?;
         self.has_recovered.store(false, Ordering::Release);
         Ok(())
     }
 
     /// The run is over, and its model is saved elsewhere: deletes the log's files. Pushes are refused afterwards.
-    pub(crate) fn end(&self) -> Result<(), LogError> {
+    pub(crate) fn delete_files(&self) -> Result<(), LogError> {
         let _only = self.base.lock();
         self.is_over.store(true, Ordering::Release);
         // First: once the lock is gone, the files of these names may be those of the next server.
@@ -297,21 +297,21 @@ impl ServerLog {
         self.is_over.store(true, Ordering::Release);
         self.writer.end();
         tables.flush_cold().map_err(|source| ServerError::Cold { index: self.index.0, source })?;
-        self.folder.sync().map_err(|source| self.failed(source))?;
+        self.folder.sync().map_err(|source| self.log_error(source))?;
         let mut file = self.file.lock();
         file.place = Some(LogPlace::Disk);
-        self.folder.set_lineage(&file).map_err(|source| self.failed(source))
+        self.folder.set_lineage(&file).map_err(|source| self.log_error(source))
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }
 
-    pub(super) fn failed(&self, source: LogError) -> ServerError {
+    pub(super) fn log_error(&self, source: LogError) -> ServerError {
         ServerError::Log { index: self.index.0, source }
     }
 
-    pub(super) fn server(&self) -> ServerIndex {
+    pub(super) fn server_index(&self) -> ServerIndex {
         self.index
     }
 

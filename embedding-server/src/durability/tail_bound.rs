@@ -72,7 +72,7 @@ impl TailBound {
     ///
     /// # Errors
     /// Why not, in words.
-    pub(super) fn check(&self, tail: u64) -> Result<(), String> {
+    pub(super) fn check_tail(&self, tail: u64) -> Result<(), String> {
         let longest = self.longest();
         if tail < longest {
             return Ok(());
@@ -98,15 +98,15 @@ mod tests {
     #[test]
     fn a_tail_grows_with_its_base_and_not_without_end() {
         let bound = TailBound::new(LogSizes { segment: 1, tail: 100 }, 0);
-        assert!(!bound.is_due(100) && bound.is_due(101) && bound.check(399).is_ok());
-        assert!(bound.check(400).unwrap_err().ends_with("may have 400: a base is being written"));
+        assert!(!bound.is_due(100) && bound.is_due(101) && bound.check_tail(399).is_ok());
+        assert!(bound.check_tail(400).unwrap_err().ends_with("may have 400: a base is being written"));
         bound.base_failed("no space".to_owned());
-        assert!(bound.check(400).unwrap_err().ends_with("no space"));
+        assert!(bound.check_tail(400).unwrap_err().ends_with("no space"));
         bound.load_ended(5000);
-        assert!(bound.is_due(5000) && bound.check(9999).is_ok() && bound.check(10_000).is_err());
+        assert!(bound.is_due(5000) && bound.check_tail(9999).is_ok() && bound.check_tail(10_000).is_err());
         bound.base_written(1000);
         assert!(!bound.is_due(500) && bound.is_due(501));
-        assert!(bound.check(1999).is_ok());
-        assert!(bound.check(2000).unwrap_err().ends_with("a base is being written"));
+        assert!(bound.check_tail(1999).is_ok());
+        assert!(bound.check_tail(2000).unwrap_err().ends_with("a base is being written"));
     }
 }

@@ -27,7 +27,7 @@ impl<'a> ColdMetrics<'a> {
     }
 
     /// The metrics of reads and of writes.
-    pub(crate) fn calls(&self) -> (StoreCalls, StoreCalls) {
+    pub(crate) fn call_metrics(&self) -> (StoreCalls, StoreCalls) {
         let seconds = self.of.seconds("cold_call_seconds", "Seconds of a batched call of the cold tier.", &["call"]);
         let rows = self.of.counters("cold_rows_total", "Rows asked from and written to the cold tier.", &["call"]);
         let calls = |call: &str| StoreCalls::new(seconds.with_label_values(&[call]), rows.with_label_values(&[call]));
@@ -35,7 +35,7 @@ impl<'a> ColdMetrics<'a> {
     }
 
     /// Registers the store's size, what it reads and writes, and the free space on the disk of its folder.
-    pub(crate) fn register(&self, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
+    pub(crate) fn register_store(&self, store: &Arc<WatchedStore<LogStore>>, folder: &Path) {
         watch_disk(self.of.registry, &self.of.options("cold_disk", "the cold tier"), folder);
         register(self.of.registry, ColdCollector::new(&self.of, store));
     }

@@ -42,7 +42,7 @@ impl PlannedMove {
     }
 
     /// Whether a bucket moves.
-    pub(crate) fn has(&self, bucket: u32) -> bool {
+    pub(crate) fn has_bucket(&self, bucket: u32) -> bool {
         self.moves.get(bucket as usize).copied().unwrap_or(false)
     }
 }
@@ -67,9 +67,9 @@ mod tests {
             buckets: buckets.iter().flat_map(|bucket| bucket.to_le_bytes()).collect::<Vec<u8>>().into(),
         };
         let plan = PlannedMove::new(&announced(&[1, 6]), 8).unwrap();
-        assert_eq!((0..9).filter(|bucket| plan.has(*bucket)).collect::<Vec<_>>(), [1, 6]);
+        assert_eq!((0..9).filter(|bucket| plan.has_bucket(*bucket)).collect::<Vec<_>>(), [1, 6]);
         for id in 0..100 {
-            assert_eq!(plan.has_row(2, id), plan.has(bucket_of(RowKey { table: TableId(2), id }, 8)));
+            assert_eq!(plan.has_row(2, id), plan.has_bucket(bucket_of(RowKey { table: TableId(2), id }, 8)));
         }
         assert_eq!(plan.to_string(), "move 3 of 2 buckets from embedding server 0 to 2");
         assert!(PlannedMove::new(&announced(&[8]), 8).is_err());

@@ -8,7 +8,7 @@ pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
 /// Rows and counts of one table.
 #[derive(Default)]
-pub(super) struct Chunk {
+pub(super) struct RowChunk {
     pub(super) rows: RowBatch,
     pub(super) removed: Vec<u64>,
     pub(super) counted: Vec<u64>,
@@ -20,14 +20,14 @@ pub(super) struct Chunk {
     pub(super) step_rows: StepRowBatch,
 }
 
-impl Chunk {
+impl RowChunk {
     /// How many rows and ids it has.
     pub(super) fn len(&self) -> usize {
         self.rows.ids.len() + self.removed.len() + self.counted.len()
     }
 
     /// Adds the counts of these ids of one stripe, as far as there are any.
-    pub(super) fn count(&mut self, table: &Table, stripe: usize, ids: &[u64]) {
+    pub(super) fn add_counts(&mut self, table: &Table, stripe: usize, ids: &[u64]) {
         for (id, count) in ids.iter().zip_eq(table.counts_of(stripe, ids)).filter(|(_, count)| *count > 0) {
             self.counted.push(*id);
             self.counts.push(count);

@@ -86,19 +86,19 @@ impl CheckedChunk {
 /// # Errors
 /// `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the source's clock is ahead of all that this server knows,
 /// there is no room, or the log takes nothing.
-pub(super) fn put(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
-    let refuse = |error| service.refuse(&error);
+pub(super) fn put_chunk(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
+    let refuse = |error| service.table_refusal(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
     let CheckedChunk { mut rows, removed, counted, counts, sketch, step_rows } = CheckedChunk::new(plan, table, sent)?;
     let step = sent.steps.max(sent.step);
-    if !service.writers.believes(step) {
+    if !service.writers.admit_step(step) {
         let why = format!("the source of {plan} is at step {step}, and no worker can be");
         return Err(Refusal::new(RefusalKind::Unavailable, why));
     }
     table.raise_sketch(sent.sketch_stripe as usize, sent.sketch_from as usize, &sketch).map_err(refuse)?;
     service.tables.tick(sent.steps, 0);
     table.rebase_access(&mut rows, TableTime { steps: sent.steps, seconds: sent.seconds }, StepClock::GoesOn);
-    let cold = |source| service.refuse(&zagros_table::TableError::Cold { table: sent.table, source });
+    let cold = |source| service.table_refusal(&zagros_table::TableError::Cold { table: sent.table, source });
     table.remove_ids(&removed).map_err(cold)?;
     table.forget_counts(&rows.ids);
     if !rows.ids.is_empty() {
@@ -120,13 +120,13 @@ pub(super) fn put_windows(
     sent: &[MovedWindows],
 ) -> Result<(), Refusal> {
     for (buckets, windows) in checked_windows(plan, sent)? {
-        let group = WindowGroup { group: service.windows.groups.next(), buckets, windows };
+        let group = WindowGroup { group: service.windows.groups.next_group(), buckets, windows };
         // A base that is begun has both or neither: the record and the windows.
         let _entered = service.tables.enter();
         if let Some(log) = &service.log {
             log.window_group(&group);
         }
-        service.windows.restore(&group);
+        service.windows.restore_group(&group);
     }
     service.log.as_ref().map_or(Ok(()), |log| log.flush())
 }

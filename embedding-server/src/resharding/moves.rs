@@ -57,17 +57,17 @@ impl Default for ServerMoves {
 
 impl ServerMoves {
     /// Waits until the placement is to be fetched at once.
-    pub(crate) async fn asked(&self) {
+    pub(crate) async fn wait_for_request(&self) {
         self.ask.notified().await;
     }
 
     /// Has the placement fetched at once.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request_placement(&self) {
         self.ask.notify_one();
     }
 
     /// Changes of what is served, as a number that increases.
-    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn subscribe_changes(&self) -> watch::Receiver<u64> {
         self.served.subscribe()
     }
 
@@ -82,7 +82,7 @@ impl ServerMoves {
     /// `Unavailable` while the server is the source or the target of a move.
     pub(crate) fn begin_load(&self, server: ServerIndex) -> Result<LoadTurn<'_>, Refusal> {
         let mut activity = self.activity.lock();
-        if let Some(busy) = activity.words() {
+        if let Some(busy) = activity.describe_work() {
             let message = format!("embedding server {server} cannot load rows now: {busy}; try again");
             return Err(Refusal::new(RefusalKind::Unavailable, message));
         }
@@ -93,7 +93,7 @@ impl ServerMoves {
 
 impl MoveActivity {
     /// What is under way, for a person. `None` if nothing is.
-    pub(super) fn words(&self) -> Option<String> {
+    pub(super) fn describe_work(&self) -> Option<String> {
         match self {
             Self::None => None,
             Self::Loading => Some("saved rows are being loaded".to_owned()),

@@ -20,7 +20,7 @@ use zagros_transport::control::migration_server::{Migration, MigrationServer};
 use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server, status_of};
 
 use super::incoming::MoveSource;
-use super::{begin, freeze, rows};
+use super::{begin_copy, freeze_source, next_rows};
 use crate::EmbeddingService;
 use crate::control::RunCheck;
 
@@ -46,7 +46,7 @@ impl MigrationAdapter {
         request: Request<Q>,
         work: impl FnOnce(&EmbeddingService, Q) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        self.guard.check(request.metadata().as_ref()).map_err(status_of)?;
+        self.guard.check_request(request.metadata().as_ref()).map_err(status_of)?;
         let (service, request) = (Arc::clone(&self.service), request.into_inner());
         let done = tokio::task::spawn_blocking(move || work(&service, request)).await;
         let ended = |error| Err(Refusal::new(RefusalKind::Internal, format!("a part of a move ended: {error}")));
@@ -57,15 +57,15 @@ impl MigrationAdapter {
 #[tonic::async_trait]
 impl Migration for MigrationAdapter {
     async fn begin_move(&self, request: Request<BeginMoveRequest>) -> Result<Response<BeginMoveResponse>, Status> {
-        self.answer(request, |service, request| begin(service, request.bucket_move)).await
+        self.answer(request, |service, request| begin_copy(service, request.bucket_move)).await
     }
 
     async fn move_rows(&self, request: Request<MoveRowsRequest>) -> Result<Response<MoveRowsResponse>, Status> {
-        self.answer(request, |service, request| rows(service, request.bucket_move, request.number)).await
+        self.answer(request, |service, request| next_rows(service, request.bucket_move, request.number)).await
     }
 
     async fn freeze_move(&self, request: Request<FreezeMoveRequest>) -> Result<Response<FreezeMoveResponse>, Status> {
-        self.answer(request, |service, request| freeze(service, request.bucket_move)).await
+        self.answer(request, |service, request| freeze_source(service, request.bucket_move)).await
     }
 }
 

@@ -75,13 +75,13 @@ impl CheckpointFiles {
     }
 
     /// The next checkpoint has all rows.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn forget_newest(&self) {
         *self.newest.lock() = None;
     }
 
     /// Decides what a save into `folder` writes. Links the files to which it adds, or names them where they are. `can_note` says whether the tables can note
     /// what changes.
-    pub(super) fn plan(
+    pub(super) fn plan_save(
         &self,
         can_note: bool,
         request: &SaveRequest,
@@ -106,7 +106,7 @@ impl CheckpointFiles {
         is_short && newest.generation == placement.generation() && is_other
     }
 
-    pub(super) fn written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
+    pub(super) fn note_written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
         if let SavePlan::Base | SavePlan::Delta(_) = plan {
             let (folder, generation) = (folder.clone(), placement.generation());
             *self.newest.lock() = Some(NewestCheckpoint { folder, generation, files: files.to_vec() });
@@ -163,7 +163,7 @@ fn has_no_links(error: &io::Error) -> bool {
 }
 
 impl SavePlan {
-    pub(super) fn kind(&self) -> SnapshotKind {
+    pub(super) fn snapshot_kind(&self) -> SnapshotKind {
         match self {
             Self::Whole => SnapshotKind::Whole,
             Self::Base => SnapshotKind::Base,
@@ -185,7 +185,7 @@ impl SavePlan {
     }
 
     /// The file to which the new one adds.
-    pub(super) fn follows(&self) -> Option<FollowedFile> {
+    pub(super) fn followed_file(&self) -> Option<FollowedFile> {
         let FileDigest { name, sha256, .. } = self.files_before().last()?;
         Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hexadecimal(sha256) })
     }
@@ -238,7 +238,7 @@ mod tests {
         }
         plan.check_files_before(&here).unwrap();
         let (name, sha256) = ("a.delta-1.zrows".to_owned(), "07".repeat(32));
-        assert_eq!(plan.follows(), Some(FollowedFile { name, sha256 }));
+        assert_eq!(plan.followed_file(), Some(FollowedFile { name, sha256 }));
     }
 
     #[test]

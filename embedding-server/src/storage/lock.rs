@@ -13,7 +13,7 @@ impl StorageLock {
     ///
     /// # Errors
     /// [`StorageError::Busy`] while another save or load holds it.
-    pub(crate) fn take(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
+    pub(crate) fn take_turn(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
         self.0.try_lock().ok_or(StorageError::Busy)
     }
 }

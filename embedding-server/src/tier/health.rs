@@ -50,7 +50,7 @@ impl<S: ColdStore> WatchedStore<S> {
     ///
     /// # Errors
     /// The reason why not.
-    pub(crate) fn health(&self) -> Result<(), String> {
+    pub(crate) fn check_health(&self) -> Result<(), String> {
         self.health_within(LONGEST_CALL)
     }
 
@@ -168,18 +168,18 @@ mod tests {
         let store = WatchedStore::new(MemoryColdStore::new(&[1]), calls(), calls());
         let mut rows = ColdRows::default();
         store.write(0, &[1, 2], &[10, 20]).unwrap();
-        assert_eq!(store.health(), Ok(()));
+        assert_eq!(store.check_health(), Ok(()));
         store.store().fail_with(Some("no space left on device".to_owned()));
         assert!(store.write(0, &[3], &[30]).is_err());
-        assert_eq!(store.health(), Err("the cold tier cannot write: no space left on device".to_owned()));
+        assert_eq!(store.check_health(), Err("the cold tier cannot write: no space left on device".to_owned()));
         store.store().fail_with(None);
         store.read(0, &[1, 3], &mut rows).unwrap();
-        assert!(store.health().is_err(), "a read says nothing of writes");
+        assert!(store.check_health().is_err(), "a read says nothing of writes");
         store.write(0, &[3], &[30]).unwrap();
-        assert_eq!(store.health(), Ok(()));
+        assert_eq!(store.check_health(), Ok(()));
         store.store().fail_with(Some("input/output error".to_owned()));
         assert!(store.read(0, &[1], &mut rows).is_err());
-        assert_eq!(store.health(), Err("the cold tier cannot read: input/output error".to_owned()));
+        assert_eq!(store.check_health(), Err("the cold tier cannot read: input/output error".to_owned()));
         assert_eq!((store.writes.rows.get(), store.reads.rows.get()), (3, 2));
         assert_eq!(store.reads.seconds.get_sample_count(), 2);
     }

@@ -13,7 +13,7 @@ const MAPPED: std::ffi::c_int = 256 << 10;
 const HEAPS: std::ffi::c_int = 2;
 
 /// Makes the allocator of this process keep little freed memory. It affects glibc's allocator only.
-pub(crate) fn keep_little() {
+pub(crate) fn limit_heap() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         set(libc::M_MMAP_THRESHOLD, MAPPED);

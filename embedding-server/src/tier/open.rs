@@ -50,7 +50,7 @@ impl MemoryBudget {
 
     /// Bytes of rows that a save sorts and writes together: as much as is kept for requests. With fewer bytes, a block
     /// would span many buckets, and a load of some buckets could not skip it.
-    pub(crate) fn run(&self) -> usize {
+    pub(crate) fn run_bytes(&self) -> usize {
         self.kept.clamp(LEAST_RUN, RUN_BYTES)
     }
 }
@@ -76,12 +76,12 @@ pub(crate) fn open(
     // After this patience the server still has time to send the error to the caller, and the caller to try again.
     let patience = default.patience.min(job.cluster.timeout / 3);
     let options = LogOptions { index: memory.index, segment, patience, ..default };
-    let store = LogStore::open(content, &folder(job, index), &widths, &options);
+    let store = LogStore::open(content, &cold_folder(job, index), &widths, &options);
     let store = store.map_err(|source| ServerError::Cold { index: index.0, source })?;
     let metrics = ColdMetrics::new(registry, index);
-    let (reads, writes) = metrics.calls();
+    let (reads, writes) = metrics.call_metrics();
     let tier = Arc::new(WatchedStore::new(store, reads, writes));
-    metrics.register(&tier, &folder(job, index));
+    metrics.register_store(&tier, &cold_folder(job, index));
     Ok(Some(tier))
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn is_needed(job: &Job, configs: &[TableConfig]) -> bool {
 }
 
 /// The folder of this server's store. It is removed when the server ends.
-pub(crate) fn folder(job: &Job, index: ServerIndex) -> PathBuf {
+pub(crate) fn cold_folder(job: &Job, index: ServerIndex) -> PathBuf {
     match &job.cluster.cold_folder {
         Some(below) => below.join(format!("server-{index}")),
         None => job.output.folder.join(format!("cold-server-{index}")),

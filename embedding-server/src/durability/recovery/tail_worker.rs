@@ -51,7 +51,7 @@ impl TailWorker {
         let mut failed = None;
         let read = segment.for_each(replay.from, is_mine, |head, payload| {
             failed = self.put(replay, &segment.path, head, payload).err();
-            failed.as_ref().map_or(Ok(()), |_| Err(super::stop()))
+            failed.as_ref().map_or(Ok(()), |_| Err(super::stop_reading()))
         });
         failed.map_or_else(|| read.map_err(RecordError::Log), Err)
     }
@@ -65,11 +65,11 @@ impl TailWorker {
     ) -> Result<(), RecordError> {
         let (number, table) = (head.table, replay.tables.table(head.table)?);
         if let Some(rows) = RowsView::from_record(head, payload) {
-            let rows = rows.map_err(disagree(path, head.lsn))?;
+            let rows = rows.map_err(damaged_at(path, head.lsn))?;
             return self.put_rows(replay, head, table, &rows);
         }
         let is_counted = replay.positions.get(&(number, head.stripe)).is_some_and(|lsn| head.lsn < *lsn);
-        match LogRecord::decode(head, payload).map_err(disagree(path, head.lsn))? {
+        match LogRecord::decode(head, payload).map_err(damaged_at(path, head.lsn))? {
             LogRecord::Removed(ids) => {
                 self.forget(number, &ids);
                 table.remove_again(&ids).map_err(|source| TableError::Cold { table: number, source })?;
@@ -117,7 +117,7 @@ impl TailWorker {
 
     /// Hands over what waits: rows of pushes that are applied in part, and gradients whose row is not in memory.
     pub(super) fn finish(self, tables: &TableSet, partial: &PartialPushes) -> Result<(), RecordError> {
-        partial.restore(self.applied);
+        partial.restore_rows(self.applied);
         for ((number, id), gradients) in &self.waiting {
             let table = tables.table(*number)?;
             gradients.iter().for_each(|logged| table.defer_again(*id, &logged.gradient, logged.step));
@@ -127,6 +127,6 @@ impl TailWorker {
 }
 
 /// The checksum of a record is right and its lengths disagree: no writer of this version does that.
-pub(super) fn disagree(path: &Path, offset: u64) -> impl Fn(String) -> LogError {
+pub(super) fn damaged_at(path: &Path, offset: u64) -> impl Fn(String) -> LogError {
     move |problem| LogError::Damaged { path: path.to_owned(), offset, problem }
 }
