@@ -62,10 +62,6 @@ pub enum ServerEnd {
 }
 
 /// Serves until shutdown is requested or the coordinator says that this server is not needed any more.
-///
-/// # Errors
-/// If a folder is not a folder, if the coordinator does not admit the server, if another process takes its member slot,
-/// if a port fails, or if coordinator and workers are silent.
 pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, ServerError> {
     let index = config.index.0;
     if config.job.cluster.memory.is_some() {

@@ -83,10 +83,6 @@ pub struct EmbeddingService {
 impl EmbeddingService {
     /// A server with empty tables. It serves nothing before [`Self::set_placement`]. Its metrics have the label
     /// `server`, so several servers may share a registry.
-    ///
-    /// # Errors
-    /// [`ServerError::Table`] if a setting of a table is out of range. [`ServerError::Cold`] if the folder of the cold
-    /// tier cannot be used.
     pub fn new(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
         let configs = table_configs(job);
         let tier = tier::open(job, index, &configs, StoreContent::Scratch, registry)?;
@@ -94,9 +90,6 @@ impl EmbeddingService {
     }
 
     /// A server in a process of its own. It has the rows that its log has, if the job asks for one, and logs what changes.
-    ///
-    /// # Errors
-    /// As [`Self::new`], and if the log or its cold tier cannot be used.
     pub fn open(job: &Job, index: ServerIndex, registry: &Registry) -> Result<Arc<Self>, ServerError> {
         Self::open_on_host(job, index, registry, LogHost::default())
     }
@@ -252,9 +245,7 @@ impl EmbeddingService {
 
     /// Forgets the rows that it recovered, which are of another run, and has another lineage from then on. Nothing is served
     /// meanwhile.
-    ///
-    /// # Errors
-    /// If the tables cannot be emptied or the disk fails. The server must not join then.
+    /// After an error the server must not join.
     pub fn start_empty(&self) -> Result<(), ServerError> {
         self.log.as_ref().map_or(Ok(()), |log| log.start_empty(&self.tables, &self.windows))
     }
@@ -287,9 +278,6 @@ impl EmbeddingService {
     }
 
     /// Whether every request can be served. With a failed cold tier the server still serves rows in memory.
-    ///
-    /// # Errors
-    /// The reason why not.
     pub fn check_ready(&self) -> Result<(), String> {
         self.placement().map_err(|refusal| refusal.message)?;
         self.check_whole().map_err(|refusal| refusal.message)?;
@@ -311,9 +299,6 @@ impl EmbeddingService {
     }
 
     /// Whether the tables hold a whole model.
-    ///
-    /// # Errors
-    /// `Storage` if a load did not end.
     pub(crate) fn check_whole(&self) -> Result<(), Refusal> {
         self.load_state().check_whole(self.index)
     }
@@ -357,9 +342,7 @@ impl EmbeddingService {
 
     /// Whether the placement under which a request was checked still holds. The request has entered the tables, so that it holds
     /// until the request ends.
-    ///
-    /// # Errors
-    /// `Moved` if the map is another one since, `Unavailable` if the server is frozen since.
+    /// Refused as `Moved` if the map is another one since, as `Unavailable` if the server is frozen since.
     pub(crate) fn check_still(&self, placement: &Arc<OwnedBuckets>, generation: u64) -> Result<(), Refusal> {
         let now = self.placement()?;
         if Arc::ptr_eq(&now, placement) { Ok(()) } else { now.check_request(generation) }

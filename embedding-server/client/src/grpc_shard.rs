@@ -48,9 +48,6 @@ impl GrpcShard {
     /// its deadline, which the request carries. A save or load ends after an hour, any other call after `call_timeout`.
     /// The first call connects. A later call connects again if the connection is broken. Each connection proves what
     /// `credentials` says.
-    ///
-    /// # Errors
-    /// [`zagros_protocol::RefusalKind::Invalid`] if the address does not parse.
     pub fn connect(
         entry: &ServerEntry,
         call_timeout: Duration,

@@ -24,10 +24,7 @@ pub(crate) struct ConnectedServer {
 
 impl Placement {
     /// Checks the coordinator's placement. Keeps the connections of `known` to servers that have not changed.
-    ///
-    /// # Errors
-    /// [`ClientError::BadPlacement`] if the parts of the placement contradict each other.
-    /// [`ClientError::ServerRestarted`] if rows that this client has used are lost.
+    /// Fails with [`ClientError::ServerRestarted`] if rows that this client has used are lost.
     pub(crate) fn from_response(
         response: PlacementResponse,
         known: Option<&Self>,

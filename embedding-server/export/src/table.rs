@@ -18,9 +18,6 @@ pub struct ExportSource {
 
 impl ExportSource {
     /// The table `name` of these files: its weights alone, or all parts of its rows.
-    ///
-    /// # Errors
-    /// If a file cannot be read, has no table `name`, or has a different table with this name.
     pub fn new(files: &[SavedFile], name: &str, with_state: bool) -> Result<Self, ExportError> {
         let mut header: Option<TableHeader> = None;
         for file in files {

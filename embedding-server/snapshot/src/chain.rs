@@ -25,9 +25,6 @@ pub struct FileChain {
 impl FileChain {
     /// Divides the files of a save into chains, in the order of their first files. A file of all rows alone is a chain.
     /// `sha256_of` tells the hash of a file by its name, hexadecimal, if the save states it.
-    ///
-    /// # Errors
-    /// If a file cannot be read, or a delta follows a file that is not among these, or another file of its name.
     pub fn group_files(files: &[SavedFile], sha256_of: impl Fn(&str) -> Option<String>) -> Result<Vec<Self>, SnapshotError> {
         let link = |file: &SavedFile| {
             let (path, sha256) = (file.path().to_owned(), sha256_of(name(file.path())));
@@ -46,9 +43,6 @@ impl FileChain {
 
     /// The row of a table by its id, and its file. `None` if the newest file that knows the id says that it is gone, or no
     /// file knows it.
-    ///
-    /// # Errors
-    /// As [`find_row`].
     pub fn find_row(&self, table: &str, id: u64) -> Result<Option<(FoundRow, &SavedFile)>, SnapshotError> {
         for file in self.files.iter().rev() {
             if let Some(found) = find_row(file.open()?, table, id)? {
@@ -63,9 +57,6 @@ impl FileChain {
 
     /// Calls `take` with each block for which `wanted` returns true, and the reader of its file. The blocks have each row
     /// as the newest file has it, and the counts and sketches of the newest file. `wanted` must not depend on the file.
-    ///
-    /// # Errors
-    /// If a file is damaged, and any error of `take`.
     pub fn each_block<E: From<SnapshotError>>(
         &self,
         wanted: impl Fn(&BlockHeader) -> bool,
@@ -97,9 +88,7 @@ pub struct ChainLink {
 }
 
 /// The positions of the files of each chain, that of all rows first.
-///
-/// # Errors
-/// If a delta follows a file that is not named before it, or another file of its name.
+/// Refuses a delta that follows a file that is not named before it, or another file of its name.
 pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError> {
     let mut chains: Vec<Vec<usize>> = Vec::new();
     for (number, ChainLink { path, follows, .. }) in links.iter().enumerate() {

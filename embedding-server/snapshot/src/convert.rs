@@ -106,9 +106,7 @@ impl RowConversion {
     }
 
     /// Converts rows, in their order. Needs the memory of both.
-    ///
-    /// # Errors
-    /// The first row with a weight that is not finite, or beyond the format's largest number.
+    /// Fails at the first row with a weight that is not finite, or beyond the format's largest number.
     pub fn convert_rows(&self, rows: RowBatch) -> Result<RowBatch, RowConversionError> {
         if !self.changes_rows() {
             return Ok(rows);
@@ -135,9 +133,6 @@ impl RowConversion {
 
 /// Copies a file of rows, with its deltas, to one file of all rows. `conversion` says how the rows of a table are converted. Every block
 /// is read, so every checksum is checked. Needs the memory of a block and its converted copy, and of the ids of deltas.
-///
-/// # Errors
-/// If a file is damaged; if a row cannot be converted; errors of `to`.
 pub fn copy_converted(
     chain: &FileChain,
     conversion: impl Fn(&TableHeader) -> RowConversion,

@@ -32,9 +32,6 @@ pub fn may_hold_bucket(header: &SnapshotHeader, bucket: Option<u32>) -> bool {
 }
 
 /// Finds a row of a table. `None` if the file has no such row.
-///
-/// # Errors
-/// If the file has no such table, or is cut off or damaged in a part that was read.
 pub fn find_row(mut reader: SnapshotReader, table: &str, id: u64) -> Result<Option<FoundRow>, SnapshotError> {
     let (number, header) = reader.find_table(table)?;
     let width = header.width;

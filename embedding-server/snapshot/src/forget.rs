@@ -56,9 +56,6 @@ fn may_mention(
 }
 
 /// Looks for ids of a table. A file that does not have the table says nothing of them.
-///
-/// # Errors
-/// If the file is cut off or damaged in a part that was read.
 pub fn mentioned_ids(file: &SavedFile, table: &str, ids: &BTreeSet<u64>) -> Result<MentionedIds, SnapshotError> {
     let mut reader = file.open()?;
     let mut found = MentionedIds::default();
@@ -77,9 +74,7 @@ pub fn mentioned_ids(file: &SavedFile, table: &str, ids: &BTreeSet<u64>) -> Resu
 
 /// Copies a file without ids of a table. `follows` names the copy of the file before, if that was copied too. Every block is
 /// read, so every checksum is checked. Needs the memory of one block.
-///
-/// # Errors
-/// Errors of `to`. The inner error says that the file is damaged.
+/// The outer error is of `to`, the inner error says that the file is damaged.
 pub fn copy_without(
     file: &SavedFile,
     (table, ids): (&str, &BTreeSet<u64>),

@@ -22,17 +22,11 @@ pub struct SnapshotReader {
 
 impl SnapshotReader {
     /// Opens a file and reads its header.
-    ///
-    /// # Errors
-    /// If the file does not exist, has another format or a later version, or is cut off or damaged.
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
         Self::start(FileSource::open(path)?)
     }
 
     /// Reads the header from a source of `bytes` bytes. Errors name it `path`.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn from_input(path: &Path, input: impl SnapshotInput + 'static, bytes: u64) -> Result<Self, SnapshotError> {
         Self::start(FileSource::new(path, input, bytes))
     }
@@ -79,9 +73,6 @@ impl SnapshotReader {
     }
 
     /// A table of the file, with its position in the header.
-    ///
-    /// # Errors
-    /// If the file has no table of this name.
     pub fn find_table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
         let tables = &self.header.tables;
         tables.iter().enumerate().find(|(_, table)| table.name == name).ok_or_else(|| {
@@ -92,9 +83,6 @@ impl SnapshotReader {
 
     /// The next block for which `wanted` returns true. `None` at the end, which must agree with everything before it.
     /// Other blocks are skipped, so their CRCs are not checked.
-    ///
-    /// # Errors
-    /// If the file is cut off or damaged.
     pub fn next_block(&mut self, wanted: impl Fn(&BlockHeader) -> bool) -> Result<Option<SnapshotBlock>, SnapshotError> {
         loop {
             let (head, bytes, place) = self.read_head()?;

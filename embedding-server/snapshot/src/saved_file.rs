@@ -48,17 +48,11 @@ impl SavedFile {
     }
 
     /// The content from the start, and the size in bytes.
-    ///
-    /// # Errors
-    /// If the file cannot be opened.
     pub fn open_input(&self) -> Result<(Box<dyn SnapshotInput>, u64), SnapshotError> {
         (self.open)().map_err(|source| SnapshotError::Read { path: self.path.clone(), source })
     }
 
     /// Opens the file and reads its header.
-    ///
-    /// # Errors
-    /// As [`SnapshotReader::open`].
     pub fn open(&self) -> Result<SnapshotReader, SnapshotError> {
         let (input, bytes) = self.open_input()?;
         SnapshotReader::from_input(&self.path, input, bytes)

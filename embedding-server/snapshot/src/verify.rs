@@ -24,9 +24,6 @@ pub struct VerifiedFile {
 }
 
 /// Checks a whole file. `passed` gets the number of bytes of each block.
-///
-/// # Errors
-/// The first error in the file.
 pub fn verify_file(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<VerifiedFile, SnapshotError> {
     let (input, bytes) = file.open_input()?;
     let sha256 = Arc::new(Mutex::new(Sha256::new()));

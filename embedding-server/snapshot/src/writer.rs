@@ -34,9 +34,6 @@ pub struct WrittenFile {
 
 impl<W: Write> SnapshotWriter<W> {
     /// Starts a file with its header.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn start(to: W, header: SnapshotHeader) -> io::Result<Self> {
         let mut summed = SummedOutput { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
@@ -48,9 +45,6 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Writes a run of rows of a table, in any order. In a larger run, a block has fewer buckets.
-    ///
-    /// # Errors
-    /// Errors of `to`. Also if a column does not have the length that the table's rows need.
     pub fn write_rows(&mut self, table: u32, rows: &RowBatch) -> io::Result<()> {
         let header = self.table_header(table)?;
         let (width, words, number) = (header.width, header.row_words(), header.number);
@@ -74,9 +68,6 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Writes the frequency counts of ids without a row.
-    ///
-    /// # Errors
-    /// Errors of `to`. Also if the lengths of `ids` and `counts` differ.
     pub fn write_counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check_length("counts", counts.len(), ids.len())?;
         let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
@@ -89,9 +80,6 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Writes the ids of rows that are gone, in a delta.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn write_removed_ids(&mut self, table: u32, ids: &[u64]) -> io::Result<()> {
         let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
         for range in order.block_ranges(BLOCK_BYTES / 8) {
@@ -102,9 +90,6 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Writes the count-min sketch of one stripe of a table.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn write_sketch(&mut self, table: u32, stripe: u32, cells: &[u32]) -> io::Result<()> {
         self.table_header(table)?;
         self.payload.clear();
@@ -121,25 +106,16 @@ impl<W: Write> SnapshotWriter<W> {
     }
 
     /// Writes the time of the snapshot.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn write_clock(&mut self, clock: SnapshotTime) -> io::Result<()> {
         self.write_numbers(BlockKind::Clock, [clock.steps, clock.seconds])
     }
 
     /// Writes the end of the file.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn finish(self) -> io::Result<WrittenFile> {
         Ok(self.finish_into()?.0)
     }
 
     /// As [`Self::finish`], for an owned target: gives it back, to be flushed and synced.
-    ///
-    /// # Errors
-    /// Errors of `to`.
     pub fn finish_into(mut self) -> io::Result<(WrittenFile, W)> {
         self.write_numbers(BlockKind::End, [self.blocks, self.rows])?;
         let (rows, SummedOutput { to, bytes, sha256 }) = (self.rows, self.to);

@@ -26,9 +26,7 @@ impl RunCheck {
     }
 
     /// Refuses a request of another run or for another process, before its message is read (invariant MB-2).
-    ///
-    /// # Errors
-    /// As [`check_run`] and [`check_server`]. `Unavailable` before the server has joined.
+    /// Before the server has joined, the refusal is `Unavailable`.
     pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         match self.joined.get() {
             Some((run, instance)) => {

@@ -11,9 +11,6 @@ pub(crate) struct StorageFolders(AllowedFolders);
 
 impl StorageFolders {
     /// The folders of a job, and the folders in `more`.
-    ///
-    /// # Errors
-    /// If a text is not a folder.
     pub(crate) fn new(job: &Job, more: &[String]) -> Result<Self, StoreError> {
         let named = [
             ("output.folder", Some(job.output.folder.display().to_string())),
@@ -27,18 +24,12 @@ impl StorageFolders {
     }
 
     /// Refuses all other folders.
-    ///
-    /// # Errors
-    /// `Invalid`, with the folder and the list of allowed folders.
     pub(crate) fn check_folder(&self, folder: &str) -> Result<(), Refusal> {
         self.0.check(folder).map_err(|outside| refused(&outside))
     }
 
     /// Refuses files of `folder`, or of a folder beside it, that are outside of all allowed folders, also by a link. Any other
     /// path is refused where the file is opened.
-    ///
-    /// # Errors
-    /// As [`Self::check_folder`].
     pub(crate) fn check_files<'a>(
         &self,
         folder: &str,

@@ -65,9 +65,7 @@ impl HintTurns {
     }
 
     /// Waits for the turn of a hint with so many bytes of ids.
-    ///
-    /// # Errors
-    /// `Unavailable` if too many hints wait.
+    /// Refuses it as `Unavailable` if too many hints wait.
     pub(crate) async fn wait_for_turn(&self, bytes: usize) -> Result<HintTurn<'_>, Refusal> {
         {
             let mut held = self.bytes.lock();

@@ -19,9 +19,7 @@ pub(crate) struct RequestRows<'a> {
 
 impl<'a> RequestRows<'a> {
     /// Reads the payloads.
-    ///
-    /// # Errors
-    /// If the lengths disagree (invariant DP-2).
+    /// Refuses lengths that disagree (invariant DP-2).
     pub(crate) fn unpack(segments: &[u8], ids: &'a [u8], bags: &'a [u8]) -> Result<Self, Refusal> {
         let segments = Segments::unpack(segments, ids)?;
         let bags = RequestBags::unpack(bags, &segments)?;
@@ -45,9 +43,7 @@ impl<'a> RequestRows<'a> {
     }
 
     /// The number of values in the answer, or in the gradients of a push.
-    ///
-    /// # Errors
-    /// If these values, or the `values` of all rows, take more memory than a message may.
+    /// Refuses values, here or of all rows, that take more memory than a message may.
     pub(crate) fn value_count(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
         if !self.bags.is_empty() {
             refuse_oversize("the rows of the bags", values, size_of::<f32>())?;

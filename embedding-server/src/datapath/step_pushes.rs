@@ -64,9 +64,7 @@ impl StepPushes {
     }
 
     /// Waits until the pushes are applied that the lookup asks for.
-    ///
-    /// # Errors
-    /// `Unavailable` if they are not in time. It says whose pushes are applied.
+    /// If they are not in time, the refusal `Unavailable` says whose pushes are applied.
     pub(crate) async fn await_pushes(&self, lookup: &LookupRequest, deadline: Deadline) -> Result<(), Refusal> {
         let LookupRequest { after_pushes, after_step, after_group, generation, .. } = *lookup;
         let awaited = (after_step, after_group, generation);

@@ -33,9 +33,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 impl ServerLog {
     /// Writes a base and deletes what it stands for.
-    ///
-    /// # Errors
-    /// If the disk fails, or requests or waiting gradients do not end. The earlier base and the whole log are still there.
+    /// After an error, the earlier base and the whole log are still there.
     pub(crate) fn write_base(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         let _only = self.base.lock();
         if self.is_over() {

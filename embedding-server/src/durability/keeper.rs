@@ -46,9 +46,6 @@ struct BaseThread {
 
 impl LogKeeper {
     /// Looks after a log. `write_base` writes a base; it answers `None` once there is nothing to write one of.
-    ///
-    /// # Errors
-    /// If the operating system cannot start a thread.
     pub(crate) fn start(log: &Arc<ServerLog>, write_base: impl BaseWriting) -> Result<Self, ServerError> {
         let (stop, stopped) = channel();
         let (end, ended) = channel();

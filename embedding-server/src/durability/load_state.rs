@@ -34,9 +34,7 @@ impl LoadState {
     }
 
     /// Whether requests may use the tables.
-    ///
-    /// # Errors
-    /// `Storage` if they hold a part of a model. Waiting does not help.
+    /// The refusal is `Storage`: waiting does not help.
     pub(crate) fn check_whole(&self, server: ServerIndex) -> Result<(), Refusal> {
         match *self.0.read() {
             LoadPhase::Whole | LoadPhase::Loading => Ok(()),
@@ -45,9 +43,7 @@ impl LoadState {
     }
 
     /// A load starts. `started` notes it in the log, in one step with the change of state. Answers what was before.
-    ///
-    /// # Errors
-    /// `Storage` if the tables hold a part of a model and the load adds rows to them.
+    /// Refused if the tables hold a part of a model and the load adds rows to them.
     pub(crate) fn start_load(
         &self,
         server: ServerIndex,

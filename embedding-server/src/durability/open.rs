@@ -33,10 +33,8 @@ pub(crate) struct OpenedLog {
 /// Opens the log that the job asks for. `None` if it asks for none. Rows that this server cannot take over are left alone. `boot`
 /// is this start of the machine: after another one, acknowledged pushes may be missing at the end of a log that was not on the disk.
 /// Nothing in the log shows that, so its rows count as lost and are deleted, and the run goes back to its newest checkpoint.
-///
-/// # Errors
-/// If another process holds the log for longer than the job's timeout, the folder cannot be used, or the log has rows of other
-/// tables, of another release, or that cannot be read.
+/// Fails if another process holds the log for longer than the job's timeout, or if the log has rows of other tables, of another
+/// release, or that cannot be read.
 pub(crate) fn open(
     job: &Job,
     index: ServerIndex,
@@ -121,9 +119,6 @@ pub(crate) fn log_folder(job: &Job, index: ServerIndex) -> PathBuf {
 impl OpenedLog {
     /// The cold tier that belongs to the log: opened with its rows, or made. A new log begins only then: a process that ends
     /// before has made neither.
-    ///
-    /// # Errors
-    /// If its folder cannot be used, or the rows of this log have another cold tier.
     pub(crate) fn open_tier(
         &mut self,
         job: &Job,

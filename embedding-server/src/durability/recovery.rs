@@ -66,9 +66,6 @@ impl From<TableError> for RecordError {
 }
 
 /// Puts the rows of a log into empty tables, its pushes into empty windows.
-///
-/// # Errors
-/// If the log is damaged or cannot be read, or a row does not fit its table.
 pub(super) fn recover(
     index: ServerIndex,
     folder: &Path,

@@ -65,9 +65,6 @@ pub(crate) struct ServerLog {
 
 impl ServerLog {
     /// Puts the rows of an opened log into empty tables, and logs what changes in them from now on.
-    ///
-    /// # Errors
-    /// If the log is damaged or cannot be read, or a row does not fit its table.
     pub(crate) fn start(
         job: &Job,
         index: ServerIndex,
@@ -135,9 +132,7 @@ impl ServerLog {
     }
 
     /// Room for a push.
-    ///
-    /// # Errors
-    /// `Disk` if the log is stopped or the disk is full, `Unavailable` if the log is too long. Nothing has been applied then.
+    /// Refused as `Disk` if the log is stopped or the disk is full, as `Unavailable` if the log is too long.
     pub(crate) fn reserve_room(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
         self.bound.check_tail(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
         let bytes = |part: &RequestPart<'_>| {
@@ -150,9 +145,6 @@ impl ServerLog {
     }
 
     /// Applies a push, or what is left of it if an earlier process applied a part.
-    ///
-    /// # Errors
-    /// As [`RequestGuard::push`]. Nothing is applied then.
     pub(crate) fn apply_push(
         &self,
         entry: &RequestGuard<'_>,
@@ -175,9 +167,7 @@ impl ServerLog {
     }
 
     /// Waits until all that was appended is durable (invariant DU-1).
-    ///
-    /// # Errors
-    /// `Disk` if the disk fails. What was appended is kept, and written later.
+    /// If the disk fails, what was appended is kept, and written later.
     pub(crate) fn flush(&self) -> Result<(), Refusal> {
         let timer = self.metrics.flushes.start_timer();
         let flushed = self.writer.flush_appended();
@@ -207,9 +197,6 @@ impl ServerLog {
     }
 
     /// Whether pushes are accepted, as long as the run is not over.
-    ///
-    /// # Errors
-    /// The reason why not.
     pub(crate) fn check_health(&self) -> Result<(), String> {
         if self.is_over() {
             return Ok(());
@@ -219,9 +206,7 @@ impl ServerLog {
     }
 
     /// A load of saved rows starts. Until [`Self::end_load`], a process that ends leaves a part of a model.
-    ///
-    /// # Errors
-    /// `Disk` if the log is stopped. Nothing has changed then. `Storage` if the load adds rows to a part of a model.
+    /// Refused as `Disk` if the log is stopped, as `Storage` if the load adds rows to a part of a model. Nothing has changed then.
     pub(crate) fn start_load(&self, replaces: bool) -> Result<BeforeLoad, Refusal> {
         self.writer.check().map_err(|stopped| self.refusal(&stopped))?;
         let before_load = self.load.start_load(self.index, replaces, || self.writer.start_load())?;
@@ -240,9 +225,7 @@ impl ServerLog {
     }
 
     /// The load has put all its rows in.
-    ///
-    /// # Errors
-    /// `Disk` if the log is stopped. A process that recovers the tables then finds a part of a model.
+    /// If the log is stopped, a process that recovers the tables finds a part of a model.
     pub(crate) fn end_load(&self) -> Result<(), Refusal> {
         self.flush().inspect_err(|_| self.load.fail_load())?;
         self.load.complete_load(|| self.writer.complete_load());
@@ -257,9 +240,7 @@ impl ServerLog {
     }
 
     /// The rows are another run's: forgets them. What is put in from now on has a lineage of its own.
-    ///
-    /// # Errors
-    /// If the tables are busy or the disk fails. The rows may still be there, and no run takes them for its own.
+    /// After an error the rows may still be there, and no run takes them for its own.
     pub(crate) fn start_empty(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         {
             // First: rows of the old lineage are all there, or none is.
@@ -288,9 +269,7 @@ impl ServerLog {
 
     /// The process ends in order, and the next one may run on another machine: every acknowledged push is on the disk. Pushes are
     /// refused from now on.
-    ///
-    /// # Errors
-    /// If the disk fails. Then only this machine, as long as it runs, has all of the log.
+    /// If the disk fails, only this machine, as long as it runs, has all of the log.
     pub(crate) fn hand_over(&self, tables: &TableSet) -> Result<(), ServerError> {
         let stopped = |source| ServerError::LogStopped { index: self.index.0, source };
         self.writer.flush_appended().map_err(stopped)?;

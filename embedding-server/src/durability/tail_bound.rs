@@ -69,9 +69,6 @@ impl TailBound {
     }
 
     /// Whether a push may make the tail longer.
-    ///
-    /// # Errors
-    /// Why not, in words.
     pub(super) fn check_tail(&self, tail: u64) -> Result<(), String> {
         let longest = self.longest();
         if tail < longest {

@@ -23,9 +23,6 @@ pub(crate) struct AdoptedPlacement {
 }
 
 /// Adopts a placement. Placements are adopted in the order in which they were asked for. `None` if there is no map yet.
-///
-/// # Errors
-/// If a payload does not fit.
 pub(crate) fn adopt_placement(service: &EmbeddingService, response: &PlacementResponse) -> Result<Option<AdoptedPlacement>, PackError> {
     let generation = Generation(response.generation);
     if generation == Generation::NONE {

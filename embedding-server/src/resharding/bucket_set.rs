@@ -19,9 +19,6 @@ pub(crate) struct PlannedMove {
 
 impl PlannedMove {
     /// Reads an announced move of a model with `total` buckets.
-    ///
-    /// # Errors
-    /// If the payload is not a whole number of buckets of the model.
     pub(crate) fn new(announced: &BucketMove, total: u32) -> Result<Self, PackError> {
         let (words, rest) = announced.buckets.as_chunks::<4>();
         let buckets: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();

@@ -82,10 +82,8 @@ impl CheckedChunk {
 }
 
 /// Puts copied rows and counts in. The same again changes nothing.
-///
-/// # Errors
-/// `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the source's clock is ahead of all that this server knows,
-/// there is no room, or the log takes nothing.
+/// Refused as `Invalid` if they do not fit: then nothing is put in. `Unavailable` while the source's clock is ahead of all that this server
+/// knows, there is no room, or the log takes nothing.
 pub(super) fn put_chunk(service: &EmbeddingService, plan: &PlannedMove, sent: &MoveRowsResponse) -> Result<(), Refusal> {
     let refuse = |error| service.table_refusal(&error);
     let table = service.tables.table(sent.table).map_err(refuse)?;
@@ -111,9 +109,7 @@ pub(super) fn put_chunk(service: &EmbeddingService, plan: &PlannedMove, sent: &M
 }
 
 /// Puts the windows of the buckets in, and waits until windows and rows are as durable as pushes are.
-///
-/// # Errors
-/// `Invalid` if they do not fit: then nothing is put in. `Unavailable` if the log takes nothing.
+/// If they do not fit, nothing is put in.
 pub(super) fn put_windows(
     service: &EmbeddingService,
     plan: &PlannedMove,

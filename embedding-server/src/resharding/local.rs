@@ -20,50 +20,32 @@ pub struct LocalMove {
 
 impl LocalMove {
     /// Adopts a placement.
-    ///
-    /// # Errors
-    /// If the placement does not make sense.
     pub fn from_placement(service: Arc<EmbeddingService>, placement: &PlacementResponse) -> Result<Self, PackError> {
         let incoming = adopt_placement(&service, placement)?.and_then(|adopted| adopted.incoming).map(|(plan, _)| plan);
         Ok(Self { service, incoming })
     }
 
     /// Starts a copy, at its source.
-    ///
-    /// # Errors
-    /// If the server is not the source, or not yet.
     pub fn begin_copy(&self, request: &BeginMoveRequest) -> Result<(), Refusal> {
         begin_copy(&self.service, request.bucket_move).map(|_| ())
     }
 
     /// The next rows, at the source.
-    ///
-    /// # Errors
-    /// If the copy has not begun, or the number is not the next.
     pub fn next_rows(&self, request: &MoveRowsRequest) -> Result<MoveRowsResponse, Refusal> {
         next_rows(&self.service, request.bucket_move, request.number)
     }
 
     /// Stops the source.
-    ///
-    /// # Errors
-    /// If the copy has not begun, or requests do not end.
     pub fn freeze_source(&self, request: &FreezeMoveRequest) -> Result<FreezeMoveResponse, Refusal> {
         freeze_source(&self.service, request.bucket_move)
     }
 
     /// Puts in what the source sent, at the target.
-    ///
-    /// # Errors
-    /// If it does not fit: then nothing is put in.
     pub fn put_rows(&self, sent: &MoveRowsResponse) -> Result<(), Refusal> {
         put_chunk(&self.service, self.incoming()?, sent)
     }
 
     /// Puts in the pushes that the source has applied, at the target.
-    ///
-    /// # Errors
-    /// If they do not fit: then nothing is put in.
     pub fn put_windows(&self, sent: &FreezeMoveResponse) -> Result<(), Refusal> {
         put_windows(&self.service, self.incoming()?, &sent.groups)
     }

@@ -77,9 +77,7 @@ impl ServerMoves {
     }
 
     /// Begins a load of saved rows: it changes rows of all buckets, and no copy would know.
-    ///
-    /// # Errors
-    /// `Unavailable` while the server is the source or the target of a move.
+    /// Refused as `Unavailable` while the server is the source or the target of a move.
     pub(crate) fn begin_load(&self, server: ServerIndex) -> Result<LoadTurn<'_>, Refusal> {
         let mut activity = self.activity.lock();
         if let Some(busy) = activity.describe_work() {

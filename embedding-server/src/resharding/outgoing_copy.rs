@@ -15,9 +15,7 @@ use super::outgoing_scan::TableScan;
 use crate::EmbeddingService;
 
 /// Answers request `number`.
-///
-/// # Errors
-/// `Invalid` if it is neither the next request nor the one before. `Storage` once rows of the cold tier could not be read.
+/// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not be read.
 pub(super) fn answer_request(
     cursor: &mut CopyCursor,
     number: u64,

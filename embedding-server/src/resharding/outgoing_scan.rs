@@ -44,9 +44,7 @@ enum StripePart {
 
 impl TableScan {
     /// Reads the next rows and counts. Returns whether the table was read to its end.
-    ///
-    /// # Errors
-    /// If the cold tier cannot be read. What was to be sent next is lost then: the copy cannot go on.
+    /// After an error, what was to be sent next is lost: the copy cannot go on.
     pub(super) fn read_chunk(
         &mut self,
         number: u32,

@@ -27,9 +27,6 @@ pub(crate) fn purge_strays(service: &EmbeddingService) -> usize {
 }
 
 /// Removes the rows of the buckets of a move. The caller has made it the move that comes in, and no purge is under way.
-///
-/// # Errors
-/// If the cold tier fails.
 pub(super) fn clear_moving_rows(service: &EmbeddingService, plan: &PlannedMove) -> Result<usize, ColdError> {
     remove_rows(service, |table, id| plan.has_row(table, id))
 }

@@ -79,9 +79,6 @@ pub(crate) struct GrpcMoveSource {
 
 impl GrpcMoveSource {
     /// Prepares calls to the server at `entry.address`. Each ends after `timeout`.
-    ///
-    /// # Errors
-    /// `Invalid` if the address does not parse.
     pub(crate) fn connect(
         entry: &ServerEntry,
         bucket_move: u64,

@@ -15,18 +15,12 @@ use crate::EmbeddingService;
 
 impl SnapshotCaptures {
     /// Captures a snapshot and returns. Later pushes are not in its files.
-    ///
-    /// # Errors
-    /// If the save fails before the snapshot is captured.
     pub(crate) async fn capture_snapshot(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         let SnapshotCapture { pause_seconds, .. } = Self::begin_save(service, request).await?;
         Ok(SaveResponse { pause_seconds, ..SaveResponse::default() })
     }
 
     /// Captures a snapshot and returns when its files are written.
-    ///
-    /// # Errors
-    /// Any error of a save.
     pub(crate) async fn save_whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         let capture = Self::begin_save(service, request).await?;
         let written = capture.files.await;
@@ -35,9 +29,7 @@ impl SnapshotCaptures {
     }
 
     /// Waits for the files of the last captured snapshot.
-    ///
-    /// # Errors
-    /// `Invalid` if no snapshot was captured for this folder. Otherwise any error of a save.
+    /// Refused as `Invalid` if no snapshot was captured for this folder.
     pub(crate) async fn await_files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
         let capture = service.captures.0.lock().clone().filter(|capture| capture.folder == request.folder);
         let none =

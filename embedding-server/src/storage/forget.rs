@@ -22,9 +22,7 @@ use crate::EmbeddingService;
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Removes the rows of ids of this server's buckets. A repeated request finds nothing left to remove.
-///
-/// # Errors
-/// If there is no such table, another map is in force, a save or load is under way, requests do not end, or a disk fails.
+/// Refused while another map is in force, a save or load is under way, or requests do not end.
 pub(crate) fn forget(service: &EmbeddingService, request: &ForgetRequest) -> Result<ForgetResponse, Refusal> {
     service.check_whole()?;
     let number = feature_table(service, &request.table)?;

@@ -12,9 +12,7 @@ use crate::EmbeddingService;
 
 impl LastLoad {
     /// Loads, or waits for the answer of an earlier try of the same request. The load continues if the caller goes away.
-    ///
-    /// # Errors
-    /// Any error of a load. The next try is then made anew.
+    /// After an error, the next try is made anew.
     pub(crate) async fn load(service: Arc<EmbeddingService>, request: LoadRequest) -> Result<LoadResponse, Refusal> {
         let answer = Self::begin_load(&service, request);
         answer.await

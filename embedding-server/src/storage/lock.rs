@@ -10,9 +10,6 @@ pub(crate) struct StorageLock(Mutex<()>);
 
 impl StorageLock {
     /// Takes the lock without waiting.
-    ///
-    /// # Errors
-    /// [`StorageError::Busy`] while another save or load holds it.
     pub(crate) fn take_turn(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
         self.0.try_lock().ok_or(StorageError::Busy)
     }

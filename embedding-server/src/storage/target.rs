@@ -34,9 +34,6 @@ pub(super) struct TableTarget<'a> {
 
 impl<'a> TableTarget<'a> {
     /// The table of a saved table's name.
-    ///
-    /// # Errors
-    /// If there is none, or it has rows of another form.
     pub(super) fn find_table(
         service: &'a EmbeddingService,
         placement: &OwnedBuckets,
@@ -63,9 +60,6 @@ impl<'a> TableTarget<'a> {
     }
 
     /// Keeps the rows of this server, in the table's format. Drops access metadata of another format: the rows then count as used now.
-    ///
-    /// # Errors
-    /// If a row does not fit into the table's format.
     pub(super) fn keep_owned(&self, placement: &OwnedBuckets, mut rows: RowBatch) -> Result<RowBatch, RowConversionError> {
         if !self.same_access {
             rows.access.clear();

@@ -47,9 +47,6 @@ impl<S: ColdStore> WatchedStore<S> {
     }
 
     /// Whether rows can be read and written, judging by the last calls and those that do not end.
-    ///
-    /// # Errors
-    /// The reason why not.
     pub(crate) fn check_health(&self) -> Result<(), String> {
         self.health_within(LONGEST_CALL)
     }

@@ -56,9 +56,6 @@ impl MemoryBudget {
 }
 
 /// Opens an empty store, if memory is limited and a table keeps evicted rows. Otherwise returns `None`.
-///
-/// # Errors
-/// If the folder of the store cannot be used.
 pub(crate) fn open(
     job: &Job,
     index: ServerIndex,

@@ -113,19 +113,12 @@ impl EmbeddingClient {
     }
 
     /// Fetches the placement. Waits for it at most as long as the client's timeout.
-    ///
-    /// # Errors
-    /// [`ClientError::NoPlacement`] if there is no placement in time. [`ClientError::ServerRestarted`] or
-    /// [`ClientError::BadPlacement`] if the new placement cannot be used.
     pub async fn refresh_placement(&self) -> Result<(), ClientError> {
         self.placements.refresh().await
     }
 
     /// Looks up the rows and sums of `ids`. The result has the tables of `ids`. The sum of a bag adds the sums of the
     /// servers in the order of the servers.
-    ///
-    /// # Errors
-    /// If a server does not answer in time, refuses the lookup, was restarted, or answers in the wrong shape.
     pub async fn lookup(&self, ids: &RoutedIds, access: Access) -> Result<BatchRows, ClientError> {
         let answers = self.lookup_answers(ids, access).await?;
         let mut rows = BatchRows::zeros_like(ids);
@@ -134,17 +127,13 @@ impl EmbeddingClient {
     }
 
     /// As [`Self::lookup`], for a caller that has memory for the rows.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`]; answers in the wrong shape are found when they are written.
+    /// Answers in the wrong shape are found when they are written.
     pub async fn lookup_answers(&self, ids: &RoutedIds, access: Access) -> Result<LookupAnswers<'_>, ClientError> {
         self.fetch_answers((ids, access), None).await
     }
 
     /// As [`Self::lookup`], with rows as they are after the pushes `after`. They need not be acknowledged yet.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`]. A server that does not get the pushes in time is named, and says whose it has.
+    /// If a server does not get the pushes in time, the error names it and whose pushes it has.
     pub async fn lookup_after(
         &self,
         ids: &RoutedIds,
@@ -170,10 +159,7 @@ impl EmbeddingClient {
 
     /// Pushes `gradients` and waits until every server has acknowledged them. `gradients` has one row for each row and
     /// sum that the lookup of `ids` returned.
-    ///
-    /// # Errors
-    /// As [`Self::lookup`]. Some servers may have applied their part. The caller then stops, or repeats the call with
-    /// the same `seq`.
+    /// After an error, some servers may have applied their part: the caller stops, or repeats the call with the same `seq`.
     pub async fn push(
         &self,
         batch: impl Into<PushedBatch>,
@@ -184,9 +170,6 @@ impl EmbeddingClient {
     }
 
     /// As [`Self::push`], with the gradients of each table where they lie.
-    ///
-    /// # Errors
-    /// As [`Self::push`].
     pub async fn push_slices(
         &self,
         batch: impl Into<PushedBatch>,
@@ -227,9 +210,6 @@ impl EmbeddingClient {
 
     /// The servers of the newest bucket map, as far as the coordinator answers. A save or load of all servers begins with
     /// these, and begins again when one of them refuses it with [`zagros_protocol::RefusalKind::Moved`].
-    ///
-    /// # Errors
-    /// As [`Self::refresh_placement`].
     pub async fn newest_servers(&self) -> Result<Vec<Arc<dyn Shard>>, ClientError> {
         let known = self.placements.current().await?;
         self.placements.fetch_newer(&known, Deadline::from_now(self.config.timeout)).await?;
@@ -319,9 +299,6 @@ pub struct LookupAnswers<'a> {
 
 impl LookupAnswers<'_> {
     /// Writes rows and sums, table after table of the lookup's ids, each `[wanted, dim]`. Sums are added to what is there.
-    ///
-    /// # Errors
-    /// [`ClientError::Malformed`] if an answer has the wrong shape.
     pub fn write_rows(self, tables: &mut [&mut [f32]]) -> Result<(), ClientError> {
         for answered in self.answers {
             self.client.metrics.lookup.bytes.inc_by(answered.answer.rows.len() as u64);

@@ -50,9 +50,7 @@ impl RoutePart {
     }
 
     /// Writes the rows of a server's answer to their places in the batch's tables, and adds its sums to the sums of other servers.
-    ///
-    /// # Errors
-    /// If the payload is longer or shorter than the request implies. Then the tables are unchanged.
+    /// A payload of another length than the request implies changes no table.
     pub(crate) fn scatter(
         &self,
         payload: &[u8],

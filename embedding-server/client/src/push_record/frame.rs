@@ -85,9 +85,6 @@ impl Frame {
     }
 
     /// Reads the next message; `None` where the writer ended, also in the middle of a message.
-    ///
-    /// # Errors
-    /// If the socket fails, or the bytes are no message.
     pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
         let mut head = [0; HEAD];
         if !fill(from, &mut head)? {

@@ -9,9 +9,6 @@ pub const UNITS: f32 = (1_u32 << 20) as f32;
 pub const MOST_UNITS: i64 = 1 << 24;
 
 /// A gradient in whole units.
-///
-/// # Errors
-/// If it is not finite or too large to be exact.
 pub fn round_to_units(value: f32) -> Result<i32, Refusal> {
     let units = (value * UNITS).round_ties_even();
     if units.abs() <= MOST_UNITS as f32 {

@@ -34,9 +34,6 @@ pub struct PushRecorder {
 
 impl PushRecorder {
     /// Connects to the recorder at `path`, for the worker of an index in a job with so many tables of features.
-    ///
-    /// # Errors
-    /// If no recorder listens there.
     pub fn connect(path: &Path, worker: u32, tables: u32) -> io::Result<Arc<Self>> {
         let recorder = Self { socket: Mutex::new(UnixStream::connect(path)?), calls: AtomicU64::new(0), tables };
         recorder.write(&Frame::Hello { worker })?;
