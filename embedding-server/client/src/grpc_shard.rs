@@ -32,7 +32,6 @@ const STORAGE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// waited for, and for how long.
 const OWN_FIRST: Duration = Duration::from_millis(10);
 
-/// An embedding server in another process.
 #[derive(Clone, Debug)]
 pub struct GrpcShard {
     name: String,
@@ -46,8 +45,7 @@ pub struct GrpcShard {
 impl GrpcShard {
     /// Prepares calls to the server at `entry.address`, for the run that the server belongs to. A lookup or push ends at
     /// its deadline, which the request carries. A save or load ends after an hour, any other call after `call_timeout`.
-    /// The first call connects. A later call connects again if the connection is broken. Each connection proves what
-    /// `credentials` says.
+    /// A call connects if there is no working connection. Each connection proves what `credentials` says.
     pub fn connect(
         entry: &ServerEntry,
         call_timeout: Duration,
@@ -55,8 +53,7 @@ impl GrpcShard {
     ) -> Result<Arc<dyn Shard>, Refusal> {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
         let bad = |error: InvalidAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
-        // Storage calls have a connection of their own, so a long save does not use the data path's flow-control
-        // window.
+        // A connection of their own: a long save does not use the data path's flow-control window.
         let embedding = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
         let storage = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
         let storage = StorageClient::new(storage);
@@ -73,7 +70,6 @@ impl GrpcShard {
         request
     }
 
-    /// The headers of a request whose sender gives up at `deadline`.
     fn headers_until(&self, deadline: Deadline) -> HeaderMap {
         let mut headers = self.headers.clone();
         grpc::state_timeout(&mut headers, deadline.left().saturating_add(OWN_FIRST));

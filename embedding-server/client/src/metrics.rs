@@ -7,7 +7,7 @@ use zagros_protocol::packed::value_bytes;
 
 use crate::datapath::{RoutePart, UniqueIds};
 
-/// The metrics of a client. Children are resolved once.
+/// Children are resolved once.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientMetrics {
     pub(crate) lookup: ClientCallMetrics,
@@ -15,7 +15,6 @@ pub(crate) struct ClientMetrics {
     pub(crate) hints: HintMetrics,
 }
 
-/// What became of the rows that were hinted to servers, and of those that were looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct HintMetrics {
     hinted: IntCounter,
@@ -58,12 +57,10 @@ impl HintMetrics {
     }
 }
 
-/// The metrics of one kind of call.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientCallMetrics {
     /// Time until every server has answered.
     pub(crate) seconds: Histogram,
-    /// Requests sent again after a refusal.
     pub(crate) retries: IntCounter,
     /// Bytes of rows or gradients.
     pub(crate) bytes: IntCounter,

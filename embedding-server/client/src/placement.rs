@@ -16,7 +16,6 @@ pub(crate) struct Placement {
     servers: Vec<ConnectedServer>,
 }
 
-/// A server of a placement.
 pub(crate) struct ConnectedServer {
     entry: ServerEntry,
     shard: Arc<dyn Shard>,
@@ -54,7 +53,6 @@ impl Placement {
         &self.servers[owner as usize].shard
     }
 
-    /// The server of this index, if it is listed.
     pub(crate) fn server(&self, index: u32) -> Option<&ConnectedServer> {
         self.servers.get(index as usize)
     }
@@ -87,7 +85,6 @@ impl ConnectedServer {
         &self.shard
     }
 
-    /// Which process it is.
     pub(crate) fn instance(&self) -> u64 {
         self.entry.instance
     }

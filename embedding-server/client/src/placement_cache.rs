@@ -14,7 +14,7 @@ use zagros_protocol::{Generation, Refusal};
 use crate::ClientError;
 use crate::placement::{Connect, Placement};
 
-/// The current placement. Reading it takes no lock.
+/// Reading the placement takes no lock.
 pub(crate) struct PlacementCache {
     control: Arc<dyn ControlPlane>,
     connect: Connect,
@@ -24,7 +24,6 @@ pub(crate) struct PlacementCache {
     fetching: Mutex<()>,
 }
 
-/// Why the placement could not be fetched.
 enum FetchError {
     /// A later fetch may succeed: the coordinator does not answer, or servers are missing.
     NotYet(String),
@@ -47,7 +46,6 @@ impl PlacementCache {
         }
     }
 
-    /// Fetches the placement within the timeout.
     pub(crate) async fn refresh(&self) -> Result<(), ClientError> {
         let deadline = Deadline::from_now(self.timeout);
         let _one_at_a_time = self.fetching.lock().await;
@@ -85,19 +83,16 @@ impl PlacementCache {
         }
     }
 
-    /// How long a call waits for a server that does not answer.
     pub(crate) fn request_timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The placement that was fetched last. `None` before the first.
     pub(crate) fn last_fetched(&self) -> Option<Arc<Placement>> {
         self.placement.load_full()
     }
 
     async fn fetch(&self, deadline: Deadline) -> Result<(), FetchError> {
-        // A refusal by the coordinator is not final, because the servers may still serve. The wait ends with the
-        // deadline.
+        // A refusal by the coordinator is not final: the servers may still serve. The wait ends with the deadline.
         let asked = deadline.bound(self.control.placement(PlacementRequest {})).await;
         let asked = asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)));
         let response = asked.map_err(|refusal| FetchError::NotYet(refusal.message))?;

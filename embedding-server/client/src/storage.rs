@@ -1,9 +1,9 @@
 //! Storage calls of a server, retried until they succeed or the server has not answered for the timeout. They survive a
 //! broken connection and a restart of the server's process.
 //!
-//! At the end of a run, hours of training depend on these calls. A retry is safe. A describe call changes nothing. A
-//! save and a load carry a number of their own, so the server answers a retry with the result of the first try. A new process that has recovered the rows of the earlier process serves the call. A
-//! new process without these rows refuses it.
+//! At the end of a run, hours of training depend on these calls. A retry is safe: a describe call changes nothing, and a save
+//! and a load carry a number of their own, so the server answers a retry with the result of the first try. A new process that
+//! has recovered the rows of the earlier process serves the call. A new process without these rows refuses it.
 //!
 //! A save or a load names the bucket map under which its server was listed. If buckets have moved since, the server refuses
 //! it, and the caller asks all servers again: otherwise a bucket would be saved twice, or not at all (invariant CK-2).

@@ -32,7 +32,6 @@ pub enum ExportFormat {
     Safetensors,
 }
 
-/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportSummary {
     pub rows: u64,
@@ -41,7 +40,6 @@ pub struct ExportSummary {
 }
 
 impl ExportFormat {
-    /// The format of a file name's ending.
     pub fn from_path(path: &Path) -> Result<Self, ExportError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("parquet") => Ok(Self::Parquet),
@@ -52,8 +50,7 @@ impl ExportFormat {
 }
 
 /// Writes a table to `path`. `passed` gets the number of bytes of the saved files that are done since its last call. Its error ends
-/// the export.
-/// After an error, the file at `path` is unchanged.
+/// the export. After an error, the file at `path` is unchanged.
 pub fn export_table(
     source: &ExportSource,
     path: &Path,

@@ -15,7 +15,6 @@ use zagros_snapshot::{RowBatch, SlotPart, decode_part};
 use crate::table::is_scalar;
 use crate::{ExportError, ExportSource, ExportSummary};
 
-/// Writes the table.
 pub(crate) fn write(
     source: &ExportSource,
     to: &mut (impl Write + Send),

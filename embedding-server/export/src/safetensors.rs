@@ -16,7 +16,6 @@ use crate::{ExportError, ExportSource, ExportSummary};
 /// The length of the header is a multiple of this, so that tensors are aligned.
 const ALIGNMENT: usize = 8;
 
-/// A tensor that is being written.
 struct TensorPlan<'a> {
     name: &'static str,
     dtype: &'static str,
@@ -31,7 +30,6 @@ enum TensorContent<'a> {
     Access,
 }
 
-/// Writes the table.
 pub(crate) fn write(
     source: &ExportSource,
     to: &mut (impl Write + Seek),

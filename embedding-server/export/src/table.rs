@@ -50,7 +50,6 @@ impl ExportSource {
         self.with_marks
     }
 
-    /// Names of the columns.
     pub(crate) fn column_names(&self) -> Vec<String> {
         let columns = self.columns.iter().map(|column| column.name);
         std::iter::once("id").chain(columns).chain(self.with_marks.then_some("mark")).map(str::to_owned).collect()
@@ -143,7 +142,6 @@ pub(crate) fn is_scalar(column: &SlotPart) -> bool {
     column.values == 1 && column.name != "weights"
 }
 
-/// The name of a number format in safetensors.
 pub(crate) fn tensor_dtype(element: WeightType) -> &'static str {
     match element {
         WeightType::F32 => "F32",

@@ -13,19 +13,14 @@ pub struct SnapshotTime {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockContent {
-    /// Whole rows of a table.
     Rows(RowBatch),
     /// Frequency counts of ids that have no row yet.
     Counts {
         ids: Vec<u64>,
-        /// The count of each id.
         counts: Vec<u32>,
     },
-    /// A count-min sketch.
     Sketch {
-        /// The stripe of the sketch.
         stripe: u32,
-        /// Cells of the sketch.
         cells: Vec<u32>,
     },
     Clock(SnapshotTime),
@@ -33,7 +28,6 @@ pub enum BlockContent {
     Removed(Vec<u64>),
 }
 
-/// A block of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotBlock {
     /// Position in the header's list of tables.
@@ -68,7 +62,6 @@ pub(crate) fn read_u64s(bytes: &[u8]) -> Vec<u64> {
     bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect()
 }
 
-/// Reads 32-bit numbers. Bytes after the last whole number are skipped.
 pub(crate) fn read_u32s(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }

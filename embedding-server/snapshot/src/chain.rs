@@ -55,8 +55,8 @@ impl FileChain {
         Ok(None)
     }
 
-    /// Calls `take` with each block for which `wanted` returns true, and the reader of its file. The blocks have each row
-    /// as the newest file has it, and the counts and sketches of the newest file. `wanted` must not depend on the file.
+    /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the counts and
+    /// sketches of the newest file. `wanted` must not depend on the file.
     pub fn each_block<E: From<SnapshotError>>(
         &self,
         wanted: impl Fn(&BlockHeader) -> bool,
@@ -77,7 +77,6 @@ impl FileChain {
     }
 }
 
-/// A file, as the division into chains needs it.
 #[derive(Clone, Debug)]
 pub struct ChainLink {
     pub path: PathBuf,
@@ -115,7 +114,6 @@ pub fn group_links(links: &[ChainLink]) -> Result<Vec<Vec<usize>>, SnapshotError
 pub struct ChainPlace {
     /// It is the file of all rows.
     pub is_oldest: bool,
-    /// No delta follows.
     pub is_newest: bool,
 }
 

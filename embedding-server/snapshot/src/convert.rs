@@ -22,7 +22,6 @@ const NO_STATE: &str = "sgd";
 /// What becomes of the optimiser state of rows that are converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateConversion {
-    /// Every bit stays.
     Keep,
     /// Rows have weights only, as with an optimiser without state.
     LeaveOut,
@@ -33,12 +32,10 @@ pub enum StateConversion {
 pub struct RowConversion {
     from: WeightType,
     to: WeightType,
-    /// Words of a slot before.
     width: usize,
     header: TableHeader,
 }
 
-/// A row that the other format cannot hold.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "row {id:#018x} of table `{table}` has the weight {weight}, which {} cannot hold; take another element, or remove the row \
@@ -46,7 +43,6 @@ pub struct RowConversion {
     element.name()
 )]
 pub struct RowConversionError {
-    /// Name of the table.
     pub table: String,
     pub id: u64,
     /// The first weight that is not finite, or beyond the format's largest number.
@@ -54,16 +50,12 @@ pub struct RowConversionError {
     pub element: WeightType,
 }
 
-/// Why no converted copy was written.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] SnapshotError),
-    /// A row cannot be converted.
     #[error(transparent)]
     Row(#[from] RowConversionError),
-    /// The copy cannot be written.
     #[error("cannot write rows: {0}")]
     Write(#[from] io::Error),
 }
@@ -93,20 +85,18 @@ impl RowConversion {
         Self::new(saved, saved.weight_type().unwrap_or_default(), StateConversion::Keep)
     }
 
-    /// The table as it is after the conversion.
     #[must_use]
     pub fn converted_header(&self) -> &TableHeader {
         &self.header
     }
 
-    /// Whether rows change at all.
     #[must_use]
     pub fn changes_rows(&self) -> bool {
         (self.from, self.width) != (self.to, self.header.width)
     }
 
-    /// Converts rows, in their order. Needs the memory of both.
-    /// Fails at the first row with a weight that is not finite, or beyond the format's largest number.
+    /// Converts rows, in their order. Needs the memory of both. Fails at the first weight that is not finite, or beyond the format's
+    /// largest number.
     pub fn convert_rows(&self, rows: RowBatch) -> Result<RowBatch, RowConversionError> {
         if !self.changes_rows() {
             return Ok(rows);

@@ -6,14 +6,11 @@ use crate::block::BlockContent;
 use crate::format::{BlockHeader, BlockKind, SnapshotHeader, TableHeader};
 use crate::{SnapshotError, SnapshotReader};
 
-/// A row of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundRow {
-    /// Words of its slot.
     pub slot: Vec<u32>,
     /// Access metadata of the row, if the table has it.
     pub access: Option<u32>,
-    /// Number of the row's block.
     pub block: u64,
 }
 

@@ -24,16 +24,13 @@ use crate::{SavedFile, SnapshotError};
 /// What a file says of the ids that were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MentionedIds {
-    /// Ids with a row in this file.
     pub rows: BTreeSet<u64>,
-    /// Ids with a frequency count in this file.
     pub counts: BTreeSet<u64>,
     /// Ids whose rows are gone, by a delta.
     pub removed: BTreeSet<u64>,
 }
 
 impl MentionedIds {
-    /// Whether the file says nothing of the ids.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.counts.is_empty() && self.removed.is_empty()

@@ -11,7 +11,6 @@ use crate::format::{
 use crate::{SnapshotError, SnapshotInput};
 use source::{FilePlace, FileSource, word_at};
 
-/// An open file of rows.
 pub struct SnapshotReader {
     from: FileSource,
     version: u32,
@@ -21,7 +20,6 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Opens a file and reads its header.
     pub fn open(path: &Path) -> Result<Self, SnapshotError> {
         Self::start(FileSource::open(path)?)
     }
@@ -36,19 +34,16 @@ impl SnapshotReader {
         Ok(Self { from, version, header, blocks: 0, rows: 0 })
     }
 
-    /// The header of the file.
     #[must_use]
     pub fn header(&self) -> &SnapshotHeader {
         &self.header
     }
 
-    /// Version of the file's format.
     #[must_use]
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// The name of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.from.path()
@@ -72,7 +67,6 @@ impl SnapshotReader {
         self.rows
     }
 
-    /// A table of the file, with its position in the header.
     pub fn find_table(&self, name: &str) -> Result<(usize, &TableHeader), SnapshotError> {
         let tables = &self.header.tables;
         tables.iter().enumerate().find(|(_, table)| table.name == name).ok_or_else(|| {

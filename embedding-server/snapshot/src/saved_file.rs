@@ -19,7 +19,6 @@ pub struct SavedFile {
 }
 
 impl SavedFile {
-    /// A file on a disk.
     #[must_use]
     pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -41,7 +40,6 @@ impl SavedFile {
         Self { path: path.into(), open: Arc::new(open) }
     }
 
-    /// Name of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -52,7 +50,6 @@ impl SavedFile {
         (self.open)().map_err(|source| SnapshotError::Read { path: self.path.clone(), source })
     }
 
-    /// Opens the file and reads its header.
     pub fn open(&self) -> Result<SnapshotReader, SnapshotError> {
         let (input, bytes) = self.open_input()?;
         SnapshotReader::from_input(&self.path, input, bytes)

@@ -7,16 +7,13 @@ use zagros_table::WeightType;
 
 use crate::format::TableHeader;
 
-/// A named part of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotPart {
     /// `weights`, or the optimiser's name of the state.
     pub name: &'static str,
-    /// Number format of its values.
     pub element: WeightType,
     /// Values per row.
     pub values: usize,
-    /// The range of its words in the slot.
     pub words: Range<usize>,
 }
 

@@ -7,16 +7,12 @@ use sha2::{Digest, Sha256};
 
 use crate::{BlockContent, SavedFile, SnapshotError, SnapshotInput, SnapshotReader, SnapshotTime};
 
-/// The figures of a whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerifiedFile {
     /// Number of blocks. Each has a CRC of its own.
     pub blocks: u64,
-    /// Number of rows.
     pub rows: u64,
-    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Version of its format.
     pub version: u32,
     /// SHA-256 of the file. It equals the hash in [`crate::WrittenFile`] if this is the file that was saved.
     pub sha256: [u8; 32],
@@ -42,7 +38,6 @@ pub fn verify_file(file: &SavedFile, mut passed: impl FnMut(u64)) -> Result<Veri
     Ok(VerifiedFile { blocks, rows, bytes, version, sha256, clock })
 }
 
-/// A file that is read sequentially and hashed.
 struct HashedInput<I> {
     input: I,
     sha256: Arc<Mutex<Sha256>>,

@@ -16,16 +16,12 @@ pub struct SnapshotWriter<W> {
     header: SnapshotHeader,
     blocks: u64,
     rows: u64,
-    /// Buffer for the payload of a block.
     payload: Vec<u8>,
 }
 
-/// The figures of a written file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WrittenFile {
-    /// Number of rows.
     pub rows: u64,
-    /// Size of the file in bytes.
     pub bytes: u64,
     /// SHA-256 of the file. A CRC-32 of the whole file would show nothing: each part ends with its own CRC, and the CRC
     /// of data followed by its CRC depends on the length alone.
@@ -33,7 +29,6 @@ pub struct WrittenFile {
 }
 
 impl<W: Write> SnapshotWriter<W> {
-    /// Starts a file with its header.
     pub fn start(to: W, header: SnapshotHeader) -> io::Result<Self> {
         let mut summed = SummedOutput { to, bytes: 0, sha256: Sha256::new() };
         let json = serde_json::to_vec(&header)?;
@@ -67,7 +62,6 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(())
     }
 
-    /// Writes the frequency counts of ids without a row.
     pub fn write_counts(&mut self, table: u32, ids: &[u64], counts: &[u32]) -> io::Result<()> {
         check_length("counts", counts.len(), ids.len())?;
         let order = RowOrder::new(self.table_header(table)?.number, self.header.buckets.max(1), ids);
@@ -89,7 +83,6 @@ impl<W: Write> SnapshotWriter<W> {
         Ok(())
     }
 
-    /// Writes the count-min sketch of one stripe of a table.
     pub fn write_sketch(&mut self, table: u32, stripe: u32, cells: &[u32]) -> io::Result<()> {
         self.table_header(table)?;
         self.payload.clear();
@@ -105,12 +98,10 @@ impl<W: Write> SnapshotWriter<W> {
         })
     }
 
-    /// Writes the time of the snapshot.
     pub fn write_clock(&mut self, clock: SnapshotTime) -> io::Result<()> {
         self.write_numbers(BlockKind::Clock, [clock.steps, clock.seconds])
     }
 
-    /// Writes the end of the file.
     pub fn finish(self) -> io::Result<WrittenFile> {
         Ok(self.finish_into()?.0)
     }
@@ -128,7 +119,7 @@ impl<W: Write> SnapshotWriter<W> {
         self.header.tables.get(table as usize).ok_or_else(unknown)
     }
 
-    /// Starts the payload of a block with its ids.
+    /// A block's payload starts with its ids.
     fn start_keyed_block(
         &mut self,
         kind: BlockKind,

@@ -26,7 +26,6 @@ pub(crate) struct BagShare {
 }
 
 impl TableBags {
-    /// A table without bags.
     #[must_use]
     pub fn new(direct: u32) -> Self {
         Self { direct, ..Self::default() }
@@ -34,9 +33,7 @@ impl TableBags {
 
     /// Adds bags. Bag `i` has the members `inverse[offsets[i]..offsets[i + 1]]`, which are positions in the table's
     /// ids. A member that is listed twice counts twice. The sum of an empty bag is zero.
-    ///
-    /// # Panics
-    /// If `offsets` do not divide `inverse`.
+    /// Panics if `offsets` do not divide `inverse`.
     pub fn add_bags(&mut self, inverse: &[u32], offsets: &[u32]) {
         self.lengths.extend(offsets.windows(2).map(|bag| bag[1] - bag[0]));
         let (first, last) = (offsets.first().copied().unwrap_or(0), offsets.last().copied().unwrap_or(0));
@@ -49,19 +46,16 @@ impl TableBags {
         self.direct as usize
     }
 
-    /// The number of bags.
     #[must_use]
     pub fn bag_count(&self) -> usize {
         self.lengths.len()
     }
 
-    /// The number of rows of a result.
     #[must_use]
     pub fn result_rows(&self) -> usize {
         self.direct_rows() + self.bag_count()
     }
 
-    /// The members of each bag, as positions in the table's ids.
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         SegmentBags { segment: 0, direct: self.direct, lengths: &self.lengths, members: &self.members }.iter()
@@ -109,7 +103,7 @@ fn owners(positions: &[Vec<u32>], ids: usize) -> Vec<Option<(u32, u32)>> {
 }
 
 impl BagShare {
-    /// Adds a member. The bags come in ascending order.
+    /// The bags come in ascending order.
     #[inline]
     fn add(&mut self, row: u32, member: u32) {
         if self.rows.last() != Some(&row) {
@@ -121,7 +115,6 @@ impl BagShare {
         self.members.push(member);
     }
 
-    /// The bags in the form of the wire.
     pub(crate) fn segment_bags(&self, segment: u32) -> SegmentBags<'_> {
         SegmentBags { segment, direct: self.direct, lengths: &self.lengths, members: &self.members }
     }

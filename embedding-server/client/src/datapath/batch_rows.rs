@@ -11,19 +11,16 @@ pub struct BatchRows {
 }
 
 impl BatchRows {
-    /// Zeros in the shape of `unique`.
     #[must_use]
     pub fn zeros_like(unique: &UniqueIds) -> Self {
         Self { tables: unique.tables.iter().map(|table| vec![0.0; table.result_rows() * table.dim as usize]).collect() }
     }
 
-    /// The values of each table.
     #[must_use]
     pub fn table_slices(&self) -> Vec<&[f32]> {
         self.tables.iter().map(Vec::as_slice).collect()
     }
 
-    /// The values of each table, to be written.
     #[must_use]
     pub fn table_slices_mut(&mut self) -> Vec<&mut [f32]> {
         self.tables.iter_mut().map(Vec::as_mut_slice).collect()

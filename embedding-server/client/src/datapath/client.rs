@@ -24,7 +24,6 @@ use crate::placement::{Connect, Placement};
 use crate::placement_cache::PlacementCache;
 use crate::storage::RetryingShard;
 
-/// The identity and the settings of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
     /// Member id that the coordinator assigned. It identifies the writer of a push.
@@ -51,11 +50,9 @@ pub struct PushedBatch {
     pub tiles: TileUpdate,
     /// Factor of the gradients that a commit applies, above 0 and at most 1.
     pub factor: f32,
-    /// The servers that get the push.
     pub reach: RequestReach,
 }
 
-/// The result of a push.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PushAcknowledgement {
     /// Acknowledgements: one per server, and more if buckets moved meanwhile.
@@ -106,13 +103,12 @@ impl EmbeddingClient {
         }
     }
 
-    /// Counts its traffic in this registry.
     #[must_use]
     pub fn with_metrics(self, registry: &prometheus::Registry) -> Self {
         Self { metrics: ClientMetrics::new(registry), ..self }
     }
 
-    /// Fetches the placement. Waits for it at most as long as the client's timeout.
+    /// Waits for the placement at most as long as the client's timeout.
     pub async fn refresh_placement(&self) -> Result<(), ClientError> {
         self.placements.refresh().await
     }
@@ -126,8 +122,7 @@ impl EmbeddingClient {
         Ok(rows)
     }
 
-    /// As [`Self::lookup`], for a caller that has memory for the rows.
-    /// Answers in the wrong shape are found when they are written.
+    /// As [`Self::lookup`], for a caller that has memory for the rows. Answers in the wrong shape are found when they are written.
     pub async fn lookup_answers(&self, ids: &RoutedIds, access: Access) -> Result<LookupAnswers<'_>, ClientError> {
         self.fetch_answers((ids, access), None).await
     }
@@ -157,9 +152,9 @@ impl EmbeddingClient {
         Ok(LookupAnswers { client: self, answers })
     }
 
-    /// Pushes `gradients` and waits until every server has acknowledged them. `gradients` has one row for each row and
-    /// sum that the lookup of `ids` returned.
-    /// After an error, some servers may have applied their part: the caller stops, or repeats the call with the same `seq`.
+    /// Pushes `gradients`, one row for each row and sum that the lookup of `ids` returned, and waits until every server has
+    /// acknowledged them. After an error, some servers may have applied their part: the caller stops, or repeats the call with the
+    /// same `seq`.
     pub async fn push(
         &self,
         batch: impl Into<PushedBatch>,
@@ -202,7 +197,6 @@ impl EmbeddingClient {
         fetched.map(|listed| RetryingShard::from_placement(&listed, &self.placements)).unwrap_or_default()
     }
 
-    /// Longest time of one lookup or push, with retries.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
         self.config.timeout
@@ -216,13 +210,11 @@ impl EmbeddingClient {
         Ok(self.known_servers())
     }
 
-    /// The requests that servers have not answered yet, by server.
     #[must_use]
     pub fn unanswered_requests(&self) -> Vec<UnansweredRequests> {
         self.requests.unanswered_by_server()
     }
 
-    /// The placement, as far as it is known.
     pub(super) fn placement(&self) -> Option<Arc<Placement>> {
         self.placements.last_fetched()
     }
@@ -231,7 +223,6 @@ impl EmbeddingClient {
         &self.metrics
     }
 
-    /// What became of the rows that were hinted and looked up so far.
     #[must_use]
     pub fn look_ahead_counts(&self) -> LookAheadCounts {
         self.metrics.hints.row_counts()
@@ -291,7 +282,6 @@ impl EmbeddingClient {
     }
 }
 
-/// The answers of all servers to a lookup.
 pub struct LookupAnswers<'a> {
     client: &'a EmbeddingClient,
     answers: Vec<AnsweredPart<LookupResponse>>,

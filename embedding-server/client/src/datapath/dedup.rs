@@ -7,7 +7,6 @@ use super::bags::TableBags;
 /// The ids of one feature in a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct FeatureIds<'a> {
-    /// The table that serves the feature.
     pub table: TableId,
     /// Values per row of that table; equal for all features of a table.
     pub dim: u32,
@@ -19,7 +18,6 @@ pub struct FeatureIds<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableIds {
     pub table: TableId,
-    /// Values per row.
     pub dim: u32,
     /// Each id once, in order of first appearance.
     pub ids: Vec<u64>,
@@ -44,12 +42,10 @@ impl TableIds {
 /// Distinct ids of a batch. Tables are in order of first appearance, so the order depends on the batch alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UniqueIds {
-    /// One entry for each table of the batch.
     pub tables: Vec<TableIds>,
 }
 
 impl UniqueIds {
-    /// Number of distinct ids of all tables.
     #[must_use]
     pub fn id_count(&self) -> usize {
         self.tables.iter().map(|table| table.ids.len()).sum()
@@ -69,7 +65,6 @@ pub struct Deduplicator {
 struct IdIndex {
     /// Slots. Their number is a power of two, or zero at first.
     slots: Vec<IdSlot>,
-    /// Round number of the current table.
     round: u32,
     /// The upper bits of a hash, from this bit on, are its first slot.
     shift: u32,
@@ -84,7 +79,6 @@ struct IdSlot {
 }
 
 impl Deduplicator {
-    /// A deduplicator without memory. Its memory grows to the size of a batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

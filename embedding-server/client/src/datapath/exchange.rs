@@ -37,7 +37,6 @@ use crate::placement_cache::PlacementCache;
 /// Pauses between the tries of a request: short enough that a server that is back does not wait for its workers.
 const RETRY: Backoff = Backoff { first: Duration::from_millis(50), most: Duration::from_millis(250) };
 
-/// What the requests of one call need.
 #[derive(Clone, Copy)]
 pub(super) struct Exchange<'a> {
     pub(super) placements: &'a PlacementCache,
@@ -47,7 +46,6 @@ pub(super) struct Exchange<'a> {
     pub(super) timeout: Duration,
 }
 
-/// Which servers get a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestReach {
     /// Those that own some of the ids.
@@ -62,14 +60,12 @@ pub enum RequestReach {
 /// A part that its server has answered.
 pub(super) struct AnsweredPart<A> {
     pub(super) part: Arc<RoutePart>,
-    /// Name of the server.
     pub(super) server: String,
     /// Bytes of gradients in the request.
     pub(super) payload_bytes: u64,
     pub(super) answer: A,
 }
 
-/// What became of a part.
 enum PartOutcome<A> {
     Answered(AnsweredPart<A>),
     /// No server has answered, and the map is another one by now.
@@ -169,14 +165,12 @@ pub(super) trait ShardCall: Send + Sync {
         at: Generation,
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Self::Answer, Refusal>>;
-    /// Bytes of gradients.
     fn payload_bytes(&self) -> u64;
 }
 
 /// The pushes that a lookup waits for at each server.
 #[derive(Clone, Debug)]
 pub struct AfterPushes {
-    /// The step of the pushes.
     pub step: u64,
     /// Generation of the process group that makes it, 0 without one.
     pub group: u64,
@@ -186,7 +180,6 @@ pub struct AfterPushes {
 }
 
 impl AfterPushes {
-    /// So many pushes of a step of a process group, which are on their way.
     #[must_use]
     pub fn new(step: u64, group: u64, pushes: u32) -> Self {
         Self { step, group, pushes, acknowledged: Arc::default() }
@@ -198,7 +191,6 @@ impl AfterPushes {
     }
 }
 
-/// A lookup, and the pushes that it waits for.
 pub(super) struct LookupCall<'a> {
     pub(super) request: LookupRequest,
     pub(super) after: Option<&'a AfterPushes>,

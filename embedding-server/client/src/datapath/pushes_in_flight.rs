@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use zagros_protocol::PUSH_WINDOW;
 
-/// The numbers of one writer's pushes in flight.
 #[derive(Debug, Default)]
 pub(super) struct PushesInFlight {
     numbers: Arc<Mutex<BTreeSet<u64>>>,

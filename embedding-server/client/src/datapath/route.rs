@@ -29,7 +29,6 @@ pub struct RoutedIds {
 /// The owner of each id of a batch, under one bucket map.
 #[derive(Debug)]
 pub(crate) struct BatchRoute {
-    /// Generation of the bucket map.
     generation: Generation,
     /// One part for each server that owns some of the ids, in the order of the servers.
     pub(crate) parts: Vec<Arc<RoutePart>>,

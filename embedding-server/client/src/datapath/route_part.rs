@@ -10,20 +10,17 @@ use zagros_zip::ZipEq;
 
 use super::bags::BagShare;
 
-/// One server's part of a batch: all tables in one request (invariant DP-2: lengths are explicit).
+/// All tables are in one request (invariant DP-2: lengths are explicit).
 #[derive(Debug)]
 pub(crate) struct RoutePart {
     /// Generation of the map that names this server.
     pub(crate) generation: Generation,
-    /// Index of the server.
     pub(crate) server: u32,
     /// It has all ids of the batch that the map gives to the server. A part of a divided part may not.
     pub(crate) is_whole: bool,
-    /// The segments in the form of the wire.
+    /// In the form of the wire, as are the ids (segment after segment) and the bags (empty without bags).
     pub(crate) segments: Bytes,
-    /// The ids in the form of the wire, segment after segment.
     pub(crate) ids: Bytes,
-    /// The bags in the form of the wire. Empty without bags.
     pub(crate) bags: Bytes,
     pub(super) routes: Vec<SegmentRoute>,
 }
@@ -78,19 +75,16 @@ impl RoutePart {
         values
     }
 
-    /// The number of sums that the server returns.
     pub(crate) fn sum_count(&self) -> usize {
         self.routes.iter().map(|route| route.sums.len()).sum()
     }
 
-    /// The number of values in the answer.
     pub(crate) fn value_count(&self) -> usize {
         self.routes.iter().map(SegmentRoute::value_count).sum()
     }
 }
 
 impl SegmentRoute {
-    /// Replaces rows with sums, as `share` says.
     pub(super) fn replace_with_sums(&mut self, share: BagShare) {
         (self.rows, self.sums) = share.into_rows();
     }
@@ -137,7 +131,6 @@ impl SegmentRoute {
     }
 }
 
-/// Adds one row to another, value by value.
 fn add_row(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {
         *sum += value;

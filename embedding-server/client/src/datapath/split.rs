@@ -14,7 +14,6 @@ use super::bags::{BagShare, TableBags};
 use super::dedup::{TableIds, UniqueIds};
 use super::route_part::{RoutePart, SegmentRoute};
 
-/// A part that is being built.
 #[derive(Default)]
 struct PartDraft {
     ids: Vec<u64>,
@@ -59,7 +58,6 @@ fn empty_drafts(ids: usize, servers: usize) -> Vec<PartDraft> {
     std::iter::repeat_with(draft).take(servers).collect()
 }
 
-/// The positions of all ids of a table.
 fn all_positions(table: &TableIds) -> std::ops::Range<u32> {
     0..table.ids.len() as u32
 }

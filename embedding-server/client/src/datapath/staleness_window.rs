@@ -23,7 +23,6 @@ pub struct WindowPermit {
 }
 
 impl StalenessWindow {
-    /// A window for τ = `staleness`.
     #[must_use]
     pub fn new(staleness: usize) -> Self {
         let places = staleness.saturating_add(1).min(Semaphore::MAX_PERMITS);
@@ -38,7 +37,6 @@ impl StalenessWindow {
         WindowPermit { staleness, inside: Arc::clone(&self.inside), _place: place }
     }
 
-    /// Batches in the window.
     #[must_use]
     pub fn batch_count(&self) -> usize {
         self.inside.load(Ordering::Acquire)

@@ -4,14 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The requests that one server has not answered yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnansweredRequests {
-    /// Index of the server.
     pub server: u32,
-    /// Number of lookups.
     pub lookups: usize,
-    /// Number of pushes.
     pub pushes: usize,
     /// Age of the oldest request, with retries.
     pub oldest: Duration,

@@ -15,7 +15,6 @@ const HEAD: usize = 13;
 /// Longer payloads are no push of any worker.
 const LONGEST: usize = 1 << 30;
 
-/// One message of a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
     /// The worker's index. The first message.
@@ -63,7 +62,6 @@ pub struct TableRows {
 }
 
 impl Frame {
-    /// The bytes of the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (kind, call, payload) = match self {

@@ -19,7 +19,6 @@ pub fn round_to_units(value: f32) -> Result<i32, Refusal> {
     )))
 }
 
-/// Units as a value of a row.
 #[must_use]
 pub fn units_to_value(units: i32) -> f32 {
     units as f32 / UNITS

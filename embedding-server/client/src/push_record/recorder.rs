@@ -23,7 +23,6 @@ use super::frame::{Frame, StartedPush};
 use super::grid;
 use crate::Shard;
 
-/// Reports the pushes of a dense worker's process.
 #[derive(Debug)]
 pub struct PushRecorder {
     socket: Mutex<UnixStream>,
@@ -46,7 +45,6 @@ impl PushRecorder {
         Arc::new(RecordedShard { shard, recorder: Arc::clone(self) })
     }
 
-    /// Reports that the worker has a place in the run.
     pub fn report_join(&self, writer: u64, incarnation: u32) {
         self.tell(&Frame::Joined { writer, incarnation });
     }
@@ -62,7 +60,6 @@ impl PushRecorder {
         self.tell(&Frame::Finished { seq });
     }
 
-    /// Reports the dense network that the worker ends with.
     pub fn report_network(&self, weights: &[u8]) {
         // The same in every process of this program.
         let mut hasher = DefaultHasher::new();

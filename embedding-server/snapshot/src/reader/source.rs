@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use crate::format::CRC_BYTES;
 use crate::{SnapshotError, SnapshotInput};
 
-/// A file and the position in it.
 pub(super) struct FileSource {
     path: PathBuf,
     from: BufReader<Box<dyn SnapshotInput>>,
@@ -31,7 +30,6 @@ impl FileSource {
         Ok(Self::new(path, file, left))
     }
 
-    /// A file with `bytes` bytes and the name `path`.
     pub(super) fn new(path: &Path, from: impl SnapshotInput + 'static, bytes: u64) -> Self {
         let from: Box<dyn SnapshotInput> = Box::new(from);
         Self { path: path.to_owned(), from: BufReader::with_capacity(1 << 20, from), offset: 0, left: bytes }
@@ -49,12 +47,10 @@ impl FileSource {
         self.left
     }
 
-    /// A part that starts at the position.
     pub(super) fn place_here(&self, name: String) -> FilePlace {
         FilePlace { name, offset: self.offset }
     }
 
-    /// Reads exactly the next `bytes` bytes.
     pub(super) fn take_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         self.check_left(place, bytes)?;
         self.take_up_to(bytes)
@@ -68,7 +64,6 @@ impl FileSource {
         Ok(taken)
     }
 
-    /// Skips the next `bytes` bytes.
     pub(super) fn skip_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
         self.check_left(place, bytes)?;
         let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
@@ -77,7 +72,6 @@ impl FileSource {
         Ok(())
     }
 
-    /// Reads a CRC and compares it with the CRC of `parts`.
     pub(super) fn check_crc(&mut self, place: &FilePlace, parts: &[&[u8]]) -> Result<u32, SnapshotError> {
         let expected = word_at(&self.take_bytes(place, CRC_BYTES as u64)?, 0);
         let mut crc = crc32fast::Hasher::new();
