@@ -50,7 +50,6 @@ impl GrpcAdapter {
         Self { shard, guard, roots: Arc::new(roots), timeout }
     }
 
-    /// The services of samples and of storage.
     pub(crate) fn routes(&self) -> Routes {
         Routes::new(self.embedding_service()).add_service(self.storage_service())
     }

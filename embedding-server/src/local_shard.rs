@@ -21,7 +21,6 @@ use crate::{EmbeddingService, datapath, storage};
 /// runtime's thread waiting.
 const INLINE_ID_BYTES: usize = 32 * 1024 * size_of::<u64>();
 
-/// An embedding server that is called without a socket.
 #[derive(Clone)]
 pub struct LocalShard {
     name: Arc<str>,
@@ -29,7 +28,6 @@ pub struct LocalShard {
 }
 
 impl LocalShard {
-    /// A shard that calls this service.
     #[must_use]
     pub fn new(service: Arc<EmbeddingService>) -> Self {
         Self { name: format!("embedding server {} (in process)", service.server_index()).into(), service }
@@ -50,7 +48,6 @@ impl LocalShard {
         self.offload(move |service| work(service, &request)).await
     }
 
-    /// Runs `work` on a thread that may block.
     async fn offload<T: Send + 'static>(
         &self,
         work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,

@@ -22,7 +22,6 @@ pub(crate) struct ServerMetrics {
     pub(crate) lookup: CallMetrics,
     pub(crate) push: CallMetrics,
     pub(crate) hint: CallMetrics,
-    /// The queue of hints.
     pub(crate) waiting_hints: WaitingHints,
     pub(crate) save: CallMetrics,
     pub(crate) load: CallMetrics,
@@ -37,19 +36,15 @@ pub(crate) struct ServerMetrics {
     pub(crate) skipped: IntCounter,
     /// Ids that are not admitted: lookups answered with zeros, and gradients dropped.
     pub(crate) refused: IntCounter,
-    /// Bags that were summed for a lookup.
     pub(crate) bags_summed: IntCounter,
     /// Bags whose gradient was spread over their rows.
     pub(crate) bags_spread: IntCounter,
     /// For each applied push, the number of earlier batches in flight when its rows were looked up.
     pub(crate) staleness: Histogram,
-    /// Pushes that were answered as duplicates.
     pub(crate) duplicates: IntCounter,
-    /// Connections that the port of the data path refuses.
     pub(crate) refused_connections: IntCounter,
 }
 
-/// The metrics of one kind of call.
 #[derive(Clone, Debug)]
 pub(crate) struct CallMetrics {
     requests: IntCounter,
@@ -131,7 +126,6 @@ impl ServerMetrics {
 }
 
 impl CallMetrics {
-    /// Counts and times one request.
     pub(crate) fn observe<T>(&self, work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
         self.requests.inc();
         let _timer = self.seconds.start_timer();
@@ -172,7 +166,6 @@ impl<'a> ServerLabel<'a> {
         self.counters(name, help, &[]).with_label_values::<&str>(&[])
     }
 
-    /// A gauge of a whole number.
     pub(crate) fn gauge(&self, name: &str, help: &str) -> IntGauge {
         register(self.registry, IntGauge::with_opts(self.options(name, help)))
     }

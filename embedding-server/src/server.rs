@@ -28,9 +28,7 @@ use crate::{EmbeddingService, LocalShard, ServerError};
 /// How long running requests may take after the server stops accepting new ones, if the job's timeout is not shorter.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The settings and resources of an embedding server.
 pub struct ServerConfig {
-    /// The job, which all roles share.
     pub job: Arc<Job>,
     pub index: ServerIndex,
     pub control: Arc<dyn ControlPlane>,
@@ -48,7 +46,6 @@ pub struct ServerConfig {
     pub storage_folders: Vec<String>,
     /// What a request to end means. [`StopMeaning::Restart`] needs a log.
     pub on_stop: StopMeaning,
-    /// The registry of its metrics.
     pub registry: Registry,
 }
 
@@ -154,7 +151,6 @@ async fn report<E: std::error::Error + Send + Sync + 'static>(
     }
 }
 
-/// The server as a member of the run, from joining to leaving.
 struct RunMember {
     credentials: Credentials,
     service: Arc<EmbeddingService>,

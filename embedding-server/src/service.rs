@@ -36,18 +36,14 @@ const NEWER_MAP: Duration = Duration::from_secs(2);
 pub struct EmbeddingService {
     pub(crate) index: ServerIndex,
     pub(crate) tables: Arc<TableSet>,
-    /// Names of the tables, in their order.
     pub(crate) names: Arc<[String]>,
-    /// Settings of the tables, in their order.
     pub(crate) configs: Box<[TableConfig]>,
     pub(crate) storage: StorageLock,
-    /// Bytes of rows that a save sorts and writes together.
     pub(crate) run_bytes: usize,
     /// Timeout of a request to an object store.
     pub(crate) timeout: Duration,
     pub(crate) captures: SnapshotCaptures,
     pub(crate) loads: LastLoad,
-    /// The files of the newest checkpoint.
     pub(crate) checkpoints: CheckpointFiles,
     pub(crate) windows: SequenceWindows,
     pub(crate) writers: KnownWriters,
@@ -56,25 +52,21 @@ pub struct EmbeddingService {
     /// Reusable memory for rows and gradients.
     pub(crate) buffers: Arc<ValueBuffers>,
     placement: ArcSwapOption<OwnedBuckets>,
-    /// Moves of buckets from and to this server.
     pub(crate) moves: ServerMoves,
     /// Whether a move in the middle of a step must change no bit: in mode `sync`.
     pub(crate) keeps_steps: bool,
     /// Whether the job begins an epoch with new rows, so that a worker may have all rows removed.
     pub(crate) resets_rows: bool,
-    /// Request buffers that earlier requests have used.
     scratches: Mutex<Vec<RequestBuffers>>,
-    /// The cold tier, for rows that do not fit into memory.
     tier: Option<ColdTier>,
-    /// The folder of the cold tier, if there is one.
     cold_folder: Option<PathBuf>,
-    /// The maintenance thread, which ends with the service.
+    /// Ends with the service.
     _maintenance: Option<TableMaintenance>,
     /// The log of its rows, if they are to survive the process.
     pub(crate) log: Option<Arc<ServerLog>>,
     /// Whether the tables hold a whole model, in a server without a log.
     unlogged_load: LoadState,
-    /// The thread that looks after the log. It ends with the service.
+    /// Ends with the service.
     keeper: OnceLock<LogKeeper>,
     /// What the server waits for.
     pub(crate) waits: Waits,
@@ -188,12 +180,10 @@ impl EmbeddingService {
         self.tier.as_ref().map_or(0, |tier| tier.size().rows)
     }
 
-    /// Whether nothing is served until a move is decided.
     pub(crate) fn is_frozen(&self) -> bool {
         self.placement.load().as_ref().is_some_and(|placement| placement.frozen_move().is_some())
     }
 
-    /// Whether this server has no bucket.
     pub(crate) fn owns_nothing(&self) -> bool {
         self.placement.load().as_ref().is_some_and(|placement| placement.owned_ranges().is_empty())
     }
@@ -243,8 +233,7 @@ impl EmbeddingService {
         self.log.as_ref().is_some_and(|log| log.has_recovered())
     }
 
-    /// Forgets the rows that it recovered, which are of another run, and has another lineage from then on. Nothing is served
-    /// meanwhile.
+    /// The rows that it recovered are of another run: forgets them, and has another lineage from then on. Nothing is served meanwhile.
     /// After an error the server must not join.
     pub fn start_empty(&self) -> Result<(), ServerError> {
         self.log.as_ref().map_or(Ok(()), |log| log.start_empty(&self.tables, &self.windows))
@@ -298,17 +287,15 @@ impl EmbeddingService {
         self.tier.is_some() || self.log.is_some()
     }
 
-    /// Whether the tables hold a whole model.
     pub(crate) fn check_whole(&self) -> Result<(), Refusal> {
         self.load_state().check_whole(self.index)
     }
 
-    /// Whether the tables hold a whole model, and loads change it.
+    /// Without a log, the state is the service's own.
     pub(crate) fn load_state(&self) -> &LoadState {
         self.log.as_ref().map_or(&self.unlogged_load, |log| &log.load)
     }
 
-    /// Rows and bytes of each table.
     #[must_use]
     pub fn describe_tables(&self) -> DescribeResponse {
         let status = |(table, name): (&zagros_table::Table, &String)| TableStatus {
@@ -320,7 +307,6 @@ impl EmbeddingService {
         DescribeResponse { tables: self.tables.iter().zip_eq(self.names.iter()).map(status).collect() }
     }
 
-    /// Rows and bytes of all tables.
     #[must_use]
     pub fn current_load(&self) -> ServerLoad {
         let sum = |of: fn(&zagros_table::Table) -> usize| self.tables.iter().map(of).sum::<usize>() as u64;
@@ -328,7 +314,6 @@ impl EmbeddingService {
         ServerLoad { rows, bytes, ..ServerLoad::default() }
     }
 
-    /// Free space on the disk of the cold tier. `None` without a cold tier.
     pub(crate) fn disk_space(&self) -> Option<DiskSpace> {
         self.cold_folder.as_deref().and_then(|folder| DiskSpace::measure(folder).ok())
     }
@@ -348,7 +333,6 @@ impl EmbeddingService {
         if Arc::ptr_eq(&now, placement) { Ok(()) } else { now.check_request(generation) }
     }
 
-    /// Lends request buffers.
     pub(crate) fn with_scratch<T>(&self, work: impl FnOnce(&mut RequestBuffers) -> T) -> T {
         let mut scratch = self.scratches.lock().pop().unwrap_or_default();
         let done = work(&mut scratch);

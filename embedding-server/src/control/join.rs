@@ -10,9 +10,8 @@ use zagros_protocol::control::{JoinRequest, Role};
 
 use crate::EmbeddingService;
 
-/// Joins the run as the process `instance`, within the job's timeout. A process with a log reports the rows that it has
-/// recovered. The coordinator refuses a process with another job or another protocol version, and says which of them
-/// differs.
+/// A process with a log reports the rows that it has recovered. The coordinator refuses a process with another job or another
+/// protocol version, and says which of them differs.
 pub(crate) async fn join_run(
     job: &Job,
     service: &EmbeddingService,

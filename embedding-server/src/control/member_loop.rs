@@ -25,7 +25,6 @@ const UNDECIDED: Duration = Duration::from_millis(5);
 /// coordinator does not answer, an idle server waits two periods.
 const DRAIN: Duration = Duration::from_secs(3600);
 
-/// Why the server stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
     /// This process was asked to end, and as far as the server knows no worker needs it.
@@ -57,7 +56,6 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// Measures how long the server has had no request.
 struct IdleTime {
     /// Requests that had started at the last look.
     requests: u64,
@@ -128,8 +126,7 @@ pub(crate) async fn take_part_in_run(
     }
 }
 
-/// Whether a server that was asked to end stops its wait for the end of the run. It does so if coordinator and workers
-/// are silent, or if it has waited for [`DRAIN`].
+/// Whether a server that was asked to end waits no longer: coordinator and workers are silent, or [`DRAIN`] is over.
 fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
     if deadline.is_past() {
         let waited = deadline.waited();
@@ -154,14 +151,12 @@ fn stop_reason(view: &MemberView, idle: Duration, timeout: Duration) -> Option<S
     reported.or_else(|| abandoned().filter(|_| idle > timeout))
 }
 
-/// Fetches the present placement.
 async fn fetch_placement(control: &dyn ControlPlane, timeout: Duration) -> Result<PlacementResponse, String> {
     let asked = Deadline::from_now(timeout).bound(control.placement(PlacementRequest {})).await;
     let answer = asked.map_err(|within| format!("{} did not answer within {within:.1?}", control.name()))?;
     answer.map_err(|refusal| refusal.to_string())
 }
 
-/// What was adopted of the coordinator's placements.
 #[derive(Debug, Default)]
 struct ServedPlacement {
     generation: u64,

@@ -15,7 +15,6 @@ pub(crate) struct RunCheck {
 }
 
 impl RunCheck {
-    /// The check of a server that has not joined a run yet.
     pub(crate) fn new(server: ServerIndex) -> Self {
         Self { name: format!("embedding server {server}"), joined: OnceLock::new() }
     }

@@ -4,13 +4,12 @@ use zagros_job::Job;
 use zagros_protocol::Refusal;
 use zagros_store::{AllowedFolders, FileName, FolderNotAllowed, StoreError};
 
-/// The folders in the job, and the folders of `--storage-folder`. Without this check, a process that may ask for a save
-/// could make the server write to any folder, or send rows to any bucket with the server's credentials.
+/// Without this check, a process that may ask for a save could make the server write to any folder, or send rows to any bucket
+/// with the server's credentials.
 #[derive(Debug)]
 pub(crate) struct StorageFolders(AllowedFolders);
 
 impl StorageFolders {
-    /// The folders of a job, and the folders in `more`.
     pub(crate) fn new(job: &Job, more: &[String]) -> Result<Self, StoreError> {
         let named = [
             ("output.folder", Some(job.output.folder.display().to_string())),
@@ -23,7 +22,7 @@ impl StorageFolders {
         Ok(Self(AllowedFolders::new(of_job.chain(added))?))
     }
 
-    /// Refuses all other folders.
+    /// Refuses folders that neither the job nor `--storage-folder` names.
     pub(crate) fn check_folder(&self, folder: &str) -> Result<(), Refusal> {
         self.0.check(folder).map_err(|outside| refused(&outside))
     }

@@ -106,7 +106,6 @@ fn spread_segment(run: &SegmentRun<'_>, gradients: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Adds one row to another, value by value.
 #[inline(always)]
 fn add_row(into: &mut [f32], values: &[f32]) {
     for (sum, value) in into.iter_mut().zip_eq(values) {

@@ -14,7 +14,6 @@ use crate::tables::monotonic_nanos;
 const SPARED_SHARE: u32 = 8;
 const MOST_SPARED: Duration = Duration::from_secs(1);
 
-/// The arrival of a request, and the time at which the server stops waiting for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestTimes {
     arrived: u64,
@@ -36,12 +35,10 @@ impl RequestTimes {
         Deadline::from_now(left - MOST_SPARED.min(left / SPARED_SHARE))
     }
 
-    /// The deadline, for the tables.
     pub(crate) fn table_deadline(&self) -> RequestDeadline {
         self.deadline
     }
 
-    /// Turns a table's error into a refusal for the sender.
     pub(crate) fn table_refusal(&self, service: &EmbeddingService, error: &TableError) -> Refusal {
         let TableError::Late { .. } = error else { return service.table_refusal(error) };
         let waited = Duration::from_nanos(monotonic_nanos().saturating_sub(self.arrived));

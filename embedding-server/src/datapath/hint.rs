@@ -9,7 +9,6 @@ use super::deadline::RequestTimes;
 use super::request::RequestRows;
 use crate::EmbeddingService;
 
-/// Checks the whole request, then brings its rows to memory.
 pub(crate) fn hint(
     service: &EmbeddingService,
     request: &HintRequest,

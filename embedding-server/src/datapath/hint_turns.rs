@@ -11,7 +11,6 @@ const AT_ONCE: usize = 2;
 const MOST_BYTES: usize = 32 << 20;
 const ID_BYTES: usize = 8;
 
-/// The order of hints.
 #[derive(Debug)]
 pub(crate) struct HintTurns {
     turns: Semaphore,
@@ -20,21 +19,18 @@ pub(crate) struct HintTurns {
     waiting: WaitingHints,
 }
 
-/// How many hints wait for their turn, and how many ids they have.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitingHints {
     pub(crate) hints: IntGauge,
     pub(crate) ids: IntGauge,
 }
 
-/// A hint that waits, until it is dropped.
 #[derive(Debug)]
 struct WaitingHint<'a> {
     waiting: &'a WaitingHints,
     ids: i64,
 }
 
-/// A turn, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct HintTurn<'a> {
     _permit: Option<SemaphorePermit<'a>>,
@@ -59,13 +55,11 @@ impl Drop for WaitingHint<'_> {
 }
 
 impl HintTurns {
-    /// Hints whose queue `waiting` shows.
     pub(crate) fn new(waiting: WaitingHints) -> Self {
         Self { turns: Semaphore::new(AT_ONCE), bytes: Mutex::default(), waiting }
     }
 
-    /// Waits for the turn of a hint with so many bytes of ids.
-    /// Refuses it as `Unavailable` if too many hints wait.
+    /// Waits for the turn of a hint with `bytes` of ids. Refused as `Unavailable` if too many hints wait.
     pub(crate) async fn wait_for_turn(&self, bytes: usize) -> Result<HintTurn<'_>, Refusal> {
         {
             let mut held = self.bytes.lock();

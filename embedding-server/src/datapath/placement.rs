@@ -11,7 +11,6 @@ use zagros_table::{RequestPart, RowBatch};
 pub(crate) struct OwnedBuckets {
     map: Arc<BucketMap>,
     server: ServerIndex,
-    /// For each bucket, whether this server owns it.
     buckets: Box<[bool]>,
     /// This server owns all buckets, so no id is hashed.
     all: bool,
@@ -30,7 +29,6 @@ impl OwnedBuckets {
         Self { frozen: Some(bucket_move), ..self.clone() }
     }
 
-    /// The move for which the server is frozen.
     pub(crate) fn frozen_move(&self) -> Option<u64> {
         self.frozen
     }
@@ -40,7 +38,6 @@ impl OwnedBuckets {
         self.map.servers()
     }
 
-    /// Whether this server owns a bucket.
     pub(crate) fn has_bucket(&self, bucket: u32) -> bool {
         self.buckets.get(bucket as usize).copied().unwrap_or(false)
     }
@@ -50,7 +47,6 @@ impl OwnedBuckets {
         (0..self.bucket_count()).any(|bucket| self.has_bucket(bucket) && !next.has_bucket(bucket))
     }
 
-    /// Whether this server owns a row.
     #[inline]
     pub(crate) fn owns_row(&self, table: u32, id: u64) -> bool {
         self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.buckets()) as usize]
@@ -62,12 +58,10 @@ impl OwnedBuckets {
         self.buckets.get(buckets.start as usize..end).is_some_and(|range| range.contains(&true))
     }
 
-    /// The generation of the map.
     pub(crate) fn generation(&self) -> Generation {
         self.map.generation()
     }
 
-    /// The number of buckets of the model.
     pub(crate) fn bucket_count(&self) -> u32 {
         self.map.buckets()
     }
@@ -84,7 +78,6 @@ impl OwnedBuckets {
         ranges
     }
 
-    /// Keeps the rows of this server's buckets.
     pub(crate) fn keep_owned(&self, table: u32, rows: &mut RowBatch) {
         if self.all || rows.ids.is_empty() {
             return;

@@ -107,7 +107,6 @@ fn apply_rows(
     })
 }
 
-/// The share of a push in the samples of its step.
 fn step_share(request: &PushRequest) -> Result<f32, Refusal> {
     let share = request.share.unwrap_or(1.0);
     if (0.0..=1.0).contains(&share) {
@@ -116,7 +115,6 @@ fn step_share(request: &PushRequest) -> Result<f32, Refusal> {
     Err(Refusal::invalid(format!("the push has a share of {share} of its step's samples; expected 0 to 1")))
 }
 
-/// What becomes of the gradients of tiles.
 fn tile_update(request: &PushRequest) -> Result<TileUpdate, Refusal> {
     let factor = request.factor;
     match TileUpdateCode::try_from(request.tiles) {

@@ -10,7 +10,6 @@ use zagros_table::RequestPart;
 
 use super::bags::{pool_rows, spread_gradients};
 
-/// Segments, ids and bags of a request. Their lengths agree.
 pub(crate) struct RequestRows<'a> {
     segments: Segments,
     ids: Cow<'a, [u64]>,
@@ -18,7 +17,6 @@ pub(crate) struct RequestRows<'a> {
 }
 
 impl<'a> RequestRows<'a> {
-    /// Reads the payloads.
     /// Refuses lengths that disagree (invariant DP-2).
     pub(crate) fn unpack(segments: &[u8], ids: &'a [u8], bags: &'a [u8]) -> Result<Self, Refusal> {
         let segments = Segments::unpack(segments, ids)?;
@@ -26,7 +24,6 @@ impl<'a> RequestRows<'a> {
         Ok(Self { segments, ids: ids_of(ids), bags })
     }
 
-    /// The ids by table.
     pub(crate) fn table_parts(&self) -> Vec<RequestPart<'_>> {
         let mut rest = &self.ids[..];
         let mut part = |table: u32, dim: u32, rows: usize| {
@@ -37,13 +34,11 @@ impl<'a> RequestRows<'a> {
         self.segments.iter().map(|segment| part(segment.table.0, segment.dim, segment.rows as usize)).collect()
     }
 
-    /// The number of sums in the answer.
     pub(crate) fn sum_count(&self) -> u64 {
         self.bags.count() as u64
     }
 
-    /// The number of values in the answer, or in the gradients of a push.
-    /// Refuses values, here or of all rows, that take more memory than a message may.
+    /// Of the answer, or of the gradients of a push. Refuses values, here or of all rows, that take more memory than a message may.
     pub(crate) fn value_count(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
         if !self.bags.is_empty() {
             refuse_oversize("the rows of the bags", values, size_of::<f32>())?;
@@ -53,12 +48,11 @@ impl<'a> RequestRows<'a> {
         Ok(wanted)
     }
 
-    /// Computes the answer from all rows, `[rows, dim]` per table.
+    /// `rows` are `[rows, dim]` per table.
     pub(crate) fn pool_rows(&self, rows: ValueBuffer, wanted: usize, buffers: &Arc<ValueBuffers>) -> ValueBuffer {
         pool_rows(&self.bags, &self.segments, rows, wanted, buffers)
     }
 
-    /// Turns the gradients of an answer into gradients of all rows.
     pub(crate) fn spread_gradients<'g>(
         &self,
         gradients: PayloadValues<'g>,

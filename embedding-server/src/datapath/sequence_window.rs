@@ -14,7 +14,6 @@ use zagros_table::PushOrigin;
 use super::step_pushes::StepPushes;
 use super::window_groups::WindowGroups;
 
-/// The identity of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PushId {
     pub(crate) writer: u64,
@@ -25,12 +24,11 @@ pub(crate) struct PushId {
 }
 
 impl PushId {
-    /// As the log named it.
+    /// The identity of a push as the log names it.
     pub(crate) fn from_origin(origin: PushOrigin) -> Self {
         Self { writer: origin.writer, incarnation: origin.incarnation, seq: origin.seq }
     }
 
-    /// As the log names it.
     pub(crate) fn origin(self) -> PushOrigin {
         PushOrigin { writer: self.writer, incarnation: self.incarnation, seq: self.seq }
     }
@@ -42,7 +40,6 @@ pub(crate) struct SequenceWindows {
     /// By window group and writer.
     windows: DashMap<(u32, u64), SequenceWindow>,
     pub(crate) groups: WindowGroups,
-    /// The pushes of the newest step.
     pub(crate) steps: StepPushes,
 }
 
@@ -93,13 +90,12 @@ impl SequenceWindows {
 }
 
 impl SequenceWindows {
-    /// All groups and their windows as values. No push is under way.
+    /// No push is under way, here and in [`Self::images_of`].
     pub(crate) fn group_images(&self) -> Vec<WindowGroup> {
         let group = |(group, buckets)| WindowGroup { group, buckets, windows: self.images_of(group) };
         self.groups.buckets_by_group().into_iter().map(group).collect()
     }
 
-    /// The windows of one group as values. No push is under way.
     pub(crate) fn images_of(&self, group: u32) -> Vec<WindowImage> {
         let of_group = self.windows.iter().filter(|window| window.key().0 == group);
         of_group.filter_map(|window| window.to_image(window.key().1)).collect()
@@ -139,7 +135,6 @@ impl SequenceWindows {
         self.windows.retain(|(group, _), _| kept.contains(group));
     }
 
-    /// Forgets all pushes.
     pub(crate) fn clear(&self) {
         self.windows.clear();
         self.groups.clear();
@@ -148,12 +143,10 @@ impl SequenceWindows {
 }
 
 impl PushTicket<'_> {
-    /// Records that the push was applied.
     pub(crate) fn mark_applied(mut self) {
         self.applied = true;
     }
 
-    /// The window groups to whose rows the push is to be applied.
     pub(crate) fn groups(&self) -> &[u32] {
         &self.groups
     }

@@ -23,7 +23,6 @@ use zagros_protocol::{Refusal, RefusalKind};
 /// How long a lookup waits. Workers push within the time of an all-reduce.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Which writers' pushes of the newest step are applied.
 #[derive(Debug, Default)]
 pub(crate) struct StepPushes {
     newest: watch::Sender<AppliedStep>,
@@ -36,7 +35,6 @@ struct AppliedStep {
     group: u64,
     /// Generation of the bucket map that routed the pushes.
     generation: u64,
-    /// Writer and incarnation of each push.
     writers: Vec<(u64, u32)>,
 }
 
@@ -63,8 +61,7 @@ impl StepPushes {
         self.newest.send_replace(AppliedStep::default());
     }
 
-    /// Waits until the pushes are applied that the lookup asks for.
-    /// If they are not in time, the refusal `Unavailable` says whose pushes are applied.
+    /// If the pushes that the lookup asks for are not applied in time, the refusal `Unavailable` says whose are.
     pub(crate) async fn await_pushes(&self, lookup: &LookupRequest, deadline: Deadline) -> Result<(), Refusal> {
         let LookupRequest { after_pushes, after_step, after_group, generation, .. } = *lookup;
         let awaited = (after_step, after_group, generation);

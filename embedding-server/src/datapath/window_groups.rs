@@ -17,7 +17,6 @@ use parking_lot::Mutex;
 use zagros_protocol::{RowKey, TableId, bucket_of};
 use zagros_table::RequestPart;
 
-/// The window group of each bucket.
 #[derive(Debug, Default)]
 pub(crate) struct WindowGroups {
     /// `None` while every bucket is in group 0. Buckets past the end are in group 0.
@@ -29,14 +28,12 @@ pub(crate) struct WindowGroups {
 /// The window groups of the rows of one request.
 #[derive(Debug)]
 pub(crate) enum RequestGroups {
-    /// Group 0 alone.
     First,
     /// These, in ascending order, and the group of each bucket.
     Several { groups: Vec<u32>, of_bucket: Arc<Vec<u32>>, buckets: u32 },
 }
 
 impl WindowGroups {
-    /// The group of a bucket.
     pub(crate) fn of_bucket(&self, bucket: u32) -> u32 {
         self.of_bucket.load().as_ref().map_or(0, |of_bucket| group_in(of_bucket, bucket))
     }
@@ -64,7 +61,6 @@ impl WindowGroups {
         self.of_bucket.load().as_ref().and_then(|of_bucket| of_bucket.iter().max().copied()).unwrap_or(0) + 1
     }
 
-    /// Puts buckets into a group.
     pub(crate) fn assign_group(&self, buckets: &[u32], group: u32) {
         let Some(last) = buckets.iter().max() else { return };
         let _one_at_a_time = self.changes.lock();
@@ -104,7 +100,6 @@ impl RequestGroups {
         self.groups().len() > claimed.len()
     }
 
-    /// The group of a row.
     pub(crate) fn of_row(&self, table: u32, id: u64) -> u32 {
         match self {
             Self::First => 0,

@@ -26,7 +26,6 @@ use crate::tables::monotonic_nanos;
 /// inside its process stays in that state.
 #[derive(Debug, Default)]
 pub(crate) struct KnownWriters {
-    /// The newest incarnation of each writer.
     incarnations: ArcSwapOption<HashMap<u64, u32>>,
     /// The largest known number of a step or push. Read without the lock of `pace`.
     newest: AtomicU64,
@@ -37,7 +36,6 @@ pub(crate) struct KnownWriters {
 }
 
 impl KnownWriters {
-    /// Sets the writers that the coordinator has reported.
     pub(crate) fn set_writers(&self, writers: &[Writer]) {
         let incarnations = writers.iter().map(|writer| (writer.member, writer.incarnation)).collect();
         self.incarnations.store(Some(std::sync::Arc::new(incarnations)));
@@ -75,7 +73,6 @@ impl KnownWriters {
         self.may_reach(step, Duration::from_nanos(monotonic_nanos()))
     }
 
-    /// The largest known number.
     #[cfg(test)]
     pub(crate) fn newest(&self) -> u64 {
         self.newest.load(Ordering::Acquire)

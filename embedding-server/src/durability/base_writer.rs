@@ -32,8 +32,7 @@ const TRY: Duration = Duration::from_millis(20);
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 impl ServerLog {
-    /// Writes a base and deletes what it stands for.
-    /// After an error, the earlier base and the whole log are still there.
+    /// Deletes what the base stands for. After an error, the earlier base and the whole log are still there.
     pub(crate) fn write_base(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         let _only = self.base.lock();
         if self.is_over() {

@@ -39,7 +39,6 @@ pub(crate) struct LogKeeper {
 struct BaseThread {
     due: SyncSender<()>,
     written: Receiver<Result<(), ServerError>>,
-    /// Whether one is being written.
     is_busy: bool,
     failed: Option<Instant>,
 }

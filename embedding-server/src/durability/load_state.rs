@@ -10,7 +10,6 @@
 use parking_lot::RwLock;
 use zagros_protocol::{Refusal, RefusalKind, ServerIndex};
 
-/// What the tables hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LoadPhase {
     #[default]
@@ -23,7 +22,6 @@ enum LoadPhase {
 #[derive(Debug)]
 pub(crate) struct BeforeLoad(LoadPhase);
 
-/// What the tables of a server hold.
 #[derive(Debug, Default)]
 pub(crate) struct LoadState(RwLock<LoadPhase>);
 
@@ -75,7 +73,6 @@ impl LoadState {
         completed();
     }
 
-    /// The load has failed half-way.
     pub(crate) fn fail_load(&self) {
         *self.0.write() = LoadPhase::Partial;
     }

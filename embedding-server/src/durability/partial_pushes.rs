@@ -15,11 +15,9 @@ use zagros_table::{PushOrigin, RequestPart};
 /// Tables and ids of the rows that have a push's gradient.
 pub(crate) type AppliedRows = HashSet<(u32, u64)>;
 
-/// All pushes that are known to be applied in part.
 #[derive(Debug, Default)]
 pub(crate) struct PartialPushes(Mutex<HashMap<PushOrigin, AppliedRows>>);
 
-/// The rest of a push.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct RemainingRows {
     /// Table, dim and ids of each part.
@@ -46,7 +44,6 @@ impl PartialPushes {
         Some(RemainingRows::new(|table, id| applied.contains(&(table, id)), parts, gradients))
     }
 
-    /// A push is whole.
     pub(crate) fn forget_push(&self, origin: &PushOrigin) {
         let mut all = self.0.lock();
         if !all.is_empty() {

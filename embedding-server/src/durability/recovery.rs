@@ -34,12 +34,10 @@ use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
 use crate::datapath::SequenceWindows;
 
-/// What recovery found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RecoverySummary {
     /// The lsn from which the tail was read.
     pub(super) start: u64,
-    /// The lsn of the next record.
     pub(super) end: u64,
     pub(super) time: TableTime,
     pub(super) base_bytes: u64,
@@ -47,7 +45,6 @@ pub(super) struct RecoverySummary {
     pub(super) is_partial: bool,
 }
 
-/// What went wrong with one record.
 enum RecordError {
     Log(LogError),
     Table(TableError),
@@ -236,7 +233,6 @@ impl LogReplay<'_> {
         Ok(())
     }
 
-    /// Each thread takes the records of its stripes.
     fn put_tail(&self, replay: &TailReplay<'_>) -> Result<Vec<TailWorker>, RecordError> {
         let threads = self.threads as u32;
         let mut workers: Vec<(u32, TailWorker)> = (0..threads).map(|number| (number, TailWorker::default())).collect();

@@ -31,7 +31,6 @@ const RECORD_BYTES: u64 = 96;
 /// A record has rows of one stripe. A managed table makes one for each so many rows at least.
 const CHUNK: u64 = 64;
 
-/// What a push brings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PushedRows<'a> {
     pub(crate) parts: &'a [RequestPart<'a>],
@@ -55,7 +54,6 @@ pub(crate) struct ServerLog {
     pub(super) bound: TailBound,
     /// The time of the log before it is over: seconds that earlier processes have counted.
     pub(super) seconds_before: u64,
-    /// Locked while a base is written.
     pub(super) base: Mutex<()>,
     /// The run is over, or another process goes on with the log: this one touches no file any more.
     is_over: AtomicBool,
@@ -126,12 +124,10 @@ impl ServerLog {
         self.has_recovered.load(Ordering::Acquire)
     }
 
-    /// Seconds that earlier processes have counted: rows grow older only while a server runs.
     pub(crate) fn seconds_before(&self) -> u64 {
         self.seconds_before
     }
 
-    /// Room for a push.
     /// Refused as `Disk` if the log is stopped or the disk is full, as `Unavailable` if the log is too long.
     pub(crate) fn reserve_room(&self, parts: &[RequestPart<'_>]) -> Result<LogReservation<'_>, Refusal> {
         self.bound.check_tail(self.tail_bytes()).map_err(|why| self.unavailable(&why))?;
@@ -224,8 +220,7 @@ impl ServerLog {
         self.load.undo_load(before, || self.writer.complete_load());
     }
 
-    /// The load has put all its rows in.
-    /// If the log is stopped, a process that recovers the tables finds a part of a model.
+    /// All rows are in. If the log is stopped, a process that recovers the tables finds a part of a model.
     pub(crate) fn end_load(&self) -> Result<(), Refusal> {
         self.flush().inspect_err(|_| self.load.fail_load())?;
         self.load.complete_load(|| self.writer.complete_load());
@@ -268,8 +263,7 @@ impl ServerLog {
     }
 
     /// The process ends in order, and the next one may run on another machine: every acknowledged push is on the disk. Pushes are
-    /// refused from now on.
-    /// If the disk fails, only this machine, as long as it runs, has all of the log.
+    /// refused from now on. If the disk fails, only this machine, as long as it runs, has all of the log.
     pub(crate) fn hand_over(&self, tables: &TableSet) -> Result<(), ServerError> {
         let stopped = |source| ServerError::LogStopped { index: self.index.0, source };
         self.writer.flush_appended().map_err(stopped)?;

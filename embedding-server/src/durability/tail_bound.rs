@@ -14,7 +14,6 @@ use zagros_log::SEGMENT_BYTES;
 /// Sizes in bytes. Tests have small ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogSizes {
-    /// A file of the log.
     pub(crate) segment: u64,
     /// The shortest tail that leads to a base.
     pub(crate) tail: u64,
@@ -29,7 +28,6 @@ impl Default for LogSizes {
 /// A tail may be so many times as long as one that leads to a base.
 const LONGEST: u64 = 4;
 
-/// The bound of one log.
 #[derive(Debug)]
 pub(super) struct TailBound {
     shortest: u64,
@@ -53,7 +51,6 @@ impl TailBound {
         *self.failure.lock() = None;
     }
 
-    /// A base could not be written.
     pub(super) fn base_failed(&self, why: String) {
         *self.failure.lock() = Some(why);
     }
@@ -63,7 +60,6 @@ impl TailBound {
         self.loaded.store(tail, Ordering::Release);
     }
 
-    /// Whether a tail of so many bytes leads to a base.
     pub(super) fn is_due(&self, tail: u64) -> bool {
         tail > self.due()
     }

@@ -16,7 +16,6 @@ use zagros_zip::ZipEq;
 use super::ServerLabel;
 use crate::tier::{StoreCalls, WatchedStore};
 
-/// The metrics of a server's cold tier.
 pub(crate) struct ColdMetrics<'a> {
     of: ServerLabel<'a>,
 }
@@ -59,7 +58,6 @@ struct ColdCollector {
     kinds: Arc<Mutex<[IntCounter; 3]>>,
 }
 
-/// Kinds of bytes that are written.
 const WRITTEN: [&str; 3] = ["row", "appended", "moved"];
 
 impl ColdCollector {

@@ -17,7 +17,6 @@ const TAIL: f64 = 0.99;
 #[derive(Debug, Default)]
 pub(crate) struct RecentLookups(VecDeque<LookupCounts>);
 
-/// The counts at one look.
 #[derive(Clone, Debug, Default)]
 struct LookupCounts {
     found: u64,

@@ -12,10 +12,8 @@ use zagros_zip::ZipEq;
 
 use super::ServerLabel;
 
-/// Reads one of the counts.
 type CountOf = fn(&TableCounts) -> u64;
 
-/// Names of the counted events.
 const EVENTS: [(&str, CountOf); 14] = [
     ("hit", |counts| counts.hits),
     ("miss", |counts| counts.misses),
@@ -33,7 +31,6 @@ const EVENTS: [(&str, CountOf); 14] = [
     ("late_gradient", |counts| counts.late_gradients),
 ];
 
-/// Collects the metrics of all tables of a server.
 #[derive(Clone)]
 pub(crate) struct TableCollector {
     /// Weak, so that a registry that outlives the server does not keep the tables alive.
@@ -43,7 +40,6 @@ pub(crate) struct TableCollector {
     children: Arc<Mutex<Vec<TableChildren>>>,
 }
 
-/// The metrics of all tables.
 #[derive(Clone)]
 struct TableFamilies {
     rows: IntGaugeVec,
@@ -57,7 +53,6 @@ struct TableFamilies {
     given_up: IntCounter,
 }
 
-/// The metrics of one table.
 struct TableChildren {
     rows: IntGauge,
     bytes: IntGauge,

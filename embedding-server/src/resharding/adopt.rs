@@ -11,7 +11,6 @@ use super::moves::MoveActivity;
 use crate::EmbeddingService;
 use crate::datapath::OwnedBuckets;
 
-/// What is to be done after a placement was adopted.
 #[derive(Debug)]
 pub(crate) struct AdoptedPlacement {
     /// The generation that is served now.
@@ -22,7 +21,7 @@ pub(crate) struct AdoptedPlacement {
     pub(crate) has_strays: bool,
 }
 
-/// Adopts a placement. Placements are adopted in the order in which they were asked for. `None` if there is no map yet.
+/// Placements are adopted in the order in which they were asked for. `None` if there is no map yet.
 pub(crate) fn adopt_placement(service: &EmbeddingService, response: &PlacementResponse) -> Result<Option<AdoptedPlacement>, PackError> {
     let generation = Generation(response.generation);
     if generation == Generation::NONE {

@@ -13,7 +13,6 @@ pub(crate) struct PlannedMove {
     pub(crate) target: u32,
     /// In ascending order.
     pub(crate) buckets: Vec<u32>,
-    /// For each bucket of the model, whether it moves.
     moves: Box<[bool]>,
 }
 
@@ -32,13 +31,11 @@ impl PlannedMove {
         Ok(Self { id, source, target, buckets, moves })
     }
 
-    /// Whether a row moves.
     #[inline]
     pub(crate) fn has_row(&self, table: u32, id: u64) -> bool {
         self.moves[bucket_of(RowKey { table: TableId(table), id }, self.moves.len() as u32) as usize]
     }
 
-    /// Whether a bucket moves.
     pub(crate) fn has_bucket(&self, bucket: u32) -> bool {
         self.moves.get(bucket as usize).copied().unwrap_or(false)
     }

@@ -12,10 +12,8 @@ use super::PlannedMove;
 /// Locks of the notes. Stripes that share one are many requests apart.
 const LOCKS: usize = 64;
 
-/// Changed ids, by table and stripe.
 type Notes = BTreeMap<(u32, u32), HashSet<u64>>;
 
-/// The notes of one move.
 #[derive(Debug)]
 pub(crate) struct ChangedRows {
     plan: Arc<PlannedMove>,

@@ -6,7 +6,6 @@ use zagros_zip::ZipEq;
 /// Bytes of rows in one answer, about.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// Rows and counts of one table.
 #[derive(Default)]
 pub(super) struct RowChunk {
     pub(super) rows: RowBatch,
@@ -21,7 +20,6 @@ pub(super) struct RowChunk {
 }
 
 impl RowChunk {
-    /// How many rows and ids it has.
     pub(super) fn len(&self) -> usize {
         self.rows.ids.len() + self.removed.len() + self.counted.len()
     }
@@ -35,7 +33,6 @@ impl RowChunk {
     }
 }
 
-/// How many rows fit into a chunk.
 pub(super) fn most_rows(table: &Table) -> usize {
     (CHUNK_BYTES / (12 + 4 * table.stride())).max(1)
 }

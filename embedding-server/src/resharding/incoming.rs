@@ -29,15 +29,11 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The source of a move, as its target calls it.
 pub(crate) trait MoveSource: Send + Sync {
-    /// Starts the copy.
     fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>>;
-    /// The next rows.
     fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>>;
-    /// Stops the source.
     fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>>;
 }
 
-/// Reports to the coordinator.
 pub(crate) trait MoveReports: Send + Sync {
     /// Reports how far the copy is, or why it failed.
     fn report(
@@ -48,7 +44,6 @@ pub(crate) trait MoveReports: Send + Sync {
     ) -> BoxFuture<'_, Result<ReportMoveResponse, Refusal>>;
 }
 
-/// What was copied so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CopyProgress {
     pub(crate) rows: u64,
@@ -70,13 +65,11 @@ struct BucketCopy<'a> {
     source: &'a dyn MoveSource,
     reports: &'a dyn MoveReports,
     progress: CopyProgress,
-    /// Number of the next request for rows.
     number: u64,
     stage: MoveStage,
     reported: Instant,
 }
 
-/// Why a copy stops.
 enum CopyStop {
     Failed(String),
     Ended(CopyEnd),
@@ -165,7 +158,6 @@ impl BucketCopy<'_> {
         Ok(())
     }
 
-    /// Copies until few rows are left.
     async fn catch_up(&mut self) -> Result<(), CopyStop> {
         let mut rounds = 0;
         loop {
@@ -193,7 +185,6 @@ impl BucketCopy<'_> {
         }
     }
 
-    /// Gets the next rows and puts them in.
     async fn copy_chunk(&mut self) -> Result<MoveRowsResponse, CopyStop> {
         let deadline = Deadline::from_now(self.service.timeout);
         let chunk = loop {
@@ -315,7 +306,6 @@ async fn await_generation(service: &EmbeddingService, generation: u64) {
     let _ = Deadline::from_now(service.timeout).bound(wait).await;
 }
 
-/// Does `work` on a thread that may block.
 async fn on_thread<T: Send + 'static>(
     service: &Arc<EmbeddingService>,
     work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,

@@ -14,18 +14,15 @@ use crate::EmbeddingService;
 /// A server and the move that a placement announces to it.
 pub struct LocalMove {
     service: Arc<EmbeddingService>,
-    /// The move that this server is the target of.
     incoming: Option<Arc<PlannedMove>>,
 }
 
 impl LocalMove {
-    /// Adopts a placement.
     pub fn from_placement(service: Arc<EmbeddingService>, placement: &PlacementResponse) -> Result<Self, PackError> {
         let incoming = adopt_placement(&service, placement)?.and_then(|adopted| adopted.incoming).map(|(plan, _)| plan);
         Ok(Self { service, incoming })
     }
 
-    /// Starts a copy, at its source.
     pub fn begin_copy(&self, request: &BeginMoveRequest) -> Result<(), Refusal> {
         begin_copy(&self.service, request.bucket_move).map(|_| ())
     }
@@ -35,7 +32,6 @@ impl LocalMove {
         next_rows(&self.service, request.bucket_move, request.number)
     }
 
-    /// Stops the source.
     pub fn freeze_source(&self, request: &FreezeMoveRequest) -> Result<FreezeMoveResponse, Refusal> {
         freeze_source(&self.service, request.bucket_move)
     }

@@ -16,7 +16,6 @@ use super::outgoing_scan::TableScan;
 #[derive(Debug)]
 pub(crate) struct ServerMoves {
     pub(super) activity: Mutex<MoveActivity>,
-    /// The move that the coordinator announced last.
     pub(super) announced: Mutex<Option<Arc<PlannedMove>>>,
     /// Notified when the placement is to be fetched at once.
     ask: Notify,
@@ -31,11 +30,8 @@ pub(crate) struct ServerMoves {
 pub(super) enum MoveActivity {
     #[default]
     None,
-    /// Saved rows are loaded.
     Loading,
-    /// It is the source of a move.
     Outgoing(Arc<OutgoingMove>),
-    /// It is the target of a move.
     Incoming(Arc<PlannedMove>),
 }
 
@@ -71,7 +67,6 @@ impl ServerMoves {
         self.served.subscribe()
     }
 
-    /// What is served has changed.
     pub(crate) fn note_change(&self) {
         self.served.send_modify(|changes| *changes += 1);
     }
@@ -107,7 +102,6 @@ impl Drop for LoadTurn<'_> {
     }
 }
 
-/// A move of which this server is the source.
 #[derive(Debug)]
 pub(super) struct OutgoingMove {
     pub(super) plan: Arc<PlannedMove>,
@@ -115,12 +109,9 @@ pub(super) struct OutgoingMove {
     pub(super) cursor: Mutex<CopyCursor>,
 }
 
-/// How far the copy is.
 #[derive(Debug, Default)]
 pub(super) struct CopyCursor {
-    /// Number of the next request.
     pub(super) number: u64,
-    /// The answer to the request before.
     pub(super) last: Option<MoveRowsResponse>,
     /// The table that is read, and how far. Past the last table, every row was sent once.
     pub(super) table: u32,

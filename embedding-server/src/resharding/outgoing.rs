@@ -96,7 +96,6 @@ fn note_step_rows(service: &EmbeddingService, changed: &ChangedRows) {
     }
 }
 
-/// The window groups of the buckets. No request is served.
 fn windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> {
     let mut groups = std::collections::BTreeMap::<u32, Vec<u32>>::new();
     for bucket in &plan.buckets {

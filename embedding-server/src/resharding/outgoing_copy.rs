@@ -14,7 +14,6 @@ use super::moves::{CopyCursor, OutgoingMove};
 use super::outgoing_scan::TableScan;
 use crate::EmbeddingService;
 
-/// Answers request `number`.
 /// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not be read.
 pub(super) fn answer_request(
     cursor: &mut CopyCursor,

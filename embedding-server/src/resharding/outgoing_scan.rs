@@ -14,7 +14,6 @@ use zagros_table::{ColdError, ColdIds, Table};
 use super::PlannedMove;
 use super::chunk::{CHUNK_BYTES, RowChunk, most_rows};
 
-/// Words of a sketch in one answer.
 const SKETCH_WORDS: usize = CHUNK_BYTES / 4;
 
 /// How far the scan of one table is.
@@ -93,7 +92,6 @@ impl TableScan {
         Ok(false)
     }
 
-    /// Reads the next words of a stripe's sketch, if the table has one.
     fn read_sketch(&mut self, table: &Table, from: usize, chunk: &mut RowChunk) -> StripePart {
         (chunk.sketch_stripe, chunk.sketch_from) = (self.stripe as u32, from as u32);
         if table.read_sketch(self.stripe, from, SKETCH_WORDS, &mut chunk.sketch) {

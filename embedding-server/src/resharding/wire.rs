@@ -24,7 +24,6 @@ use super::{begin_copy, freeze_source, next_rows};
 use crate::EmbeddingService;
 use crate::control::RunCheck;
 
-/// The part of a source, behind gRPC.
 pub(crate) struct MigrationAdapter {
     service: Arc<EmbeddingService>,
     guard: Arc<RunCheck>,
@@ -40,7 +39,6 @@ pub(crate) fn migration_service(
 }
 
 impl MigrationAdapter {
-    /// Does `work` on a thread that may block.
     async fn answer<Q: Send + 'static, T: Send + 'static>(
         &self,
         request: Request<Q>,
@@ -69,7 +67,6 @@ impl Migration for MigrationAdapter {
     }
 }
 
-/// A source in another process.
 pub(crate) struct GrpcMoveSource {
     bucket_move: u64,
     headers: HeaderMap,

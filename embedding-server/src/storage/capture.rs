@@ -14,13 +14,12 @@ use super::save::save;
 use crate::EmbeddingService;
 
 impl SnapshotCaptures {
-    /// Captures a snapshot and returns. Later pushes are not in its files.
+    /// Later pushes are not in the files.
     pub(crate) async fn capture_snapshot(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         let SnapshotCapture { pause_seconds, .. } = Self::begin_save(service, request).await?;
         Ok(SaveResponse { pause_seconds, ..SaveResponse::default() })
     }
 
-    /// Captures a snapshot and returns when its files are written.
     pub(crate) async fn save_whole(service: Arc<EmbeddingService>, request: SaveRequest) -> Result<SaveResponse, Refusal> {
         let capture = Self::begin_save(service, request).await?;
         let written = capture.files.await;
@@ -28,7 +27,6 @@ impl SnapshotCaptures {
         written
     }
 
-    /// Waits for the files of the last captured snapshot.
     /// Refused as `Invalid` if no snapshot was captured for this folder.
     pub(crate) async fn await_files(service: &EmbeddingService, request: &SaveRequest) -> Result<SaveResponse, Refusal> {
         let capture = service.captures.0.lock().clone().filter(|capture| capture.folder == request.folder);

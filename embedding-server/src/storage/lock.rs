@@ -4,12 +4,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::StorageError;
 
-/// Locked during a save or load.
 #[derive(Debug, Default)]
 pub(crate) struct StorageLock(Mutex<()>);
 
 impl StorageLock {
-    /// Takes the lock without waiting.
+    /// Does not wait.
     pub(crate) fn take_turn(&self) -> Result<MutexGuard<'_, ()>, StorageError> {
         self.0.try_lock().ok_or(StorageError::Busy)
     }

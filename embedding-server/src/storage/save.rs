@@ -183,7 +183,6 @@ fn write_run<W: Write>(
     Ok(foreign)
 }
 
-/// Writes the frequency counts of a table. Writes nothing for a table that counts nothing.
 fn write_frequency_counts<W: Write>(
     writer: &mut SnapshotWriter<W>,
     snapshot: &TableSnapshot<'_>,

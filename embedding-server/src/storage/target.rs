@@ -10,7 +10,6 @@ use crate::datapath::OwnedBuckets;
 /// What becomes of rows whose weights are saved in another number format than that of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormatRule {
-    /// They are refused.
     Same,
     /// Their weights are rounded to the nearest numbers of the table's format.
     Convert,
@@ -33,7 +32,6 @@ pub(super) struct TableTarget<'a> {
 }
 
 impl<'a> TableTarget<'a> {
-    /// The table of a saved table's name.
     pub(super) fn find_table(
         service: &'a EmbeddingService,
         placement: &OwnedBuckets,

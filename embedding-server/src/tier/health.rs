@@ -24,7 +24,6 @@ pub(crate) struct WatchedStore<S> {
     writes: StoreCalls,
 }
 
-/// Metrics and last result of one kind of call.
 #[derive(Debug)]
 pub(crate) struct StoreCalls {
     pub(crate) seconds: Histogram,
@@ -36,12 +35,10 @@ pub(crate) struct StoreCalls {
 }
 
 impl<S: ColdStore> WatchedStore<S> {
-    /// Wraps `store`.
     pub(crate) fn new(store: S, reads: StoreCalls, writes: StoreCalls) -> Self {
         Self { store, reads, writes }
     }
 
-    /// The wrapped store.
     pub(crate) fn store(&self) -> &S {
         &self.store
     }

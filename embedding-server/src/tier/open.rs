@@ -16,7 +16,6 @@ use super::health::{INDEX_BESIDE, WatchedStore};
 use crate::ServerError;
 use crate::metrics::ColdMetrics;
 
-/// The cold store of a server's tables.
 pub(crate) type ColdTier = Arc<WatchedStore<LogStore>>;
 
 /// The smallest size of a whole segment of the store: a part of the server's memory, within this range.
@@ -28,7 +27,6 @@ const LEAST_RUN: usize = 1 << 20;
 /// A store keeps the files of its segments open: a dozen or more for each table, besides connections and the log.
 const FILES: u64 = 1024;
 
-/// The parts of a server's memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryBudget {
     /// Bytes for rows and indexes. The index of the rows on disk counts, too.
@@ -55,7 +53,7 @@ impl MemoryBudget {
     }
 }
 
-/// Opens an empty store, if memory is limited and a table keeps evicted rows. Otherwise returns `None`.
+/// `None` unless memory is limited and a table keeps evicted rows.
 pub(crate) fn open(
     job: &Job,
     index: ServerIndex,
@@ -82,7 +80,6 @@ pub(crate) fn open(
     Ok(Some(tier))
 }
 
-/// Whether memory is limited and rows that leave it are kept.
 pub(crate) fn is_needed(job: &Job, configs: &[TableConfig]) -> bool {
     job.cluster.memory.is_some() && configs.iter().any(|config| config.retention.keeps_evicted_rows())
 }

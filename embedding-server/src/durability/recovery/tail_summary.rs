@@ -8,16 +8,13 @@ use zagros_table::{PushOrigin, TableTime};
 
 use crate::datapath::{PushId, SequenceWindows};
 
-/// What a record says besides its rows.
 #[derive(Debug)]
 enum TailEvent {
     /// The log is empty up to this lsn.
     Cleared(u64),
     LoadStarted,
     LoadComplete,
-    /// A push has changed rows.
     Changed(PushOrigin),
-    /// A push is whole.
     Commit {
         origin: PushOrigin,
         time: TableTime,
@@ -30,7 +27,6 @@ enum TailEvent {
 #[derive(Debug, Default)]
 pub(super) struct SegmentEvents(Vec<TailEvent>);
 
-/// What the first pass over the tail finds.
 #[derive(Debug, Default)]
 pub(super) struct TailSummary {
     /// The lsn behind the last clear.
@@ -78,7 +74,6 @@ impl SegmentEvents {
 }
 
 impl TailSummary {
-    /// Adds the events of the next segment.
     pub(super) fn add_segment(&mut self, events: SegmentEvents, windows: &SequenceWindows) {
         for event in events.0 {
             match event {

@@ -16,10 +16,8 @@ pub(super) type CountPositions = HashMap<(u32, u32), u64>;
 pub(super) struct TailReplay<'a> {
     pub(super) tables: &'a TableSet,
     pub(super) tail: &'a LogTail,
-    /// The lsn of the first record that counts.
     pub(super) from: u64,
     pub(super) positions: &'a CountPositions,
-    /// Pushes without a commit.
     pub(super) open: &'a HashSet<PushOrigin>,
 }
 
