@@ -233,7 +233,7 @@ impl EmbeddingService {
         self.log.as_ref().is_some_and(|log| log.has_recovered())
     }
 
-    /// The rows that it recovered are of another run: forgets them, and has another lineage from then on. Nothing is served meanwhile.
+    /// The rows that it recovered are of another run: forgets them, and has another lineage from then on. Meanwhile it serves nothing.
     /// After an error the server must not join.
     pub fn start_empty(&self) -> Result<(), ServerError> {
         self.log.as_ref().map_or(Ok(()), |log| log.start_empty(&self.tables, &self.windows))

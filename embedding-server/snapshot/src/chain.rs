@@ -55,8 +55,8 @@ impl FileChain {
         Ok(None)
     }
 
-    /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the counts and
-    /// sketches of the newest file. `wanted` must not depend on the file.
+    /// Calls `take` with each block that is `wanted`, and the reader of its file: each row as the newest file has it, and the
+    /// counts and sketches of the newest file. `wanted` must not depend on the file.
     pub fn each_block<E: From<SnapshotError>>(
         &self,
         wanted: impl Fn(&BlockHeader) -> bool,

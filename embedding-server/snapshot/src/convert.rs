@@ -95,8 +95,8 @@ impl RowConversion {
         (self.from, self.width) != (self.to, self.header.width)
     }
 
-    /// Converts rows, in their order. Needs the memory of both. Fails at the first weight that is not finite, or beyond the format's
-    /// largest number.
+    /// Converts rows, in their order. Needs the memory of both. Fails at the first weight that is not finite, or beyond the
+    /// format's largest number.
     pub fn convert_rows(&self, rows: RowBatch) -> Result<RowBatch, RowConversionError> {
         if !self.changes_rows() {
             return Ok(rows);

@@ -38,7 +38,7 @@ impl<'a> RequestRows<'a> {
         self.bags.count() as u64
     }
 
-    /// Of the answer, or of the gradients of a push. Refuses values, here or of all rows, that take more memory than a message may.
+    /// Of the answer, or of the gradients of a push. Refuses more values, here or of all rows, than fit into a message.
     pub(crate) fn value_count(&self, what: &str, values: usize, value_bytes: usize) -> Result<usize, Refusal> {
         if !self.bags.is_empty() {
             refuse_oversize("the rows of the bags", values, size_of::<f32>())?;

@@ -64,9 +64,9 @@ pub(crate) struct PushTicket<'a> {
 
 impl SequenceWindows {
     /// Claims a push to rows of these window groups. Each group decides for itself whether it has the push.
-    /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` while another try of the same push is
-    /// being applied, and as `Invalid` if the push is older than a window, which then cannot tell whether it was applied. No group
-    /// is claimed then.
+    /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` while another try of the same
+    /// push is being applied, and as `Invalid` if the push is older than a window, which then cannot tell whether it was
+    /// applied. No group is claimed then.
     pub(crate) fn claim_push(&self, push: PushId, groups: &[u32]) -> Result<PushClaim<'_>, Refusal> {
         // From here on, dropping the ticket gives back what it has claimed.
         let mut ticket = PushTicket { windows: self, push, groups: Vec::with_capacity(groups.len()), applied: false };

@@ -84,8 +84,8 @@ impl KnownWriters {
     }
 
     /// Checks whether a push may be applied.
-    /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` if the coordinator has not reported the
-    /// writer yet, or if the number is too far above all known numbers for the time since.
+    /// Refused as `Fenced` if the writer has been replaced (invariant MB-1), as `Unavailable` if the coordinator has not
+    /// reported the writer yet, or if the number is too far above all known numbers for the time since.
     pub(crate) fn admit_push(&self, push: PushId, step: u64) -> Result<(), Refusal> {
         let Some(incarnations) = &*self.incarnations.load() else { return Ok(()) };
         let PushId { writer, incarnation, seq } = push;

@@ -18,8 +18,8 @@ use crate::EmbeddingService;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Starts the copy of an announced move, from its first row. Notes from now on which rows change.
-/// Refused as `Unavailable` if the coordinator has not announced the move yet or something else is under way, as `Invalid` if the move is not
-/// this server's, or the server is frozen for it.
+/// Refused as `Unavailable` if the coordinator has not announced the move yet or something else is under way, as `Invalid` if
+/// the move is not this server's, or the server is frozen for it.
 pub(crate) fn begin_copy(service: &EmbeddingService, id: u64) -> Result<BeginMoveResponse, Refusal> {
     let plan = service.moves.announced.lock().clone().filter(|plan| plan.id == id);
     let Some(plan) = plan else {
@@ -55,8 +55,8 @@ pub(crate) fn next_rows(service: &EmbeddingService, id: u64, number: u64) -> Res
 }
 
 /// Stops serving between two requests (invariant PL-3), until a placement says what became of the move. A repeated call gets the same answer.
-/// Refused as `Unavailable` while requests do not end, gradients wait for rows that cannot be read, or a push waits for its retry that died
-/// half-way with an earlier process.
+/// Refused as `Unavailable` while requests do not end, gradients wait for rows that cannot be read, or a push waits for its
+/// retry that died half-way with an earlier process.
 pub(crate) fn freeze_source(service: &EmbeddingService, id: u64) -> Result<FreezeMoveResponse, Refusal> {
     let outgoing = outgoing(service, id)?;
     if let Some(push) = service.log.as_ref().and_then(|log| log.partial_push(&service.writers)) {

@@ -14,7 +14,8 @@ use super::moves::{CopyCursor, OutgoingMove};
 use super::outgoing_scan::TableScan;
 use crate::EmbeddingService;
 
-/// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not be read.
+/// Refused as `Invalid` if it is neither the next request nor the one before, as `Storage` once rows of the cold tier could not
+/// be read.
 pub(super) fn answer_request(
     cursor: &mut CopyCursor,
     number: u64,

@@ -122,7 +122,7 @@ impl EmbeddingClient {
         Ok(rows)
     }
 
-    /// As [`Self::lookup`], for a caller that has memory for the rows. Answers in the wrong shape are found when they are written.
+    /// As [`Self::lookup`], for a caller that has memory for the rows. Answers in the wrong shape are found on writing.
     pub async fn lookup_answers(&self, ids: &RoutedIds, access: Access) -> Result<LookupAnswers<'_>, ClientError> {
         self.fetch_answers((ids, access), None).await
     }
@@ -153,8 +153,8 @@ impl EmbeddingClient {
     }
 
     /// Pushes `gradients`, one row for each row and sum that the lookup of `ids` returned, and waits until every server has
-    /// acknowledged them. After an error, some servers may have applied their part: the caller stops, or repeats the call with the
-    /// same `seq`.
+    /// acknowledged them. After an error, some servers may have applied their part: the caller stops, or repeats the call with
+    /// the same `seq`.
     pub async fn push(
         &self,
         batch: impl Into<PushedBatch>,
