@@ -35,7 +35,7 @@ impl LocalShard {
 
     /// Runs `work` on this thread if the request is small and needs no disk. Otherwise it runs on a thread that may
     /// block.
-    async fn serve<Q: Send + 'static, T: Send + 'static>(
+    async fn serve_request<Q: Send + 'static, T: Send + 'static>(
         &self,
         bytes: usize,
         may_block: bool,
@@ -45,10 +45,10 @@ impl LocalShard {
         if bytes <= INLINE_ID_BYTES && !may_block {
             return work(&self.service, &request);
         }
-        self.offload(move |service| work(service, &request)).await
+        self.run_blocking(move |service| work(service, &request)).await
     }
 
-    async fn offload<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&EmbeddingService) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
@@ -69,7 +69,7 @@ impl Shard for LocalShard {
         async move {
             self.service.await_placement(request.generation, times.server_deadline(deadline)).await;
             self.service.windows.steps.await_pushes(&request, times.server_deadline(deadline)).await?;
-            self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
+            self.serve_request(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
                 service.metrics.lookup.observe(|| datapath::lookup(service, request, times))
             })
             .await
@@ -82,7 +82,7 @@ impl Shard for LocalShard {
         let may_block = self.service.writes_disk();
         async move {
             self.service.await_placement(request.generation, times.server_deadline(deadline)).await;
-            self.serve(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
+            self.serve_request(request.ids.len() + request.bags.len(), may_block, request, move |service, request| {
                 service.metrics.push.observe(|| datapath::push(service, request, times))
             })
             .await
@@ -98,7 +98,7 @@ impl Shard for LocalShard {
                 return Ok(HintResponse::default());
             }
             let _turn = self.service.hints.wait_for_turn(request.ids.len()).await?;
-            self.offload(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times))).await
+            self.run_blocking(move |service| service.metrics.hint.observe(|| datapath::hint(service, &request, times))).await
         }
         .boxed()
     }
@@ -120,7 +120,7 @@ impl Shard for LocalShard {
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        self.offload(move |service| storage::forget(service, &request)).boxed()
+        self.run_blocking(move |service| storage::forget(service, &request)).boxed()
     }
 }
 

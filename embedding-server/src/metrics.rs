@@ -61,9 +61,9 @@ impl ServerMetrics {
         let requests = label.counters("requests_total", "Requests, refused ones included.", &["call"]);
         let refusals = label.counters("refusals_total", "Requests refused, by kind.", &["call", "kind"]);
         let seconds = label.seconds("request_seconds", "Seconds from a decoded request to its answer.", &["call"]);
-        let sizes = label.histograms("request_rows", "Rows that a served request named.", &["call"], powers(0..20));
+        let sizes = label.histograms("request_rows", "Rows that a served request named.", &["call"], power_buckets(0..20));
         let staleness = "Earlier batches in flight when the rows of a pushed batch were looked up.";
-        let staleness = label.histograms("push_staleness_batches", staleness, &[], powers(0..10));
+        let staleness = label.histograms("push_staleness_batches", staleness, &[], power_buckets(0..10));
         let rows = label.counters("rows_total", "Rows of requests, by what happened to them.", &["what"]);
         let call = |name: &str| CallMetrics {
             requests: requests.with_label_values(&[name]),
@@ -129,16 +129,16 @@ impl CallMetrics {
     pub(crate) fn observe<T>(&self, work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
         self.requests.inc();
         let _timer = self.seconds.start_timer();
-        work().inspect_err(|refusal| self.refused(refusal.kind))
+        work().inspect_err(|refusal| self.count_refusal(refusal.kind))
     }
 
-    fn refused(&self, kind: RefusalKind) {
+    fn count_refusal(&self, kind: RefusalKind) {
         self.refusals.iter().filter(|(of, _)| *of == kind).for_each(|(_, count)| count.inc());
     }
 }
 
 /// Histogram buckets for counts: 0 and powers of two.
-fn powers(of: std::ops::Range<i32>) -> Vec<f64> {
+fn power_buckets(of: std::ops::Range<i32>) -> Vec<f64> {
     std::iter::once(0.0).chain(of.map(|power| 2_f64.powi(power))).collect()
 }
 

@@ -120,7 +120,7 @@ fn serve_data(
     let serving = async move {
         zagros_transport::serve(listener, &credentials, refused, routes, async move { stop.requested().await }).await
     };
-    life.spawn("data port", report(serving, index, "data", failed));
+    life.spawn("data port", report_failure(serving, index, "data", failed));
 }
 
 fn serve_admin(
@@ -136,11 +136,11 @@ fn serve_admin(
     let routes = admin::routes(registry, Arc::new(move || service.check_ready()));
     let routes = routes.merge(admin::json("/waits", move || OwnWaits::new(&waits.long(), &waits.requests())));
     let serving = admin::serve(listener, routes, access, life.shutdown().clone());
-    life.spawn("admin port", report(serving, index, "admin", failed));
+    life.spawn("admin port", report_failure(serving, index, "admin", failed));
 }
 
 /// Reports the failure of a port. Only the first failure matters.
-async fn report<E: std::error::Error + Send + Sync + 'static>(
+async fn report_failure<E: std::error::Error + Send + Sync + 'static>(
     serving: impl Future<Output = Result<(), E>>,
     index: u32,
     port: &'static str,
@@ -186,7 +186,7 @@ impl RunMember {
         let run = membership.run();
         self.guard.note_joined(run, self.instance);
         info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
-        let ended = self.serve(&membership).await;
+        let ended = self.serve_until_end(&membership).await;
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
             // The next process in its slot has its rows. Until it joins, the coordinator counts this server as away.
@@ -216,7 +216,7 @@ impl RunMember {
     }
 
     /// Serves until the server must stop. A server that ends alone does not ask the coordinator to drain the run.
-    async fn serve(&self, membership: &Membership) -> StopReason {
+    async fn serve_until_end(&self, membership: &Membership) -> StopReason {
         let timeout = self.job.cluster.timeout;
         let (service, control) = (Arc::clone(&self.service), Arc::clone(&self.control));
         let member = (membership.member(), membership.incarnation());

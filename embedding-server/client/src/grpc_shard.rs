@@ -64,7 +64,7 @@ impl GrpcShard {
         Ok(Arc::new(Self { name, call_timeout, headers, embedding, storage }))
     }
 
-    fn request<T>(&self, message: T) -> Request<T> {
+    fn stamped_request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().as_mut().extend(self.headers.clone());
         request
@@ -76,7 +76,7 @@ impl GrpcShard {
         headers
     }
 
-    fn bounded<'a, T: 'a>(
+    fn bound_call<'a, T: 'a>(
         &'a self,
         deadline: Deadline,
         call: impl Future<Output = Result<T, Status>> + Send + 'a,
@@ -99,7 +99,7 @@ impl Shard for GrpcShard {
         let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(deadline, async move {
+        self.bound_call(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(LOOKUP), headers, message).await
         })
     }
@@ -108,7 +108,7 @@ impl Shard for GrpcShard {
         let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(deadline, async move {
+        self.bound_call(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(PUSH), headers, message).await
         })
     }
@@ -117,35 +117,35 @@ impl Shard for GrpcShard {
         let (mut channel, headers) = (self.embedding.clone(), self.headers_until(deadline));
         let payloads = request.take_payloads();
         let message = OutgoingMessage::new(request, payloads);
-        self.bounded(deadline, async move {
+        self.bound_call(deadline, async move {
             unary::call(&mut channel, PathAndQuery::from_static(HINT), headers, message).await
         })
     }
 
     fn describe(&self, request: DescribeRequest) -> BoxFuture<'_, Result<DescribeResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(self.call_timeout), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(self.call_timeout), async move {
             client.describe(request).await.map(Response::into_inner)
         })
     }
 
     fn save(&self, request: SaveRequest) -> BoxFuture<'_, Result<SaveResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(STORAGE_TIMEOUT), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(STORAGE_TIMEOUT), async move {
             client.save(request).await.map(Response::into_inner)
         })
     }
 
     fn load(&self, request: LoadRequest) -> BoxFuture<'_, Result<LoadResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(STORAGE_TIMEOUT), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(STORAGE_TIMEOUT), async move {
             client.load(request).await.map(Response::into_inner)
         })
     }
 
     fn forget(&self, request: ForgetRequest) -> BoxFuture<'_, Result<ForgetResponse, Refusal>> {
-        let (mut client, request) = (self.storage.clone(), self.request(request));
-        self.bounded(Deadline::from_now(self.call_timeout), async move {
+        let (mut client, request) = (self.storage.clone(), self.stamped_request(request));
+        self.bound_call(Deadline::from_now(self.call_timeout), async move {
             client.forget(request).await.map(Response::into_inner)
         })
     }

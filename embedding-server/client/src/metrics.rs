@@ -83,7 +83,7 @@ impl ClientMetrics {
         let spared = Opts::new("zagros_client_bags_spared_bytes", help);
         let spared = register(registry, GaugeVec::new(spared, &["call"]));
         let call = |name: &str, help: &str| ClientCallMetrics {
-            seconds: seconds(registry, name, help),
+            seconds: seconds_histogram(registry, name, help),
             retries: retries.with_label_values(&[name]),
             bytes: bytes.with_label_values(&[name]),
             bags: bags.with_label_values(&[name]),
@@ -117,7 +117,7 @@ impl ClientCallMetrics {
     }
 }
 
-fn seconds(registry: &Registry, call: &str, help: &str) -> Histogram {
+fn seconds_histogram(registry: &Registry, call: &str, help: &str) -> Histogram {
     let options = HistogramOpts::new(format!("zagros_client_{call}_seconds"), help).buckets(latency_buckets());
     register(registry, Histogram::with_opts(options))
 }

@@ -50,7 +50,7 @@ impl PlacementCache {
         let deadline = Deadline::from_now(self.timeout);
         let _one_at_a_time = self.fetching.lock().await;
         let is_early = |failure: &FetchError| matches!(failure, FetchError::NotYet(_));
-        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch(deadline)).await;
+        let fetched = Backoff::default().retry(deadline, is_early, || self.fetch_once(deadline)).await;
         fetched.map_err(|failure| match failure {
             FetchError::Final(error) => error,
             FetchError::NotYet(reason) => ClientError::NoPlacement {
@@ -73,7 +73,7 @@ impl PlacementCache {
         if !self.placement.load().as_ref().is_some_and(|now| Arc::ptr_eq(now, seen)) {
             return Ok(());
         }
-        match self.fetch(deadline).await {
+        match self.fetch_once(deadline).await {
             Ok(()) => Ok(()),
             Err(FetchError::Final(error)) => Err(error),
             Err(FetchError::NotYet(reason)) => {
@@ -91,7 +91,7 @@ impl PlacementCache {
         self.placement.load_full()
     }
 
-    async fn fetch(&self, deadline: Deadline) -> Result<(), FetchError> {
+    async fn fetch_once(&self, deadline: Deadline) -> Result<(), FetchError> {
         // A refusal by the coordinator is not final: the servers may still serve. The wait ends with the deadline.
         let asked = deadline.bound(self.control.placement(PlacementRequest {})).await;
         let asked = asked.unwrap_or_else(|within| Err(Refusal::no_answer(within)));

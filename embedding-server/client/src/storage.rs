@@ -47,14 +47,14 @@ impl RetryingShard {
         placement.server(self.index).or_else(|| self.listed.server(self.index))
     }
 
-    fn shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
+    fn current_shard(&self, placement: &Placement) -> Result<Arc<dyn Shard>, Refusal> {
         let gone = || Refusal::new(RefusalKind::Internal, format!("there is no embedding server {}", self.index));
         self.current_server(placement).map(|server| Arc::clone(server.shard())).ok_or_else(gone)
     }
 
     async fn call<T>(&self, call: impl Fn(Arc<dyn Shard>) -> Answer<T>) -> Result<T, Refusal> {
         let placement = self.placements.current().await.map_err(no_server)?;
-        call(self.shard(&placement)?).await
+        call(self.current_shard(&placement)?).await
     }
 
     /// Calls until the server answers, refuses for good, or has not answered for the timeout. The timeout counts from
@@ -63,7 +63,7 @@ impl RetryingShard {
         let (mut away, mut tries) = (None, 0);
         loop {
             let placement = self.placements.current().await.map_err(no_server)?;
-            let refusal = match call(self.shard(&placement)?).await {
+            let refusal = match call(self.current_shard(&placement)?).await {
                 Err(refusal)
                     if matches!(refusal.kind, RefusalKind::Unavailable | RefusalKind::Disk | RefusalKind::Moved) =>
                 {

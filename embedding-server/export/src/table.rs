@@ -22,7 +22,7 @@ impl ExportSource {
         let mut header: Option<TableHeader> = None;
         for file in files {
             let found = file.open()?.find_table(name)?.1.clone();
-            let problem = header.as_ref().and_then(|first| difference(first, &found));
+            let problem = header.as_ref().and_then(|first| find_difference(first, &found));
             if let Some(problem) = problem {
                 return Err(ExportError::Differs { path: file.path().to_owned(), table: name.to_owned(), problem });
             }
@@ -151,7 +151,7 @@ pub(crate) fn tensor_dtype(element: WeightType) -> &'static str {
     }
 }
 
-fn difference(first: &TableHeader, other: &TableHeader) -> Option<String> {
+fn find_difference(first: &TableHeader, other: &TableHeader) -> Option<String> {
     let shape = |table: &TableHeader| {
         let TableHeader { dim, element, width, state, access, .. } = table;
         format!(

@@ -117,7 +117,7 @@ impl SnapshotReader {
         let Some(kind) = BlockKind::from_number(number) else {
             return Err(self
                 .from
-                .inconsistent(place, format!("is of kind {number}, which this release does not know")));
+                .inconsistency(place, format!("is of kind {number}, which this release does not know")));
         };
         let [table, from, until, entries, words] = [1, 2, 3, 4, 5].map(|index| word_at(&bytes, index));
         bytes.extend(crc.to_le_bytes());
@@ -130,7 +130,7 @@ impl SnapshotReader {
             let tables = self.header.tables.len();
             return Err(self
                 .from
-                .inconsistent(place, format!("is of table {}, but the header has {tables} tables", head.table)));
+                .inconsistency(place, format!("is of table {}, but the header has {tables} tables", head.table)));
         };
         let expected = match head.kind {
             BlockKind::Rows => table.row_words(),
@@ -143,7 +143,7 @@ impl SnapshotReader {
         }
         let (found, name) = (head.words, &table.name);
         let problem = format!("has {found} words per entry, but the header says {expected} for table `{name}`");
-        Err(self.from.inconsistent(place, problem))
+        Err(self.from.inconsistency(place, problem))
     }
 
     fn read_content(
@@ -168,11 +168,11 @@ impl SnapshotReader {
                 "says {} rows in {} blocks, but there are {rows} rows in {blocks} blocks",
                 counts.seconds, counts.steps
             );
-            return Err(self.from.inconsistent(&place, reported));
+            return Err(self.from.inconsistency(&place, reported));
         }
         match self.from.bytes_left() {
             0 => Ok(()),
-            left => Err(self.from.inconsistent(&place, format!("is followed by {left} bytes"))),
+            left => Err(self.from.inconsistency(&place, format!("is followed by {left} bytes"))),
         }
     }
 }
@@ -186,7 +186,7 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     }
     if preamble.len() < PREAMBLE_BYTES {
         let needed = (PREAMBLE_BYTES - preamble.len()) as u64;
-        return from.take_bytes(&place, needed).and(Err(from.inconsistent(&place, "is short".to_owned())));
+        return from.take_bytes(&place, needed).and(Err(from.inconsistency(&place, "is short".to_owned())));
     }
     let (version, length) = (word_at(&preamble, 2), word_at(&preamble, 3));
     let json = from.take_bytes(&place, u64::from(length))?;
@@ -198,11 +198,11 @@ fn read_header(from: &mut FileSource) -> Result<(u32, SnapshotHeader), SnapshotE
     let header: SnapshotHeader =
         header.map_err(|source| SnapshotError::Header { path: from.path().to_owned(), source })?;
     if header.follows.is_some() != (version == DELTA_VERSION) {
-        return Err(from.inconsistent(&place, format!("says otherwise than version {version} whether this is a delta")));
+        return Err(from.inconsistency(&place, format!("says otherwise than version {version} whether this is a delta")));
     }
     let unplaced = (header.buckets == 0).then(|| "states no buckets".to_owned());
     match header.tables.iter().find_map(TableHeader::find_problem).or(unplaced) {
-        Some(problem) => Err(from.inconsistent(&place, problem)),
+        Some(problem) => Err(from.inconsistency(&place, problem)),
         None => Ok((version, header)),
     }
 }

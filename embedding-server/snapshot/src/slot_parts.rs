@@ -26,7 +26,7 @@ pub fn slot_parts(table: &TableHeader) -> Vec<SlotPart> {
         SlotPart { name: "weights", element, values: table.dim, words: 0..element.words(table.dim).min(table.width) };
     let mut start = weights.words.end;
     let mut parts = vec![weights];
-    for (name, values) in state(&table.state, table.dim, table.width - start) {
+    for (name, values) in state_parts(&table.state, table.dim, table.width - start) {
         parts.push(SlotPart { name, element: WeightType::F32, values, words: start..start + values });
         start += values;
     }
@@ -50,7 +50,7 @@ pub fn decode_part(part: &SlotPart, slot: &[u32], into: &mut Vec<f32>) {
 }
 
 /// The parts of the state in each layout of `zagros_table::optimizer`. Empty if the size does not match the layout.
-fn state(layout: &str, dim: usize, words: usize) -> Vec<(&'static str, usize)> {
+fn state_parts(layout: &str, dim: usize, words: usize) -> Vec<(&'static str, usize)> {
     let known: &[(&'static str, usize)] = match layout {
         "sgd" => &[],
         "momentum" => &[("velocity", dim)],

@@ -24,7 +24,7 @@ impl StorageFolders {
 
     /// Refuses folders that neither the job nor `--storage-folder` names.
     pub(crate) fn check_folder(&self, folder: &str) -> Result<(), Refusal> {
-        self.0.check(folder).map_err(|outside| refused(&outside))
+        self.0.check(folder).map_err(|outside| folder_refusal(&outside))
     }
 
     /// Refuses files of `folder`, or of a folder beside it, that are outside of all allowed folders, also by a link. Any other
@@ -35,11 +35,11 @@ impl StorageFolders {
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), Refusal> {
         let mut names = names.into_iter().filter_map(FileName::parse);
-        names.try_for_each(|name| self.0.check_file(folder, name)).map_err(|outside| refused(&outside))
+        names.try_for_each(|name| self.0.check_file(folder, name)).map_err(|outside| folder_refusal(&outside))
     }
 }
 
-fn refused(outside: &FolderNotAllowed) -> Refusal {
+fn folder_refusal(outside: &FolderNotAllowed) -> Refusal {
     let help = "give all roles the same job file, or start the embedding server with `--storage-folder FOLDER`";
     Refusal::invalid(format!("{outside}; {help}"))
 }

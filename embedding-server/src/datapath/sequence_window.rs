@@ -280,12 +280,12 @@ impl Default for SequenceBits {
 
 impl SequenceBits {
     fn get(&self, seq: u64) -> bool {
-        let (word, bit) = Self::place(seq);
+        let (word, bit) = Self::bit_place(seq);
         self.0[word] & bit != 0
     }
 
     fn set(&mut self, seq: u64, value: bool) {
-        let (word, bit) = Self::place(seq);
+        let (word, bit) = Self::bit_place(seq);
         if value {
             self.0[word] |= bit;
         } else {
@@ -293,7 +293,7 @@ impl SequenceBits {
         }
     }
 
-    fn place(seq: u64) -> (usize, u64) {
+    fn bit_place(seq: u64) -> (usize, u64) {
         let position = seq % WINDOW;
         ((position / 64) as usize, 1 << (position % 64))
     }

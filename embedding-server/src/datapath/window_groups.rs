@@ -44,7 +44,7 @@ impl WindowGroups {
         let mut groups = Vec::new();
         for part in parts {
             for id in part.ids {
-                let group = group_in(&of_bucket, bucket(part.table, *id, buckets));
+                let group = group_in(&of_bucket, row_bucket(part.table, *id, buckets));
                 if let Err(place) = groups.binary_search(&group) {
                     groups.insert(place, group);
                 }
@@ -103,7 +103,7 @@ impl RequestGroups {
     pub(crate) fn of_row(&self, table: u32, id: u64) -> u32 {
         match self {
             Self::First => 0,
-            Self::Several { of_bucket, buckets, .. } => group_in(of_bucket, bucket(table, id, *buckets)),
+            Self::Several { of_bucket, buckets, .. } => group_in(of_bucket, row_bucket(table, id, *buckets)),
         }
     }
 }
@@ -112,7 +112,7 @@ fn group_in(of_bucket: &[u32], bucket: u32) -> u32 {
     of_bucket.get(bucket as usize).copied().unwrap_or(0)
 }
 
-fn bucket(table: u32, id: u64, buckets: u32) -> u32 {
+fn row_bucket(table: u32, id: u64, buckets: u32) -> u32 {
     bucket_of(RowKey { table: TableId(table), id }, buckets)
 }
 
@@ -135,7 +135,7 @@ mod tests {
     fn a_request_names_each_group_of_its_rows_once() {
         let groups = WindowGroups::default();
         let ids: Vec<u64> = (0..100).collect();
-        let bucket_of = |id: &u64| bucket(3, *id, BUCKETS);
+        let bucket_of = |id: &u64| row_bucket(3, *id, BUCKETS);
         groups.assign_group(&[1, 4], 1);
         groups.assign_group(&[4, 6], 2);
         assert_eq!([0, 1, 4, 6, 7].map(|bucket| groups.of_bucket(bucket)), [0, 1, 2, 2, 0]);

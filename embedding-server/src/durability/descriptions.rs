@@ -21,8 +21,8 @@ pub(super) fn describe_tables(job: &Job, configs: &[TableConfig]) -> Vec<TableDe
             ("words of a row", config.stride().to_string()),
             ("first weights", first_weights(config.init)),
             ("seed", job.train.seed.to_string()),
-            ("access metadata", access(job, config)),
-            ("admission", admission(config.admission)),
+            ("access metadata", describe_access(job, config)),
+            ("admission", describe_admission(config.admission)),
             // Frequency counts and the order of replay go by stripes.
             ("stripes (by `cluster.memory`)", config.stripes.to_string()),
         ];
@@ -61,14 +61,14 @@ fn first_weights(init: Initializer) -> String {
     }
 }
 
-fn access(job: &Job, config: &TableConfig) -> String {
+fn describe_access(job: &Job, config: &TableConfig) -> String {
     match config.has_access(job.cluster.memory.is_some()) {
         true => config.access_format(),
         false => "none".to_owned(),
     }
 }
 
-fn admission(policy: AdmissionPolicy) -> String {
+fn describe_admission(policy: AdmissionPolicy) -> String {
     match policy {
         AdmissionPolicy::Always => "always".to_owned(),
         AdmissionPolicy::Count { counter: FrequencyCounter::Exact, .. } => "exact counts".to_owned(),

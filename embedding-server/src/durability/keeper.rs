@@ -98,7 +98,7 @@ fn keep_log(log: &ServerLog, mut bases: BaseThread, stopped: &Receiver<()>) {
             let _ = log.writer.retry();
         }
         let health = log.writer.flush_appended().and_then(|()| log.writer.check());
-        was_stopped = report(log, was_stopped, health.err());
+        was_stopped = report_health(log, was_stopped, health.err());
         let durable = log.writer.durable();
         log.metrics.appended.inc_by(durable - counted);
         counted = durable;
@@ -132,7 +132,7 @@ impl BaseThread {
 }
 
 /// Reports once that the log stopped, and once that it goes on. Its end is no failure.
-fn report(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>) -> bool {
+fn report_health(log: &ServerLog, was_stopped: bool, stopped: Option<LogStopped>) -> bool {
     let reason = stopped.filter(|stopped| *stopped != LogStopped::Ended).map(|stopped| stopped.to_string());
     log.metrics.stopped.set(i64::from(reason.is_some()));
     match &reason {

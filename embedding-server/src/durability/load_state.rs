@@ -36,7 +36,7 @@ impl LoadState {
     pub(crate) fn check_whole(&self, server: ServerIndex) -> Result<(), Refusal> {
         match *self.0.read() {
             LoadPhase::Whole | LoadPhase::Loading => Ok(()),
-            LoadPhase::Partial => Err(partial(server)),
+            LoadPhase::Partial => Err(partial_refusal(server)),
         }
     }
 
@@ -51,7 +51,7 @@ impl LoadState {
         let mut phase = self.0.write();
         let old_phase = *phase;
         if old_phase == LoadPhase::Partial && !replaces {
-            return Err(partial(server));
+            return Err(partial_refusal(server));
         }
         *phase = LoadPhase::Loading;
         started();
@@ -84,7 +84,7 @@ impl LoadState {
     }
 }
 
-fn partial(server: ServerIndex) -> Refusal {
+fn partial_refusal(server: ServerIndex) -> Refusal {
     let message = format!(
         "embedding server {server} holds a part of a model: a load did not end; load the model again, or start the run again from \
          its newest checkpoint"

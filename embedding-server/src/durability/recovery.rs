@@ -130,12 +130,12 @@ impl LogReplay<'_> {
         }
         workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;
         Base::delete_others(base.as_ref(), folder)?;
-        self.report(&manifest, &tail, found.open.len());
+        self.report_recovery(&manifest, &tail, found.open.len());
         let (start, end, base_bytes) = (manifest.start, tail.end, manifest.bytes);
         Ok(RecoverySummary { start, end, time: found.time, base_bytes, is_partial: found.loading })
     }
 
-    fn report(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
+    fn report_recovery(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
         let (base_rows, tail_bytes) = (manifest.rows, tail.end - manifest.start);
         let rows = self.tables.iter().map(zagros_table::Table::rows).sum::<usize>();
         info!(rows, base_rows, tail_bytes, partial, "rows recovered from the log");

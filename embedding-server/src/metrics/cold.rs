@@ -91,7 +91,7 @@ impl ColdCollector {
         })
     }
 
-    fn all(&self) -> [&dyn Collector; 9] {
+    fn all_metrics(&self) -> [&dyn Collector; 9] {
         [
             &self.rows,
             &self.bytes,
@@ -108,7 +108,7 @@ impl ColdCollector {
 
 impl Collector for ColdCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.all().into_iter().flat_map(Collector::desc).collect()
+        self.all_metrics().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
@@ -128,6 +128,6 @@ impl Collector for ColdCollector {
             raise(counter, to);
         }
         drop(kinds);
-        self.all().into_iter().flat_map(Collector::collect).collect()
+        self.all_metrics().into_iter().flat_map(Collector::collect).collect()
     }
 }

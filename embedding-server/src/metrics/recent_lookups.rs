@@ -36,7 +36,7 @@ impl RecentLookups {
         if self.0.len() > LOOKS {
             self.0.pop_front();
         }
-        let lately = now.since(&earlier);
+        let lately = now.counts_since(&earlier);
         let (requests, under_way) = metrics.request_counts();
         let lookups = lately.lookups as f64;
         let asked = lately.found + lately.missed;
@@ -66,7 +66,7 @@ impl LookupCounts {
         counts
     }
 
-    fn since(&self, before: &Self) -> Self {
+    fn counts_since(&self, before: &Self) -> Self {
         let buckets = self.buckets.iter().enumerate();
         let earlier = |index: usize| before.buckets.get(index).copied().unwrap_or(0);
         Self {

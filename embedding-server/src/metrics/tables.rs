@@ -64,7 +64,7 @@ struct TableChildren {
 impl TableCollector {
     pub(crate) fn register(of: &ServerLabel<'_>, tables: &Arc<TableSet>, names: &[String]) {
         let made = TableFamilies::new(of).map(|families| {
-            let children = names.iter().map(|name| families.children(name)).collect();
+            let children = names.iter().map(|name| families.table_children(name)).collect();
             Self { tables: Arc::downgrade(tables), families, children: Arc::new(Mutex::new(children)) }
         });
         register(of.registry, made);
@@ -94,7 +94,7 @@ impl TableFamilies {
         })
     }
 
-    fn children(&self, table: &str) -> TableChildren {
+    fn table_children(&self, table: &str) -> TableChildren {
         TableChildren {
             rows: self.rows.with_label_values(&[table]),
             bytes: self.bytes.with_label_values(&[table]),
@@ -104,7 +104,7 @@ impl TableFamilies {
         }
     }
 
-    fn all(&self) -> [&dyn Collector; 9] {
+    fn all_families(&self) -> [&dyn Collector; 9] {
         let of_tables: [&dyn Collector; 5] = [&self.rows, &self.bytes, &self.events, &self.waits, &self.waited];
         let [rows, bytes, events, waits, waited] = of_tables;
         [rows, bytes, events, waits, waited, &self.copies, &self.copies_limit, &self.copies_waits, &self.given_up]
@@ -133,7 +133,7 @@ impl TableChildren {
 
 impl Collector for TableCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.families.all().into_iter().flat_map(Collector::desc).collect()
+        self.families.all_families().into_iter().flat_map(Collector::desc).collect()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
@@ -143,6 +143,6 @@ impl Collector for TableCollector {
             children.catch_up(table);
         }
         self.families.catch_up(tables.snapshot_copies());
-        self.families.all().into_iter().flat_map(Collector::collect).collect()
+        self.families.all_families().into_iter().flat_map(Collector::collect).collect()
     }
 }

@@ -29,8 +29,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The source of a move, as its target calls it.
 pub(crate) trait MoveSource: Send + Sync {
-    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>>;
-    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>>;
+    fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>>;
+    fn next_rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>>;
     fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>>;
 }
 
@@ -152,7 +152,7 @@ impl BucketCopy<'_> {
             }
         }
         self.report().await?;
-        while let Err(refusal) = self.source.begin().await {
+        while let Err(refusal) = self.source.begin_copy().await {
             self.retry_later(refusal, deadline).await?;
         }
         Ok(())
@@ -188,7 +188,7 @@ impl BucketCopy<'_> {
     async fn copy_chunk(&mut self) -> Result<MoveRowsResponse, CopyStop> {
         let deadline = Deadline::from_now(self.service.timeout);
         let chunk = loop {
-            match self.source.rows(self.number).await {
+            match self.source.next_rows(self.number).await {
                 Ok(chunk) => break chunk,
                 Err(refusal) => self.retry_later(refusal, deadline).await?,
             }

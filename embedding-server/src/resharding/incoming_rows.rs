@@ -142,7 +142,7 @@ fn checked_windows(plan: &PlannedMove, sent: &[MovedWindows]) -> Result<Vec<Sent
     if let Some(bad) = sent.iter().flat_map(|moved| &moved.windows).find(|window| !is_a_window(window)) {
         return Err(refused(format!("pushes of writer {} that are no window", bad.writer)));
     }
-    let group = |moved: &MovedWindows| (words_of(&moved.buckets), moved.windows.iter().map(window).collect());
+    let group = |moved: &MovedWindows| (words_of(&moved.buckets), moved.windows.iter().map(read_window).collect());
     Ok(sent.iter().map(group).collect())
 }
 
@@ -157,7 +157,7 @@ fn is_a_window(moved: &MovedWindow) -> bool {
     moved.applied.len().is_multiple_of(8) && rest.is_empty() && is_ascending && is_short
 }
 
-fn window(moved: &MovedWindow) -> WindowImage {
+fn read_window(moved: &MovedWindow) -> WindowImage {
     let numbers = ids_of(&moved.applied);
     let applied = numbers.as_chunks::<2>().0.to_vec();
     WindowImage { writer: moved.writer, incarnation: moved.incarnation, applied }

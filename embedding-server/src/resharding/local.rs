@@ -38,15 +38,15 @@ impl LocalMove {
 
     /// Puts in what the source sent, at the target.
     pub fn put_rows(&self, sent: &MoveRowsResponse) -> Result<(), Refusal> {
-        put_chunk(&self.service, self.incoming()?, sent)
+        put_chunk(&self.service, self.incoming_move()?, sent)
     }
 
     /// Puts in the pushes that the source has applied, at the target.
     pub fn put_windows(&self, sent: &FreezeMoveResponse) -> Result<(), Refusal> {
-        put_windows(&self.service, self.incoming()?, &sent.groups)
+        put_windows(&self.service, self.incoming_move()?, &sent.groups)
     }
 
-    fn incoming(&self) -> Result<&Arc<PlannedMove>, Refusal> {
+    fn incoming_move(&self) -> Result<&Arc<PlannedMove>, Refusal> {
         self.incoming.as_ref().ok_or_else(|| Refusal::invalid("no rows come to this server"))
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn begin_copy(service: &EmbeddingService, id: u64) -> Result<BeginMov
 
 /// The next rows. The request before may be repeated.
 pub(crate) fn next_rows(service: &EmbeddingService, id: u64, number: u64) -> Result<MoveRowsResponse, Refusal> {
-    let outgoing = outgoing(service, id)?;
+    let outgoing = outgoing_move(service, id)?;
     let mut cursor = outgoing.cursor.lock();
     answer_request(&mut cursor, number, service, &outgoing)
 }
@@ -58,7 +58,7 @@ pub(crate) fn next_rows(service: &EmbeddingService, id: u64, number: u64) -> Res
 /// Refused as `Unavailable` while requests do not end, gradients wait for rows that cannot be read, or a push waits for its
 /// retry that died half-way with an earlier process.
 pub(crate) fn freeze_source(service: &EmbeddingService, id: u64) -> Result<FreezeMoveResponse, Refusal> {
-    let outgoing = outgoing(service, id)?;
+    let outgoing = outgoing_move(service, id)?;
     if let Some(push) = service.log.as_ref().and_then(|log| log.partial_push(&service.writers)) {
         return Err(unavailable(service, &format!("waits for {push}, of which an earlier process applied a part")));
     }
@@ -84,7 +84,7 @@ pub(crate) fn freeze_source(service: &EmbeddingService, id: u64) -> Result<Freez
         info!(server = service.index.0, plan = %outgoing.plan, "frozen until the coordinator has decided");
     }
     service.moves.request_placement();
-    Ok(FreezeMoveResponse { changed: outgoing.changed.row_count(), groups: windows(service, &outgoing.plan) })
+    Ok(FreezeMoveResponse { changed: outgoing.changed.row_count(), groups: moved_windows(service, &outgoing.plan) })
 }
 
 /// The rows that the step under way has changed are sent once more, with what the stripes keep of them.
@@ -96,7 +96,7 @@ fn note_step_rows(service: &EmbeddingService, changed: &ChangedRows) {
     }
 }
 
-fn windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> {
+fn moved_windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> {
     let mut groups = std::collections::BTreeMap::<u32, Vec<u32>>::new();
     for bucket in &plan.buckets {
         groups.entry(service.windows.groups.of_bucket(*bucket)).or_default().push(*bucket);
@@ -113,7 +113,7 @@ fn windows(service: &EmbeddingService, plan: &PlannedMove) -> Vec<MovedWindows> 
     groups.into_iter().map(group).collect()
 }
 
-fn outgoing(service: &EmbeddingService, id: u64) -> Result<Arc<OutgoingMove>, Refusal> {
+fn outgoing_move(service: &EmbeddingService, id: u64) -> Result<Arc<OutgoingMove>, Refusal> {
     match &*service.moves.activity.lock() {
         MoveActivity::Outgoing(outgoing) if outgoing.plan.id == id => Ok(Arc::clone(outgoing)),
         _ => Err(no_such(service, id)),

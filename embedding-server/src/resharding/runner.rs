@@ -44,11 +44,11 @@ impl MoveRunner {
             drop(tokio::task::spawn_blocking(move || purge_strays(&service)));
         }
         if let Some((plan, source)) = &adopted.incoming {
-            self.start(plan, source);
+            self.start_copy(plan, source);
         }
     }
 
-    fn start(&mut self, plan: &Arc<PlannedMove>, source: &ServerEntry) {
+    fn start_copy(&mut self, plan: &Arc<PlannedMove>, source: &ServerEntry) {
         if self.copying.as_ref().is_some_and(|(id, _)| *id == plan.id) {
             return;
         }

@@ -198,10 +198,10 @@ fn a_request_that_waited_while_buckets_moved_is_refused() {
 async fn a_target_begins_without_a_row_of_the_buckets() {
     struct NoSource;
     impl MoveSource for NoSource {
-        fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+        fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>> {
             Box::pin(async { Err(Refusal::invalid("it has gone")) })
         }
-        fn rows(&self, _: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+        fn next_rows(&self, _: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
             unreachable!("the copy has not begun")
         }
         fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {

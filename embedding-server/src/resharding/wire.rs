@@ -39,7 +39,7 @@ pub(crate) fn migration_service(
 }
 
 impl MigrationAdapter {
-    async fn answer<Q: Send + 'static, T: Send + 'static>(
+    async fn run_blocking<Q: Send + 'static, T: Send + 'static>(
         &self,
         request: Request<Q>,
         work: impl FnOnce(&EmbeddingService, Q) -> Result<T, Refusal> + Send + 'static,
@@ -55,15 +55,15 @@ impl MigrationAdapter {
 #[tonic::async_trait]
 impl Migration for MigrationAdapter {
     async fn begin_move(&self, request: Request<BeginMoveRequest>) -> Result<Response<BeginMoveResponse>, Status> {
-        self.answer(request, |service, request| begin_copy(service, request.bucket_move)).await
+        self.run_blocking(request, |service, request| begin_copy(service, request.bucket_move)).await
     }
 
     async fn move_rows(&self, request: Request<MoveRowsRequest>) -> Result<Response<MoveRowsResponse>, Status> {
-        self.answer(request, |service, request| next_rows(service, request.bucket_move, request.number)).await
+        self.run_blocking(request, |service, request| next_rows(service, request.bucket_move, request.number)).await
     }
 
     async fn freeze_move(&self, request: Request<FreezeMoveRequest>) -> Result<Response<FreezeMoveResponse>, Status> {
-        self.answer(request, |service, request| freeze_source(service, request.bucket_move)).await
+        self.run_blocking(request, |service, request| freeze_source(service, request.bucket_move)).await
     }
 }
 
@@ -92,34 +92,34 @@ impl GrpcMoveSource {
         Ok(Self { bucket_move, headers, client, timeout })
     }
 
-    fn request<T>(&self, message: T) -> Request<T> {
+    fn stamped_request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().as_mut().extend(self.headers.clone());
         request
     }
 
-    async fn bounded<T>(&self, call: impl Future<Output = Result<Response<T>, Status>> + Send) -> Result<T, Refusal> {
+    async fn bound_call<T>(&self, call: impl Future<Output = Result<Response<T>, Status>> + Send) -> Result<T, Refusal> {
         let answer = Deadline::from_now(self.timeout).bound(call).await.map_err(Refusal::no_answer)?;
         answer.map(Response::into_inner).map_err(refusal_of)
     }
 }
 
 impl MoveSource for GrpcMoveSource {
-    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         let (mut client, request) =
-            (self.client.clone(), self.request(BeginMoveRequest { bucket_move: self.bucket_move }));
-        async move { self.bounded(client.begin_move(request)).await.map(|_| ()) }.boxed()
+            (self.client.clone(), self.stamped_request(BeginMoveRequest { bucket_move: self.bucket_move }));
+        async move { self.bound_call(client.begin_move(request)).await.map(|_| ()) }.boxed()
     }
 
-    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
-        let request = self.request(MoveRowsRequest { bucket_move: self.bucket_move, number });
+    fn next_rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+        let request = self.stamped_request(MoveRowsRequest { bucket_move: self.bucket_move, number });
         let mut client = self.client.clone();
-        async move { self.bounded(client.move_rows(request)).await }.boxed()
+        async move { self.bound_call(client.move_rows(request)).await }.boxed()
     }
 
     fn freeze(&self) -> BoxFuture<'_, Result<FreezeMoveResponse, Refusal>> {
-        let request = self.request(FreezeMoveRequest { bucket_move: self.bucket_move });
+        let request = self.stamped_request(FreezeMoveRequest { bucket_move: self.bucket_move });
         let mut client = self.client.clone();
-        async move { self.bounded(client.freeze_move(request)).await }.boxed()
+        async move { self.bound_call(client.freeze_move(request)).await }.boxed()
     }
 }

@@ -92,13 +92,13 @@ impl CheckpointFiles {
         if !is_checkpoint || !can_note || self.most == 0 {
             return SavePlan::Whole;
         }
-        let fitting = self.newest.lock().take().filter(|newest| self.fits(newest, placement, folder));
+        let fitting = self.newest.lock().take().filter(|newest| self.may_follow(newest, placement, folder));
         let Some(newest) = fitting else { return SavePlan::Base };
         newest.bring_into(folder).map_or(SavePlan::Base, SavePlan::Delta)
     }
 
     /// Half of the rows' bytes in deltas: a load then reads at most half as much again.
-    fn fits(&self, newest: &NewestCheckpoint, placement: &OwnedBuckets, folder: &Folder) -> bool {
+    fn may_follow(&self, newest: &NewestCheckpoint, placement: &OwnedBuckets, folder: &Folder) -> bool {
         let [base, deltas @ ..] = &newest.files[..] else { return false };
         let changed: u64 = deltas.iter().map(|file| file.bytes).sum();
         let is_short = deltas.len() < self.most && changed <= base.bytes / 2;

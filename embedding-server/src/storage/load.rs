@@ -328,7 +328,7 @@ impl<'a> SavedTables<'a> {
     fn put_counts(&self, target: &TableTarget<'_>, ids: &[u64], counts: &[u32]) -> Result<u64, StorageError> {
         let ours = ids.iter().zip_eq(counts).filter(|(id, _)| self.placement.owns_row(target.number, **id));
         let (ids, counts): (Vec<u64>, Vec<u32>) = ours.unzip();
-        target.table.insert_frequency_counts(&ids, &counts).map_err(|error| self.refused(target, error))?;
+        target.table.insert_frequency_counts(&ids, &counts).map_err(|error| self.table_error(target, error))?;
         Ok(0)
     }
 
@@ -336,7 +336,7 @@ impl<'a> SavedTables<'a> {
     fn put_sketch(&self, target: &TableTarget<'_>, stripe: u32, cells: &[u32]) -> Result<u64, StorageError> {
         if target.same_counter {
             let merged = target.table.merge_sketch(stripe as usize, cells);
-            merged.map_err(|error| self.refused(target, error))?;
+            merged.map_err(|error| self.table_error(target, error))?;
         }
         Ok(0)
     }
@@ -345,13 +345,13 @@ impl<'a> SavedTables<'a> {
         let mut rows = target.keep_owned(self.placement, rows)?;
         target.table.rebase_access(&mut rows, saved.time, saved.steps);
         let inserted = self.service.with_scratch(|scratch| target.table.insert(&rows, scratch));
-        inserted.map_err(|error| self.refused(target, error))?;
+        inserted.map_err(|error| self.table_error(target, error))?;
         // Block by block, so that the log holds no more than one of them in memory.
         self.service.log.as_ref().map_or(Ok(()), |log| log.flush()).map_err(StorageError::Log)?;
         Ok(rows.ids.len() as u64)
     }
 
-    fn refused(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
+    fn table_error(&self, target: &TableTarget<'_>, source: TableError) -> StorageError {
         StorageError::Table { name: self.service.names[target.number as usize].clone(), source }
     }
 }

@@ -70,7 +70,7 @@ impl StoreCalls {
         })
     }
 
-    fn begin(&self) -> u64 {
+    fn begin_call(&self) -> u64 {
         let mut open = self.open.lock();
         let number = open.last_key_value().map_or(0, |(number, _)| number + 1);
         open.insert(number, Instant::now());
@@ -79,7 +79,7 @@ impl StoreCalls {
 
     /// Makes a call for `rows` rows, and records its result.
     fn observe<T>(&self, rows: usize, call: impl FnOnce() -> Result<T, ColdError>) -> Result<T, ColdError> {
-        let (timer, number) = (self.seconds.start_timer(), self.begin());
+        let (timer, number) = (self.seconds.start_timer(), self.begin_call());
         let done = call();
         timer.observe_duration();
         self.open.lock().remove(&number);

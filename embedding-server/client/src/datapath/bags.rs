@@ -77,14 +77,14 @@ impl TableBags {
             BagShare { direct, ..BagShare::default() }
         };
         let mut shares: Vec<BagShare> = positions.iter().map(share).collect();
-        let owners = owners(positions, ids);
+        let owners = owner_positions(positions, ids);
         let mut rest = &self.members[..];
         for (bag, length) in self.lengths.iter().enumerate() {
             let row = self.direct + bag as u32;
             let (members, after) = rest.split_at(*length as usize);
             rest = after;
             for (owner, position) in members.iter().filter_map(|member| owners[*member as usize]) {
-                shares[owner as usize].add(row, position);
+                shares[owner as usize].add_member(row, position);
             }
         }
         shares
@@ -92,7 +92,7 @@ impl TableBags {
 }
 
 /// For each position in a table's ids, the owning server and the position in that server's ids.
-fn owners(positions: &[Vec<u32>], ids: usize) -> Vec<Option<(u32, u32)>> {
+fn owner_positions(positions: &[Vec<u32>], ids: usize) -> Vec<Option<(u32, u32)>> {
     let mut owners = vec![None; ids];
     for (server, positions) in positions.iter().enumerate() {
         for (there, position) in positions.iter().enumerate() {
@@ -105,7 +105,7 @@ fn owners(positions: &[Vec<u32>], ids: usize) -> Vec<Option<(u32, u32)>> {
 impl BagShare {
     /// The bags come in ascending order.
     #[inline]
-    fn add(&mut self, row: u32, member: u32) {
+    fn add_member(&mut self, row: u32, member: u32) {
         if self.rows.last() != Some(&row) {
             self.rows.push(row);
             self.lengths.push(0);

@@ -92,7 +92,7 @@ impl Deduplicator {
         let mut inverse = vec![Vec::new(); features.len()];
         for (slot, table) in unique.tables.iter_mut().enumerate() {
             let of_table = || (0..features.len()).filter(|feature| tables[*feature] == slot);
-            self.index.begin(of_table().map(|feature| features[feature].ids.len()).sum());
+            self.index.begin_round(of_table().map(|feature| features[feature].ids.len()).sum());
             for feature in of_table() {
                 let index = |id: &u64| self.index.index_of(*id, &mut table.ids);
                 inverse[feature] = features[feature].ids.iter().map(index).collect();
@@ -104,7 +104,7 @@ impl Deduplicator {
 
 impl IdIndex {
     /// Starts a round without ids, with room for `ids` ids.
-    fn begin(&mut self, ids: usize) {
+    fn begin_round(&mut self, ids: usize) {
         let slots = (2 * ids).next_power_of_two().max(64);
         if self.slots.len() < slots || self.round == u32::MAX {
             self.slots = vec![IdSlot::default(); slots.max(self.slots.len())];

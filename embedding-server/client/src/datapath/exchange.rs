@@ -86,7 +86,7 @@ impl Exchange<'_> {
             RequestReach::AllServers { .. } => ids.parts_of_all(map, servers),
         };
         let deadline = Deadline::from_now(self.timeout);
-        let send = |part| self.send(part, &request_of, deadline);
+        let send = |part| self.send_part(part, &request_of, deadline);
         let mut answers = Vec::with_capacity(parts.len());
         let mut open: FuturesUnordered<_> = parts.into_iter().map(send).collect();
         while let Some(sent) = open.try_next().await? {
@@ -103,7 +103,7 @@ impl Exchange<'_> {
     }
 
     /// Sends one part until its server answers, the map changes, or the time is over.
-    async fn send<C: ShardCall>(
+    async fn send_part<C: ShardCall>(
         self,
         part: Arc<RoutePart>,
         request_of: &(impl Fn(&RoutePart) -> Result<C, ClientError> + Sync),

@@ -100,14 +100,14 @@ impl SegmentRoute {
             None => decode_values(rows, encoding as i32, &mut table[..self.rows * self.dim])?,
             Some(positions) => {
                 for (row, position) in rows.chunks_exact(row_bytes).zip_eq(&positions[..self.rows]) {
-                    decode_values(row, encoding as i32, self.row(table, *position))?;
+                    decode_values(row, encoding as i32, self.row_mut(table, *position))?;
                 }
             }
         }
         let mut sum = vec![0.0; self.dim];
         for (bytes, row) in sums.chunks_exact(row_bytes).zip_eq(&self.sums) {
             decode_values(bytes, encoding as i32, &mut sum)?;
-            add_row(self.row(table, *row), &sum);
+            add_row(self.row_mut(table, *row), &sum);
         }
         Ok(())
     }
@@ -116,17 +116,17 @@ impl SegmentRoute {
         match &self.positions {
             None => values.extend_from_slice(&table[..self.rows * self.dim]),
             Some(positions) => {
-                positions[..self.rows].iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+                positions[..self.rows].iter().for_each(|row| values.extend_from_slice(self.row(table, *row)));
             }
         }
-        self.sums.iter().for_each(|row| values.extend_from_slice(self.row_of(table, *row)));
+        self.sums.iter().for_each(|row| values.extend_from_slice(self.row(table, *row)));
     }
 
-    fn row<'a>(&self, table: &'a mut [f32], row: u32) -> &'a mut [f32] {
+    fn row_mut<'a>(&self, table: &'a mut [f32], row: u32) -> &'a mut [f32] {
         &mut table[row as usize * self.dim..][..self.dim]
     }
 
-    fn row_of<'a>(&self, table: &'a [f32], row: u32) -> &'a [f32] {
+    fn row<'a>(&self, table: &'a [f32], row: u32) -> &'a [f32] {
         &table[row as usize * self.dim..][..self.dim]
     }
 }

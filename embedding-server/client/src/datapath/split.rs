@@ -30,7 +30,7 @@ pub(super) fn split_by_owner(unique: &UniqueIds, map: &BucketMap, servers: usize
         match &mut drafts[..] {
             // One server owns everything, so no id is hashed.
             [only] => {
-                only.add(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(TableBags::whole_share))
+                only.add_segment(index, table, table.ids.iter().copied(), None, table.bags.as_ref().map(TableBags::whole_share))
             }
             _ => add_by_owner(&mut drafts, index, table, all_positions(table), map),
         }
@@ -82,7 +82,7 @@ fn add_by_owner(
         let share = shares.next();
         if !positions.is_empty() {
             let ids: Vec<u64> = positions.iter().map(|position| table.ids[*position as usize]).collect();
-            draft.add(index, table, ids.into_iter(), Some(positions), share);
+            draft.add_segment(index, table, ids.into_iter(), Some(positions), share);
         }
     }
 }
@@ -93,7 +93,7 @@ fn finish_parts(drafts: Vec<PartDraft>, generation: Generation, is_whole: bool) 
 }
 
 impl PartDraft {
-    fn add(
+    fn add_segment(
         &mut self,
         index: usize,
         table: &TableIds,

@@ -83,7 +83,7 @@ impl PushRecorder {
     }
 
     /// Rounds the gradients of features' tables to the grid.
-    fn round(&self, push: &mut PushRequest) -> Result<(), Refusal> {
+    fn round_gradients(&self, push: &mut PushRequest) -> Result<(), Refusal> {
         if push.encoding != Encoding::F32 as i32 || !push.bags.is_empty() {
             return Err(Refusal::invalid("chaos: a push that is recorded has rows in f32, and no bags"));
         }
@@ -107,7 +107,7 @@ impl PushRecorder {
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, push: &PushRequest) -> Result<RecordedCall, Refusal> {
+    fn begin_call(self: &Arc<Self>, push: &PushRequest) -> Result<RecordedCall, Refusal> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         self.report(&Frame::Sent { call, push: push.clone() })?;
         Ok(RecordedCall { call, recorder: Arc::clone(self), is_open: true })
@@ -122,7 +122,7 @@ struct RecordedCall {
 }
 
 impl RecordedCall {
-    fn acknowledged(mut self) -> Result<(), Refusal> {
+    fn report_acknowledged(mut self) -> Result<(), Refusal> {
         self.is_open = false;
         self.recorder.report(&Frame::Acknowledged { call: self.call })
     }
@@ -152,10 +152,10 @@ impl Shard for RecordedShard {
 
     fn push(&self, mut request: PushRequest, deadline: Deadline) -> BoxFuture<'_, Result<PushResponse, Refusal>> {
         async move {
-            self.recorder.round(&mut request)?;
-            let call = self.recorder.begin(&request)?;
+            self.recorder.round_gradients(&mut request)?;
+            let call = self.recorder.begin_call(&request)?;
             let answer = self.shard.push(request, deadline).await?;
-            call.acknowledged()?;
+            call.report_acknowledged()?;
             Ok(answer)
         }
         .boxed()

@@ -59,15 +59,15 @@ impl FileSource {
     /// Reads the next `bytes` bytes, or fewer at the end of the file.
     pub(super) fn take_up_to(&mut self, bytes: u64) -> Result<Vec<u8>, SnapshotError> {
         let mut taken = vec![0; bytes.min(self.left) as usize];
-        self.from.read_exact(&mut taken).map_err(|source| self.failed(source))?;
+        self.from.read_exact(&mut taken).map_err(|source| self.read_error(source))?;
         self.advance(taken.len() as u64);
         Ok(taken)
     }
 
     pub(super) fn skip_bytes(&mut self, place: &FilePlace, bytes: u64) -> Result<(), SnapshotError> {
         self.check_left(place, bytes)?;
-        let distance = i64::try_from(bytes).map_err(|error| self.failed(io::Error::other(error)))?;
-        self.from.seek_relative(distance).map_err(|source| self.failed(source))?;
+        let distance = i64::try_from(bytes).map_err(|error| self.read_error(io::Error::other(error)))?;
+        self.from.seek_relative(distance).map_err(|source| self.read_error(source))?;
         self.advance(bytes);
         Ok(())
     }
@@ -84,7 +84,7 @@ impl FileSource {
         Err(SnapshotError::Corrupt { path, place: name, offset, expected, found })
     }
 
-    pub(super) fn inconsistent(&self, place: &FilePlace, problem: String) -> SnapshotError {
+    pub(super) fn inconsistency(&self, place: &FilePlace, problem: String) -> SnapshotError {
         let problem = format!("{} at byte {} {problem}", place.name, place.offset);
         SnapshotError::Inconsistent { path: self.path.clone(), problem }
     }
@@ -102,7 +102,7 @@ impl FileSource {
         self.left -= bytes;
     }
 
-    fn failed(&self, source: io::Error) -> SnapshotError {
+    fn read_error(&self, source: io::Error) -> SnapshotError {
         SnapshotError::Read { path: self.path.clone(), source }
     }
 }

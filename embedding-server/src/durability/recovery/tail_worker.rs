@@ -34,10 +34,10 @@ pub(super) struct TailWorker {
 impl TailWorker {
     /// Puts in the records of the stripes of thread `number` of `threads`.
     pub(super) fn run(&mut self, replay: &TailReplay<'_>, number: u32, threads: u32) -> Result<(), RecordError> {
-        replay.tail.segments.iter().try_for_each(|segment| self.read(replay, segment, number, threads))
+        replay.tail.segments.iter().try_for_each(|segment| self.read_segment(replay, segment, number, threads))
     }
 
-    fn read(
+    fn read_segment(
         &mut self,
         replay: &TailReplay<'_>,
         segment: &TailSegment,
@@ -48,13 +48,13 @@ impl TailWorker {
             |head: &RecordHead| head.kind.has_stripe() && head.stripe.wrapping_add(head.table) % threads == number;
         let mut failed = None;
         let read = segment.for_each(replay.from, is_mine, |head, payload| {
-            failed = self.put(replay, &segment.path, head, payload).err();
+            failed = self.put_record(replay, &segment.path, head, payload).err();
             failed.as_ref().map_or(Ok(()), |_| Err(super::stop_reading()))
         });
         failed.map_or_else(|| read.map_err(RecordError::Log), Err)
     }
 
-    fn put(
+    fn put_record(
         &mut self,
         replay: &TailReplay<'_>,
         path: &Path,
@@ -69,7 +69,7 @@ impl TailWorker {
         let is_counted = replay.positions.get(&(number, head.stripe)).is_some_and(|lsn| head.lsn < *lsn);
         match LogRecord::decode(head, payload).map_err(damaged_at(path, head.lsn))? {
             LogRecord::Removed(ids) => {
-                self.forget(number, &ids);
+                self.drop_waiting(number, &ids);
                 table.remove_again(&ids).map_err(|source| TableError::Cold { table: number, source })?;
                 if !is_counted {
                     table.forget_counts_again(&ids);
@@ -99,7 +99,7 @@ impl TailWorker {
         table: &Table,
         rows: &RowsView<'_>,
     ) -> Result<(), RecordError> {
-        self.forget(head.table, rows.ids());
+        self.drop_waiting(head.table, rows.ids());
         if let Some(origin) = rows.origin.filter(|origin| replay.open.contains(origin)) {
             self.applied.entry(origin).or_default().extend(rows.ids().iter().map(|id| (head.table, *id)));
         }
@@ -107,7 +107,7 @@ impl TailWorker {
     }
 
     /// The gradients that waited for these rows are in them.
-    fn forget(&mut self, table: u32, ids: &[u64]) {
+    fn drop_waiting(&mut self, table: u32, ids: &[u64]) {
         if !self.waiting.is_empty() {
             ids.iter().for_each(|id| _ = self.waiting.remove(&(table, *id)));
         }

@@ -438,12 +438,12 @@ impl Calls {
 }
 
 impl MoveSource for Calls {
-    fn begin(&self) -> BoxFuture<'_, Result<(), Refusal>> {
+    fn begin_copy(&self) -> BoxFuture<'_, Result<(), Refusal>> {
         let id = self.plan.0;
         Box::pin(self.source(move |source| begin_copy(source, id).map(|_| ())))
     }
 
-    fn rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
+    fn next_rows(&self, number: u64) -> BoxFuture<'_, Result<MoveRowsResponse, Refusal>> {
         let id = self.plan.0;
         Box::pin(self.source(move |source| next_rows(source, id, number)))
     }
