@@ -83,7 +83,6 @@ pub(crate) fn rows(parts: &[(u32, &[u64])]) -> (Bytes, Bytes) {
     (Segments::new(parts.iter().map(segment).collect()).pack().into(), encode_ids(&ids).into())
 }
 
-/// A lookup at generation 1 in f32.
 pub(crate) fn lookup_of(parts: &[(u32, &[u64])], access: Access) -> LookupRequest {
     let (segments, ids) = rows(parts);
     let (access, encoding) = (access as i32, Encoding::F32 as i32);
@@ -129,7 +128,6 @@ pub(crate) fn lookup(service: &EmbeddingService, request: &LookupRequest) -> Res
     datapath::lookup(service, request, RequestTimes::new(later()))
 }
 
-/// A push whose sender waits.
 pub(crate) fn push(service: &EmbeddingService, request: &PushRequest) -> Result<PushResponse, Refusal> {
     datapath::push(service, request, RequestTimes::new(later()))
 }
@@ -141,7 +139,6 @@ pub(crate) struct HeldGate {
 }
 
 impl HeldGate {
-    /// Returns once requests are held up.
     pub(crate) fn new(service: &Arc<EmbeddingService>) -> Self {
         let (end, ended) = channel::<()>();
         let (entered, under_way) = channel();
@@ -171,7 +168,6 @@ pub(crate) fn read(service: &EmbeddingService, parts: &[(u32, &[u64])]) -> Vec<f
     lookup_values(service, &lookup_of(parts, Access::Read))
 }
 
-/// The values that this lookup returns.
 pub(crate) fn lookup_values(service: &EmbeddingService, request: &LookupRequest) -> Vec<f32> {
     let answer = lookup(service, request).unwrap();
     let mut values = vec![f32::NAN; answer.rows.len() / 4];

@@ -43,7 +43,6 @@ optimizer = { kind = "adagrad", lr = 0.1 }
 kind = "ffnn"
 "#;
 
-/// What the command line asks for.
 struct Plan {
     pushes: u64,
     rows: Vec<u64>,
@@ -155,7 +154,6 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// CPU time of this process.
 fn cpu_seconds() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
@@ -268,7 +266,6 @@ fn push_of(seq: u64, first: u64, rows: u64) -> PushRequest {
     }
 }
 
-/// An empty folder.
 fn fresh(folder: &Path) -> PathBuf {
     let _ = std::fs::remove_dir_all(folder);
     std::fs::create_dir_all(folder).expect("a folder that can be written");

@@ -21,7 +21,6 @@ use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::placement::Connect;
 use crate::shard::Shard;
 
-/// The fake of all tests, as a shard of this build of the crate.
 impl Shard for FakeShard {
     fn name(&self) -> &str {
         self.name()
@@ -56,7 +55,6 @@ impl Shard for FakeShard {
     }
 }
 
-/// The servers and the coordinator of one run.
 pub(crate) struct Cluster {
     pub(crate) shards: Vec<Arc<FakeShard>>,
     pub(crate) control: Arc<FakeControlPlane>,
@@ -78,7 +76,6 @@ impl Cluster {
         self.control.placement.respond(placement(&map, change));
     }
 
-    /// Makes the coordinator report these owners.
     pub(crate) fn announce_owners(&self, map: &BucketMap) {
         self.control.placement.respond(placement(map, |entry| entry));
     }

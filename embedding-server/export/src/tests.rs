@@ -24,7 +24,6 @@ fn table(name: &str, dim: usize, element: &str, width: usize, state: &str, acces
     }
 }
 
-/// A saved file with these rows of one table.
 fn file(folder: &Path, server: u32, table: &TableHeader, rows: &RowBatch) -> PathBuf {
     let header =
         SnapshotHeader { buckets: 8, servers: 2, server, tables: vec![table.clone()], ..SnapshotHeader::default() };

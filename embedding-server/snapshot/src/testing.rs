@@ -38,7 +38,6 @@ pub(crate) fn rows_of(ids: Range<u64>, width: u32, marked: bool) -> RowBatch {
     RowBatch { ids: ids.collect(), slots, access }
 }
 
-/// Writes a file into the folder.
 pub(crate) fn write_test_file(
     folder: &Path,
     header: &SnapshotHeader,

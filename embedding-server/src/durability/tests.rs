@@ -31,7 +31,6 @@ mod loads;
 mod starts;
 mod steps;
 
-/// A disk that fails on request.
 #[derive(Debug, Default)]
 struct FaultyDisk(Mutex<Option<&'static str>>);
 

@@ -144,7 +144,6 @@ fn placement(generation: u64, bucket_move: Option<u64>) -> PlacementResponse {
     PlacementResponse { generation, owners, bucket_move, servers, writers, ..Default::default() }
 }
 
-/// An id of `item` that a server owns at first.
 fn id_of(server: u32) -> u64 {
     let map = BucketMap::even(Generation(1), BUCKETS, 2);
     (0..).find(|id| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == server).unwrap()

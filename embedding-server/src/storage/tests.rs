@@ -328,7 +328,6 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(refusal.message.contains("cannot create") && refusal.message.contains("below"), "{refusal}");
 }
 
-/// Servers of a changed job, each at generation 1 of an even map.
 fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let mut job = job(servers);
     change(&mut job);
@@ -449,7 +448,6 @@ fn a_load_that_replaces_restores_the_age_of_rows() {
     }
 }
 
-/// Content without access metadata.
 fn slots(content: Content) -> BTreeMap<(u32, u64), Vec<u32>> {
     content.into_iter().map(|(key, row)| (key, row.0)).collect()
 }

@@ -34,7 +34,6 @@ const TIMEOUT: Duration = Duration::from_millis(400);
 /// The coordinator's clock is this much faster, so that its pauses are short.
 const FASTER: u32 = 50;
 
-/// Numbers that a seed decides.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -97,7 +96,6 @@ impl TableKind {
 
 const THRESHOLD: u32 = 4;
 
-/// A server's process.
 struct Server {
     service: Arc<EmbeddingService>,
     member: JoinResponse,
@@ -188,7 +186,6 @@ impl Cluster {
         (self.writers[index].member, self.writers[index].incarnation)
     }
 
-    /// Whether servers die.
     pub(super) fn kills(&self) -> bool {
         self.kills
     }
@@ -308,7 +305,6 @@ impl Cluster {
         shard.push(request, Deadline::from_now(TIMEOUT)).await
     }
 
-    /// Looks rows up at a server, if it lives.
     pub(super) async fn look_up(&self, server: u32, request: LookupRequest) -> Result<LookupResponse, Refusal> {
         let shard = self.servers.lock().get(&server).map(|server| LocalShard::new(Arc::clone(&server.service)));
         let Some(shard) = shard else { return Err(Refusal::new(RefusalKind::Unavailable, "no connection")) };

@@ -12,7 +12,6 @@ use zagros_protocol::control::MoveRowsResponse;
 use super::*;
 use crate::durability::LogHost;
 
-/// A disk that refuses writes on request.
 #[derive(Debug, Default)]
 struct RefusingDisk(AtomicBool);
 

@@ -65,7 +65,6 @@ fn id_is_of_server_0(id: u64) -> bool {
     BucketMap::even(Generation(1), BUCKETS, 2).route(RowKey { table: TableId(ITEM), id }) == ServerIndex(0)
 }
 
-/// Rows with their optimiser state.
 fn content(service: &EmbeddingService, ids: &[u64]) -> Vec<(u64, Vec<u32>)> {
     let table = service.tables.table(ITEM).unwrap();
     let row = |id: &u64| {
