@@ -64,7 +64,7 @@ fn job(folder: &Path) -> Job {
 
 /// One server of a run, after it joined and got a placement.
 async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) -> (Arc<dyn Shard>, Membership) {
-    let service = EmbeddingService::durable(job, ServerIndex(0), registry).unwrap();
+    let service = EmbeddingService::open(job, ServerIndex(0), registry).unwrap();
     let request = JoinRequest {
         role: Role::EmbeddingServer.into(),
         address: "embedded:0".to_owned(),

@@ -53,8 +53,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         FeatureIds { table: TableId(1), dim: 4, ids: &[100, 200, 300] },
     ];
     // Each distinct id is sent once; `inverse` says for each sample which of the distinct ids is its own.
-    let (unique, inverse) = Deduplicator::new().dedup(&features);
-    assert_eq!((unique.rows(), &inverse[0]), (5, &vec![0, 1, 0]));
+    let (unique, inverse) = Deduplicator::new().dedup_batch(&features);
+    assert_eq!((unique.id_count(), &inverse[0]), (5, &vec![0, 1, 0]));
 
     // The route is computed once for the lookup and the push of a batch.
     let ids = RoutedIds::from(unique);

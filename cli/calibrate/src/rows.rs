@@ -140,7 +140,7 @@ fn dedup(batches: &[Batch], dim: usize) -> f64 {
     let mut ids = 0;
     let start = cpu_time();
     for batch in batches {
-        std::hint::black_box(deduplicator.dedup(&features(batch, dim as u32)));
+        std::hint::black_box(deduplicator.dedup_batch(&features(batch, dim as u32)));
         ids += batch.categorical.iter().map(|feature| feature.ids.len()).sum::<usize>();
     }
     (cpu_time() - start).as_secs_f64() * 1e9 / ids.max(1) as f64

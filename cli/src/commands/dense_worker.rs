@@ -53,7 +53,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         control: role.control()?,
         connect: Arc::new(move |entry| {
             let shard = GrpcShard::connect(entry, timeout, &credentials)?;
-            Ok(recorder.as_ref().map_or_else(|| Arc::clone(&shard), |recorder| recorder.record(Arc::clone(&shard))))
+            Ok(recorder.as_ref().map_or_else(|| Arc::clone(&shard), |recorder| recorder.record_shard(Arc::clone(&shard))))
         }),
         index: args.index,
         supersede: args.supersede,
@@ -107,7 +107,7 @@ struct RecordedWorker(Arc<PushRecorder>);
 impl Observer for RecordedWorker {
     fn observe(&self, event: &Event) {
         if let Event::Joined { member, incarnation, .. } = event {
-            self.0.join(*member, *incarnation);
+            self.0.report_join(*member, *incarnation);
         }
     }
 
@@ -118,15 +118,15 @@ impl Observer for RecordedWorker {
 
 impl PushAudit for RecordedWorker {
     fn note_start(&self, push: StartedPush) {
-        self.0.start(push);
+        self.0.report_started_push(push);
     }
 
     fn note_end(&self, seq: u64) {
-        self.0.finish(seq);
+        self.0.report_finished_push(seq);
     }
 
     fn note_weights(&self, weights: &[u8]) {
-        self.0.note_network(weights);
+        self.0.report_network(weights);
     }
 }
 

@@ -48,7 +48,7 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
     }
     out!("{} → {}", plan.from, plan.to);
     for PlannedTable { saved, conversion } in &plan.tables {
-        let (after, [before, now]) = (conversion.header(), [saved, conversion.header()].map(|table| 4 * table.width));
+        let (after, [before, now]) = (conversion.converted_header(), [saved, conversion.converted_header()].map(|table| 4 * table.width));
         out!("  table {}: {} → {}, {before} → {now} bytes a row", saved.name, saved.element, after.element);
     }
     let [before, after] = rows.map(HumanBytes);
@@ -61,5 +61,5 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
 fn in_json(PlannedTable { saved, conversion }: &PlannedTable) -> serde_json::Value {
     let describe =
         |table: &zagros_snapshot::TableHeader| json!({"element": table.element, "bytes_a_row": 4 * table.width});
-    json!({"table": saved.name, "before": describe(saved), "after": describe(conversion.header())})
+    json!({"table": saved.name, "before": describe(saved), "after": describe(conversion.converted_header())})
 }

@@ -185,7 +185,7 @@ impl Planner<'_> {
         }
         let WantedIds { table, ids } = self.wanted;
         let saved = file.saved();
-        saved.open().and_then(|reader| reader.table(table).map(drop)).map_err(snapshot_failure)?;
+        saved.open().and_then(|reader| reader.find_table(table).map(drop)).map_err(snapshot_failure)?;
         let said = mentioned_ids(&saved, table, ids).map_err(snapshot_failure)?;
         self.read.insert(file.sha256.clone(), said.clone());
         Ok(said)

@@ -119,7 +119,7 @@ fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failu
         let bytes = names.iter().filter_map(|name| record(name)).map(|file| file.bytes).sum();
         PlannedChain { name: names.into_iter().next().unwrap_or_default(), chain, bytes }
     };
-    let chains = FileChain::group(&files, sha256_of).map_err(snapshot_failure)?;
+    let chains = FileChain::group_files(&files, sha256_of).map_err(snapshot_failure)?;
     Ok(chains.into_iter().map(planned).collect())
 }
 

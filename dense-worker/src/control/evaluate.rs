@@ -110,7 +110,7 @@ impl ScoringParts {
         let of_tiles = || EmbeddingClient::new(reader, Arc::clone(&self.control), Arc::clone(&self.connect));
         dense.stream_by(Access::Read, of_tiles).await?;
         let client = Arc::new(EmbeddingClient::new(reader, self.control, self.connect));
-        client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
+        client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         saved.load(&dense, &*client, Load::IntoEmpty).await?;
         let stop = Stop::alone(self.shutdown);
         Ok((Scorer { job, client, dense, group: None, observer: self.observer, stop }, saved))

@@ -30,7 +30,7 @@ impl RowServers for EmbeddingClient {
     }
 
     fn timeout(&self) -> Duration {
-        self.timeout()
+        self.request_timeout()
     }
 }
 

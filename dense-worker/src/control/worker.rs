@@ -305,8 +305,8 @@ impl Worker {
         drop(joining);
         let (member, incarnation) = (membership.member(), membership.incarnation());
         let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
-        client.refresh().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
-        let servers = u32::try_from(client.servers().len()).unwrap_or(u32::MAX);
+        client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
+        let servers = u32::try_from(client.known_servers().len()).unwrap_or(u32::MAX);
         self.observer.observe(&Event::Joined { member, incarnation, servers });
         Ok(Arc::new(client))
     }

@@ -81,10 +81,10 @@ impl PoolPlan {
             let pays = bags < u64::from(rows - certain) * row_bytes as u64;
             let mut wanted = TableBags::new(if pays { certain } else { rows });
             for feature in features_at(PoolAt::Auto).filter(|_| pays).chain(features_at(PoolAt::Server)) {
-                sums[feature] = Some(wanted.wanted() as u32);
-                wanted.extend(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));
+                sums[feature] = Some(wanted.result_rows() as u32);
+                wanted.add_bags(&columns.inverse[feature], columns.ids[feature].offsets.as_deref().unwrap_or(&[]));
             }
-            table.bags = (wanted.count() > 0).then_some(wanted);
+            table.bags = (wanted.bag_count() > 0).then_some(wanted);
         }
         sums
     }
@@ -118,7 +118,7 @@ mod tests {
         let plan = PoolPlan { features: plan.to_vec(), value_bytes: 4, servers };
         let order = plan.order(ids);
         let feature_ids = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
-        let (mut unique, found) = Deduplicator::new().dedup(&order.iter().map(feature_ids).collect::<Vec<_>>());
+        let (mut unique, found) = Deduplicator::new().dedup_batch(&order.iter().map(feature_ids).collect::<Vec<_>>());
         let mut inverse = vec![Vec::new(); ids.len()];
         order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
         let columns = Columns { ids, inverse: &inverse, slots: &vec![0; ids.len()] };
@@ -138,13 +138,13 @@ mod tests {
     fn long_bags_of_rare_ids_are_summed_and_bags_of_common_ones_are_not() {
         let rare = bags(&[&[1, 2, 3, 4], &[5, 6, 7, 8]]);
         let (unique, sums) = choose(&[PoolAt::Auto], 1, std::slice::from_ref(&rare));
-        assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(0)], 2));
+        assert_eq!((sums, unique.tables[0].result_rows()), (vec![Some(0)], 2));
         // Eight rows. Two servers would answer nearly two sums per bag; eight servers would answer nearly four.
         assert!(choose(&[PoolAt::Auto], 2, std::slice::from_ref(&rare)).1[0].is_some());
         assert!(choose(&[PoolAt::Auto], 8, &[rare]).1[0].is_none());
         let common = bags(&[&[1, 2], &[1, 2], &[2, 1], &[1]]);
         let (unique, sums) = choose(&[PoolAt::Auto], 1, &[common]);
-        assert_eq!((sums, unique.tables[0].wanted(), unique.tables[0].bags.clone()), (vec![None], 2, None));
+        assert_eq!((sums, unique.tables[0].result_rows(), unique.tables[0].bags.clone()), (vec![None], 2, None));
     }
 
     #[test]
@@ -157,10 +157,10 @@ mod tests {
         // First the ids 9 and 1 themselves, then the sums of both features.
         assert_eq!(unique.tables[0].ids[..3], [9, 1, 2]);
         assert_eq!(sums, [Some(4), Some(2), None]);
-        assert_eq!((unique.tables[0].ids.len(), unique.tables[0].wanted()), (13, 6));
+        assert_eq!((unique.tables[0].ids.len(), unique.tables[0].result_rows()), (13, 6));
         let short = bags(&[&[1], &[9]]);
         let (unique, sums) = choose(&plan, 1, &[reported, short, one]);
-        assert_eq!((sums, unique.tables[0].wanted()), (vec![Some(2), None, None], 4));
+        assert_eq!((sums, unique.tables[0].result_rows()), (vec![Some(2), None, None], 4));
     }
 
     #[test]
@@ -180,6 +180,6 @@ mod tests {
     #[test]
     fn a_column_without_offsets_has_rows() {
         let (unique, sums) = choose(&[PoolAt::Server], 1, &[Ids { ids: vec![3, 4], ..Ids::default() }]);
-        assert_eq!((sums, unique.tables[0].wanted()), (vec![None], 2));
+        assert_eq!((sums, unique.tables[0].result_rows()), (vec![None], 2));
     }
 }

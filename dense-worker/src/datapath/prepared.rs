@@ -87,7 +87,7 @@ impl Preparer {
             FeatureIds { table: column.table, dim: column.dim as u32, ids: &ids[*feature].ids }
         };
         let features: Vec<FeatureIds<'_>> = order.iter().map(feature_ids).collect();
-        let (unique, found) = self.deduplicator.dedup(&features);
+        let (unique, found) = self.deduplicator.dedup_batch(&features);
         let mut inverse = vec![Vec::new(); order.len()];
         // There is one list per feature.
         order.into_iter().zip_eq(found).for_each(|(feature, found)| inverse[feature] = found);
@@ -119,7 +119,7 @@ impl Prepared {
 /// Whether `rows` has a full row for each row and sum that was looked up.
 pub(crate) fn fits(rows: &BatchRows, unique: &UniqueIds) -> bool {
     rows.tables.len() == unique.tables.len()
-        && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.wanted() * ids.dim as usize)
+        && (rows.tables.iter().zip_eq(&unique.tables)).all(|(rows, ids)| rows.len() == ids.result_rows() * ids.dim as usize)
 }
 
 fn check(batch: &Batch, columns: &Columns, (numeric, targets): (usize, usize)) -> Result<(), String> {

@@ -117,7 +117,7 @@ impl TileServers {
 
 impl std::fmt::Debug for TileServers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} servers", self.client.servers().len())
+        write!(f, "{} servers", self.client.known_servers().len())
     }
 }
 

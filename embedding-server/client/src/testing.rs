@@ -21,7 +21,6 @@ use crate::datapath::{TableBags, TableIds, UniqueIds};
 use crate::placement::Connect;
 use crate::shard::Shard;
 
-/// The fake of all tests, as a shard of this build of the crate.
 impl Shard for FakeShard {
     fn name(&self) -> &str {
         self.name()
@@ -56,7 +55,6 @@ impl Shard for FakeShard {
     }
 }
 
-/// The servers and the coordinator of one run.
 pub(crate) struct Cluster {
     pub(crate) shards: Vec<Arc<FakeShard>>,
     pub(crate) control: Arc<FakeControlPlane>,
@@ -78,7 +76,6 @@ impl Cluster {
         self.control.placement.respond(placement(&map, change));
     }
 
-    /// Makes the coordinator report these owners.
     pub(crate) fn announce_owners(&self, map: &BucketMap) {
         self.control.placement.respond(placement(map, |entry| entry));
     }
@@ -135,7 +132,7 @@ pub(crate) fn unique_ids() -> impl Strategy<Value = UniqueIds> {
     let ids = prop::collection::btree_set(any::<u64>().prop_map(|id| id % 1000), 0..80);
     let table = (1_u32..9, ids.prop_map(|ids| ids.into_iter().rev().collect::<Vec<u64>>()));
     prop::collection::vec(table, 0..5).prop_map(|tables| {
-        let table_ids = |(table, (dim, ids))| TableIds::rows(TableId(table as u32), dim, ids);
+        let table_ids = |(table, (dim, ids))| TableIds::new(TableId(table as u32), dim, ids);
         UniqueIds { tables: tables.into_iter().enumerate().map(table_ids).collect() }
     })
 }
@@ -152,7 +149,7 @@ pub(crate) fn with_bags(unique: UniqueIds) -> impl Strategy<Value = UniqueIds> {
                 let mut bags = TableBags::new((direct % (rows + 1)) as u32);
                 for bag in list {
                     let members: Vec<u32> = bag.into_iter().map(|member| (member % rows) as u32).collect();
-                    bags.extend(&members, &[0, members.len() as u32]);
+                    bags.add_bags(&members, &[0, members.len() as u32]);
                 }
                 bags
             });

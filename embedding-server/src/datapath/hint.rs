@@ -9,7 +9,6 @@ use super::deadline::RequestTimes;
 use super::request::RequestRows;
 use crate::EmbeddingService;
 
-/// Checks the whole request, then brings its rows to memory.
 pub(crate) fn hint(
     service: &EmbeddingService,
     request: &HintRequest,
@@ -19,14 +18,14 @@ pub(crate) fn hint(
     service.check_whole()?;
     placement.check_request(request.generation)?;
     let rows = RequestRows::unpack(&request.segments, &request.ids, &[])?;
-    let parts = rows.parts();
-    service.tables.check_parts(&parts).map_err(|error| service.refuse(&error))?;
+    let parts = rows.table_parts();
+    service.tables.check_parts(&parts).map_err(|error| service.table_refusal(&error))?;
     placement.check_rows(&parts)?;
 
-    let entry = service.tables.enter_before(times.deadline()).map_err(|error| times.refuse(service, &error))?;
+    let entry = service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
     let brought = service.with_scratch(|scratch| entry.bring_in(&parts, scratch));
-    let ready = brought.map_err(|error| times.refuse(service, &error))?;
+    let ready = brought.map_err(|error| times.table_refusal(service, &error))?;
     service.metrics.hint.rows.observe((request.ids.len() / 8) as f64);
     Ok(HintResponse { ready })
 }

@@ -32,24 +32,21 @@ const TRY: Duration = Duration::from_millis(20);
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 impl ServerLog {
-    /// Writes a base and deletes what it stands for.
-    ///
-    /// # Errors
-    /// If the disk fails, or requests or waiting gradients do not end. The earlier base and the whole log are still there.
+    /// Deletes what the base stands for. After an error, the earlier base and the whole log are still there.
     pub(crate) fn write_base(&self, tables: &Arc<TableSet>, windows: &SequenceWindows) -> Result<(), ServerError> {
         let _only = self.base.lock();
         if self.is_over() {
             return Ok(());
         }
-        let index = self.server().0;
-        let manifest = self.instant(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
+        let index = self.server_index().0;
+        let manifest = self.instant_of_base(tables, windows).ok_or(ServerError::LogBusy { index, waited: WAIT })?;
         tables.apply_pending_gradients().map_err(|source| ServerError::LoggedRow { index, source })?;
         let base = self.write_parts(tables, manifest)?;
-        self.adopt(&base).map_err(|source| self.failed(source))
+        self.adopt_base(&base).map_err(|source| self.log_error(source))
     }
 
     /// The moment of a base, between two requests. `None` if those under way do not end in time.
-    fn instant(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
+    fn instant_of_base(&self, tables: &TableSet, windows: &SequenceWindows) -> Option<BaseManifest> {
         let deadline = Deadline::from_now(WAIT);
         let manifest = |loading| {
             let start = self.writer.next_lsn();
@@ -59,8 +56,8 @@ impl ServerLog {
                 start,
                 parts: PARTS,
                 time: [tables.table_time().steps, tables.table_time().seconds],
-                groups: windows.images(),
-                partial: self.partial.images(),
+                groups: windows.group_images(),
+                partial: self.partial.push_images(),
                 loading,
                 ..BaseManifest::default()
             }
@@ -76,10 +73,10 @@ impl ServerLog {
     }
 
     fn write_parts(&self, tables: &TableSet, manifest: BaseManifest) -> Result<LogBase, ServerError> {
-        let failed = |source| self.failed(source);
+        let failed = |source| self.log_error(source);
         let log = self.file.lock().log;
         let draft = BaseDraft::new(self.folder.path(), manifest.start, log).map_err(failed)?;
-        match self.fill(&draft, tables, manifest) {
+        match self.fill_base(&draft, tables, manifest) {
             Ok(manifest) => draft.finish(manifest).map_err(failed),
             Err(error) => {
                 draft.discard();
@@ -88,23 +85,23 @@ impl ServerLog {
         }
     }
 
-    fn fill(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
-        let failed = |source| self.failed(source);
+    fn fill_base(&self, draft: &BaseDraft, tables: &TableSet, manifest: BaseManifest) -> Result<BaseManifest, ServerError> {
+        let failed = |source| self.log_error(source);
         let mut manifest = manifest;
         for number in 0..PARTS {
             let PartSize { rows, bytes } =
                 write_part(draft, number, tables, &mut manifest.table_rows).map_err(failed)?;
             (manifest.rows, manifest.bytes) = (manifest.rows + rows, manifest.bytes + bytes);
         }
-        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server().0, source })?;
+        tables.flush_cold().map_err(|source| ServerError::Cold { index: self.server_index().0, source })?;
         manifest.end = self.writer.next_lsn();
-        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server().0, source: stopped };
+        let stopped = |stopped: LogStopped| ServerError::LogStopped { index: self.server_index().0, source: stopped };
         self.writer.flush_to(manifest.end).map_err(stopped)?;
         Ok(manifest)
     }
 
     /// The base counts: what it stands for goes.
-    fn adopt(&self, base: &LogBase) -> Result<(), LogError> {
+    fn adopt_base(&self, base: &LogBase) -> Result<(), LogError> {
         let BaseManifest { start, rows, bytes, .. } = base.manifest;
         self.tail_start.store(start, Ordering::Release);
         self.bound.base_written(bytes);
@@ -112,7 +109,7 @@ impl ServerLog {
         LogBase::delete_others(Some(base), self.folder.path())?;
         let segments = self.writer.delete_before(start)?;
         self.metrics.segments.set(segments as i64);
-        info!(server = %self.server(), rows, bytes, segments, "a base of the log was written");
+        info!(server = %self.server_index(), rows, bytes, segments, "a base of the log was written");
         Ok(())
     }
 }

@@ -29,17 +29,15 @@ use zagros_protocol::ServerIndex;
 use zagros_table::{FrequencyCounts, PushOrigin, RequestBuffers, TableError, TableSet, TableTime};
 
 use self::tail_summary::{SegmentEvents, TailSummary};
-use self::tail_worker::{CountPositions, TailReplay, TailWorker, disagree};
+use self::tail_worker::{CountPositions, TailReplay, TailWorker, damaged_at};
 use super::partial_pushes::{AppliedRows, PartialPushes};
 use crate::ServerError;
 use crate::datapath::SequenceWindows;
 
-/// What recovery found.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Recovery {
+pub(super) struct RecoverySummary {
     /// The lsn from which the tail was read.
     pub(super) start: u64,
-    /// The lsn of the next record.
     pub(super) end: u64,
     pub(super) time: TableTime,
     pub(super) base_bytes: u64,
@@ -47,7 +45,6 @@ pub(super) struct Recovery {
     pub(super) is_partial: bool,
 }
 
-/// What went wrong with one record.
 enum RecordError {
     Log(LogError),
     Table(TableError),
@@ -66,9 +63,6 @@ impl From<TableError> for RecordError {
 }
 
 /// Puts the rows of a log into empty tables, its pushes into empty windows.
-///
-/// # Errors
-/// If the log is damaged or cannot be read, or a row does not fit its table.
 pub(super) fn recover(
     index: ServerIndex,
     folder: &Path,
@@ -76,30 +70,30 @@ pub(super) fn recover(
     tables: &Arc<TableSet>,
     windows: &SequenceWindows,
     partial: &PartialPushes,
-) -> Result<Recovery, ServerError> {
-    let replay = Replay { tables, threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)) };
-    replay.all(folder, log, windows, partial).map_err(|error| match error {
+) -> Result<RecoverySummary, ServerError> {
+    let replay = LogReplay { tables, threads: thread::available_parallelism().map_or(1, |count| count.get().min(8)) };
+    replay.replay_log(folder, log, windows, partial).map_err(|error| match error {
         RecordError::Log(source) => ServerError::Log { index: index.0, source },
         RecordError::Table(source) => ServerError::LoggedRow { index: index.0, source },
     })
 }
 
-struct Replay<'a> {
+struct LogReplay<'a> {
     tables: &'a Arc<TableSet>,
     threads: usize,
 }
 
-impl Replay<'_> {
-    fn all(
+impl LogReplay<'_> {
+    fn replay_log(
         &self,
         folder: &Path,
         log: u64,
         windows: &SequenceWindows,
         partial: &PartialPushes,
-    ) -> Result<Recovery, RecordError> {
+    ) -> Result<RecoverySummary, RecordError> {
         let base = LogBase::find_newest(folder)?;
         let manifest = base.as_ref().map(|base| base.manifest.clone()).unwrap_or_default();
-        manifest.groups.iter().for_each(|group| windows.restore(group));
+        manifest.groups.iter().for_each(|group| windows.restore_group(group));
         let open = manifest.partial.iter().map(PartialImage::push_origin).collect();
         let mut found = TailSummary { time: manifest.table_time(), open, loading: manifest.loading, cleared: None };
         let needed = manifest.start..manifest.end;
@@ -132,16 +126,16 @@ impl Replay<'_> {
         let workers = self.put_tail(&replay)?;
         if found.cleared.is_none() {
             let is_open = |(origin, _): &(PushOrigin, AppliedRows)| found.open.contains(origin);
-            partial.restore(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
+            partial.restore_rows(manifest.partial.iter().map(applied_rows).filter(is_open).collect());
         }
         workers.into_iter().try_for_each(|worker| worker.finish(self.tables, partial))?;
         LogBase::delete_others(base.as_ref(), folder)?;
-        self.report(&manifest, &tail, found.open.len());
+        self.report_recovery(&manifest, &tail, found.open.len());
         let (start, end, base_bytes) = (manifest.start, tail.end, manifest.bytes);
-        Ok(Recovery { start, end, time: found.time, base_bytes, is_partial: found.loading })
+        Ok(RecoverySummary { start, end, time: found.time, base_bytes, is_partial: found.loading })
     }
 
-    fn report(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
+    fn report_recovery(&self, manifest: &BaseManifest, tail: &LogTail, partial: usize) {
         let (base_rows, tail_bytes) = (manifest.rows, tail.end - manifest.start);
         let rows = self.tables.iter().map(zagros_table::Table::row_count).sum::<usize>();
         info!(rows, base_rows, tail_bytes, partial, "rows recovered from the log");
@@ -160,14 +154,14 @@ impl Replay<'_> {
             let mut checked: Vec<_> = some.iter().map(|number| (*number, None)).collect();
             self.on_threads(checked.iter_mut(), |(number, slot)| {
                 let mut events = SegmentEvents::default();
-                let end = plan.check_segment(*number, |head, payload| events.note(head, payload));
+                let end = plan.check_segment(*number, |head, payload| events.note_record(head, payload));
                 *slot = Some(end.map(|end| (end, events)));
                 Ok(())
             })?;
             // The first failure of the log counts, and not the first one in time.
             for (end, events) in checked.into_iter().filter_map(|(_, slot)| slot).collect::<Result<Vec<_>, _>>()? {
                 ends.push(end);
-                found.add(events, windows);
+                found.add_segment(events, windows);
             }
         }
         Ok(plan.clone().finish(&ends)?)
@@ -190,7 +184,7 @@ impl Replay<'_> {
                 let (path, mut failed) = (base.part_path(part), None);
                 let read = base.read_part(part, |head, payload| {
                     failed = self.put_base_record(&path, (head, payload), cleared, &positions, &mut buffers).err();
-                    failed.as_ref().map_or(Ok(()), |_| Err(stop()))
+                    failed.as_ref().map_or(Ok(()), |_| Err(stop_reading()))
                 });
                 failed.map_or_else(|| read.map_err(RecordError::Log), Err)?;
             }
@@ -219,13 +213,13 @@ impl Replay<'_> {
     ) -> Result<(), RecordError> {
         let table = self.tables.table(head.table)?;
         if let Some(rows) = RowsView::from_record(head, payload) {
-            let rows = rows.map_err(disagree(path, head.lsn))?;
+            let rows = rows.map_err(damaged_at(path, head.lsn))?;
             return match cleared {
                 None => Ok(table.restore_rows(head.stripe as usize, &rows.as_slices(), buffers)?),
                 Some(_) => Ok(()),
             };
         }
-        match LogRecord::decode(head, payload).map_err(disagree(path, head.lsn))? {
+        match LogRecord::decode(head, payload).map_err(damaged_at(path, head.lsn))? {
             LogRecord::StripeCounts { lsn, counts } if cleared.is_none_or(|cleared| lsn >= cleared) => {
                 let FrequencyCounts { ids, counts, cells } = counts;
                 table.add_counts_again(&ids, &counts);
@@ -239,7 +233,6 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Each thread takes the records of its stripes.
     fn put_tail(&self, replay: &TailReplay<'_>) -> Result<Vec<TailWorker>, RecordError> {
         let threads = self.threads as u32;
         let mut workers: Vec<(u32, TailWorker)> = (0..threads).map(|number| (number, TailWorker::default())).collect();
@@ -273,6 +266,6 @@ fn applied_rows(image: &PartialImage) -> (PushOrigin, AppliedRows) {
 }
 
 /// Ends a reading early: its caller knows why.
-fn stop() -> LogError {
+fn stop_reading() -> LogError {
     LogError::Damaged { path: std::path::PathBuf::new(), offset: 0, problem: String::new() }
 }

@@ -31,7 +31,6 @@ mod loads;
 mod starts;
 mod steps;
 
-/// A disk that fails on request.
 #[derive(Debug, Default)]
 struct FaultyDisk(Mutex<Option<&'static str>>);
 
@@ -92,7 +91,7 @@ impl LogFixture {
 
     fn start_with(&self, sizes: LogSizes) -> Result<Arc<EmbeddingService>, ServerError> {
         let host = LogHost { disk: Arc::clone(&self.disk) as _, sizes, boot: self.boot.map(ToOwned::to_owned) };
-        let service = EmbeddingService::durable_on(&self.job, ServerIndex(0), &Registry::new(), host)?;
+        let service = EmbeddingService::open_on_host(&self.job, ServerIndex(0), &Registry::new(), host)?;
         service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
         Ok(service)
     }
@@ -324,10 +323,10 @@ fn a_full_disk_refuses_pushes_before_they_are_applied_and_lookups_go_on() {
     let held = read(&service, &[(ITEM, &[1])]);
     let is_after = |row: &[f32], pushes: u64| (row[0] - first[0] + pushes as f32).abs() < 0.01;
     assert!(is_after(&held, seq - 1), "the refused push is not applied: {held:?}");
-    assert!(service.ready().unwrap_err().contains("accepts no pushes"));
+    assert!(service.check_ready().unwrap_err().contains("accepts no pushes"));
     home.disk.fail(None);
     service.log.as_ref().unwrap().writer.retry().unwrap();
-    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(service.check_ready(), Ok(()));
     assert!(!push(&service, &push_of(&[(ITEM, &ids)], seq, 1.0)).unwrap().duplicate);
     let expected = read(&service, &[(ITEM, &[1])]);
     assert!(is_after(&expected, seq), "{expected:?}");

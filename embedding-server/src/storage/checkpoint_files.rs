@@ -75,13 +75,13 @@ impl CheckpointFiles {
     }
 
     /// The next checkpoint has all rows.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn forget_newest(&self) {
         *self.newest.lock() = None;
     }
 
     /// Decides what a save into `folder` writes. Links the files to which it adds, or names them where they are. `can_note` says whether the tables can note
     /// what changes.
-    pub(super) fn plan(
+    pub(super) fn plan_save(
         &self,
         can_note: bool,
         request: &SaveRequest,
@@ -92,13 +92,13 @@ impl CheckpointFiles {
         if !is_checkpoint || !can_note || self.most == 0 {
             return SavePlan::Whole;
         }
-        let fitting = self.newest.lock().take().filter(|newest| self.fits(newest, placement, folder));
+        let fitting = self.newest.lock().take().filter(|newest| self.may_follow(newest, placement, folder));
         let Some(newest) = fitting else { return SavePlan::Base };
         newest.bring_into(folder).map_or(SavePlan::Base, SavePlan::Delta)
     }
 
     /// Half of the rows' bytes in deltas: a load then reads at most half as much again.
-    fn fits(&self, newest: &NewestCheckpoint, placement: &OwnedBuckets, folder: &Folder) -> bool {
+    fn may_follow(&self, newest: &NewestCheckpoint, placement: &OwnedBuckets, folder: &Folder) -> bool {
         let [base, deltas @ ..] = &newest.files[..] else { return false };
         let changed: u64 = deltas.iter().map(|file| file.bytes).sum();
         let is_short = deltas.len() < self.most && changed <= base.bytes / 2;
@@ -106,7 +106,7 @@ impl CheckpointFiles {
         is_short && newest.generation == placement.generation() && is_other
     }
 
-    pub(super) fn written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
+    pub(super) fn note_written(&self, plan: &SavePlan, placement: &OwnedBuckets, folder: &Folder, files: &[FileDigest]) {
         if let SavePlan::Base | SavePlan::Delta(_) = plan {
             let (folder, generation) = (folder.clone(), placement.generation());
             *self.newest.lock() = Some(NewestCheckpoint { folder, generation, files: files.to_vec() });
@@ -163,7 +163,7 @@ fn has_no_links(error: &io::Error) -> bool {
 }
 
 impl SavePlan {
-    pub(super) fn kind(&self) -> SnapshotKind {
+    pub(super) fn snapshot_kind(&self) -> SnapshotKind {
         match self {
             Self::Whole => SnapshotKind::Whole,
             Self::Base => SnapshotKind::Base,
@@ -185,7 +185,7 @@ impl SavePlan {
     }
 
     /// The file to which the new one adds.
-    pub(super) fn follows(&self) -> Option<FollowedFile> {
+    pub(super) fn followed_file(&self) -> Option<FollowedFile> {
         let FileDigest { name, sha256, .. } = self.files_before().last()?;
         Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hexadecimal(sha256) })
     }
@@ -238,7 +238,7 @@ mod tests {
         }
         plan.check_files_before(&here).unwrap();
         let (name, sha256) = ("a.delta-1.zrows".to_owned(), "07".repeat(32));
-        assert_eq!(plan.follows(), Some(FollowedFile { name, sha256 }));
+        assert_eq!(plan.followed_file(), Some(FollowedFile { name, sha256 }));
     }
 
     #[test]

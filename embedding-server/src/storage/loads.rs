@@ -6,21 +6,19 @@ use futures::FutureExt;
 use zagros_protocol::control::{LoadRequest, LoadResponse};
 use zagros_protocol::{Refusal, RefusalKind};
 
-use super::last_load::{LoadAnswer, Loads};
+use super::last_load::{LoadAnswer, LastLoad};
 use super::load::load;
 use crate::EmbeddingService;
 
-impl Loads {
+impl LastLoad {
     /// Loads, or waits for the answer of an earlier try of the same request. The load continues if the caller goes away.
-    ///
-    /// # Errors
-    /// Any error of a load. The next try is then made anew.
+    /// After an error, the next try is made anew.
     pub(crate) async fn load(service: Arc<EmbeddingService>, request: LoadRequest) -> Result<LoadResponse, Refusal> {
-        let answer = Self::begin(&service, request);
+        let answer = Self::begin_load(&service, request);
         answer.await
     }
 
-    fn begin(service: &Arc<EmbeddingService>, request: LoadRequest) -> LoadAnswer {
+    fn begin_load(service: &Arc<EmbeddingService>, request: LoadRequest) -> LoadAnswer {
         let (attempt, mut last) = (request.attempt, service.loads.0.lock());
         let has_failed = |answer: &LoadAnswer| answer.peek().is_some_and(Result::is_err);
         if let Some((known, answer)) = &*last

@@ -164,7 +164,7 @@ fn a_damaged_file_is_reported_and_changes_no_row() {
         let refusal = load(&service, folder.path(), &files).expect_err(what);
         assert_eq!(refusal.kind, RefusalKind::Invalid);
         assert!(refusal.message.contains(&files[0]), "{what}: {refusal}");
-        assert_eq!(service.held().rows, 0, "{what}");
+        assert_eq!(service.current_load().rows, 0, "{what}");
     };
     for position in (0..good.len()).step_by(7) {
         let mut bytes = good.clone();
@@ -179,7 +179,7 @@ fn a_damaged_file_is_reported_and_changes_no_row() {
 #[test]
 fn one_save_or_load_runs_at_a_time() {
     let (folder, files, service) = small();
-    let turn = service.storage.take().unwrap();
+    let turn = service.storage.take_turn().unwrap();
     let refusal = load(&service, folder.path(), &files).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Unavailable);
     assert!(refusal.message.contains("being saved or loaded already"), "{refusal}");
@@ -241,7 +241,7 @@ fn one_damaged_file_of_several_loads_none_of_them() {
     fs::write(&path, &bytes).unwrap();
     let service = placed(1, 0);
     assert!(load(&service, folder.path(), &files).unwrap_err().message.contains(&files[1]));
-    assert_eq!(service.held().rows, 0);
+    assert_eq!(service.current_load().rows, 0);
 }
 
 /// Two saves of the same tables at different steps. Names, sizes and block lengths are equal.
@@ -271,7 +271,7 @@ fn a_whole_file_of_another_save_is_refused_and_nothing_is_loaded() {
             let reported =
                 |refusal: &Refusal| refusal.message.contains("is not the file that was saved: its SHA-256 is");
             assert!(loaded.as_ref().err().is_none_or(reported), "{loaded:?}");
-            loaded.is_err() && service.held().rows == 0
+            loaded.is_err() && service.current_load().rows == 0
         });
         assert!(refused.count() >= 1, "{servers} servers");
     }
@@ -328,7 +328,6 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert!(refusal.message.contains("cannot create") && refusal.message.contains("below"), "{refusal}");
 }
 
-/// Servers of a changed job, each at generation 1 of an even map.
 fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let mut job = job(servers);
     change(&mut job);
@@ -345,7 +344,7 @@ fn own(service: &EmbeddingService, range: Range<u64>) -> [Vec<u64>; 2] {
     let own = |table| {
         range
             .clone()
-            .filter(|id| owner(table, *id, service.placement().unwrap().servers()) == service.index.0)
+            .filter(|id| owner(table, *id, service.placement().unwrap().server_count()) == service.index.0)
             .collect()
     };
     [own(0), own(1)]
@@ -363,7 +362,7 @@ fn look_up(services: &[Arc<EmbeddingService>], range: &Range<u64>) -> u32 {
 fn loaded(folder: &Path, files: &[String], servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     let services = changed(servers, change);
     let taken: u64 = services.iter().map(|service| load(service, folder, files).unwrap()).sum();
-    assert_eq!(taken, services.iter().map(|service| service.held().rows).sum::<u64>());
+    assert_eq!(taken, services.iter().map(|service| service.current_load().rows).sum::<u64>());
     services
 }
 
@@ -449,7 +448,6 @@ fn a_load_that_replaces_restores_the_age_of_rows() {
     }
 }
 
-/// Content without access metadata.
 fn slots(content: Content) -> BTreeMap<(u32, u64), Vec<u32>> {
     content.into_iter().map(|(key, row)| (key, row.0)).collect()
 }

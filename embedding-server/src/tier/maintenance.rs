@@ -34,9 +34,6 @@ pub(crate) struct TableMaintenance {
 
 impl TableMaintenance {
     /// Starts maintenance of the tables, if rows may have to be evicted. Their time goes on from `seconds_before`.
-    ///
-    /// # Errors
-    /// [`ServerError::Maintenance`] if the operating system cannot start a thread.
     pub(crate) fn start_if_needed(
         job: &Job,
         server: ServerIndex,

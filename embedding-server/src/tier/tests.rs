@@ -77,10 +77,10 @@ fn without_a_disk_a_server_serves_from_memory_and_refuses_new_rows() {
     let folder = tempfile::tempdir().unwrap();
     let service = limited(folder.path(), &Registry::new()).unwrap();
     service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
-    assert_eq!(service.ready(), Ok(()));
+    assert_eq!(service.check_ready(), Ok(()));
     std::fs::remove_dir_all(folder.path()).unwrap();
-    let (next, _) = grow(&service, 0, |_| service.ready().is_err());
-    let reason = service.ready().unwrap_err();
+    let (next, _) = grow(&service, 0, |_| service.check_ready().is_err());
+    let reason = service.check_ready().unwrap_err();
     assert!(reason.starts_with("embedding server 0 serves from memory alone: the cold tier cannot write"), "{reason}");
     assert!(reason.contains("No such file") && reason.contains("server-0"), "{reason}");
     let (_, refused) = grow(&service, next, Result::is_err);

@@ -92,7 +92,6 @@ fn acknowledged_pushes_survive_kills_and_are_applied_once() {
     child.wait().unwrap();
 }
 
-/// The process that is killed.
 fn serve(folder: &Path) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {

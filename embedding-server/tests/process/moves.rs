@@ -27,7 +27,6 @@ use super::fake::{BUCKETS, RUN, job, wait};
 const TIMEOUT: Duration = Duration::from_secs(20);
 const IDS: u64 = 400;
 
-/// A server and its ids.
 type Part = (Arc<dyn Shard>, Vec<u64>);
 
 /// A coordinator's core behind a fake of its calls.

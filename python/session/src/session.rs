@@ -135,7 +135,7 @@ impl Session {
         let features: Result<Vec<FeatureIds<'_>>, _> =
             features.iter().map(|(table, ids)| self.feature(*table, ids)).collect();
         let features = features?;
-        let (unique, inverse) = self.deduplicator.lock().unwrap_or_else(PoisonError::into_inner).dedup(&features);
+        let (unique, inverse) = self.deduplicator.lock().unwrap_or_else(PoisonError::into_inner).dedup_batch(&features);
         let ids = Arc::new(RoutedIds::from(unique));
         let has_place = Arc::new(AtomicBool::new(access == BatchAccess::Read));
         let work = answer(Arc::clone(&self.link), Arc::clone(&ids), self.entrance(access), Arc::clone(&has_place));
@@ -156,7 +156,7 @@ impl Session {
             self.check()?;
             look()?;
             let is_stuck = !batch.has_place() && self.link.pushes_in_flight() == 0 && started.is_past();
-            let inside = self.window.inside();
+            let inside = self.window.batch_count();
             if is_stuck && inside > 0 { Err(SessionError::WindowFull { inside }) } else { Ok(()) }
         };
         let answer = wait(&self.runtime, "for rows", 3 * self.timeout, look, asked)?;
@@ -217,7 +217,7 @@ impl Session {
     /// Batches between lookup and acknowledgement, and pushes on their way.
     #[must_use]
     pub fn in_flight(&self) -> (usize, usize) {
-        (self.window.inside(), self.link.pushes_in_flight())
+        (self.window.batch_count(), self.link.pushes_in_flight())
     }
 
     /// Waits until every push is acknowledged or has failed.
@@ -306,7 +306,7 @@ impl Drop for Session {
 
 /// Whether each row has a gradient; tables may have none.
 fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<bool, SessionError> {
-    let expected: Vec<usize> = ids.tables.iter().map(|table| table.wanted() * table.dim as usize).collect();
+    let expected: Vec<usize> = ids.tables.iter().map(|table| table.result_rows() * table.dim as usize).collect();
     let found: Vec<usize> = gradients.tables.iter().map(Vec::len).collect();
     let fits = found.len() == expected.len()
         && found.iter().zip_eq(&expected).all(|(found, expected)| *found == 0 || found == expected);
@@ -325,11 +325,11 @@ impl Entrance {
     async fn enter(self) -> Option<WindowPlace> {
         match self {
             Self::None => None,
-            Self::Own(window) => Some(Arc::new(window.enter().await)),
+            Self::Own(window) => Some(Arc::new(window.acquire_permit().await)),
             Self::OfStep(window, place) => {
                 let mut place = place.lock().await;
                 if place.is_none() {
-                    *place = Some(Arc::new(window.enter().await));
+                    *place = Some(Arc::new(window.acquire_permit().await));
                 }
                 place.clone()
             }
@@ -378,6 +378,6 @@ async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> 
         timeout,
     };
     let client = EmbeddingClient::new(config, Arc::clone(&reach.control), reach.connect);
-    client.refresh().await?;
+    client.refresh_placement().await?;
     Ok(Link::new(client, membership, reach.control))
 }

@@ -143,7 +143,7 @@ impl BenchClients {
 
     /// Number of rows that all servers hold.
     pub async fn held(&self) -> Result<u64, Failure> {
-        let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
+        let servers = self.0.first().map(|first| first.client.known_servers()).unwrap_or_default();
         let mut held = 0;
         for server in servers {
             let tables = server.describe(DescribeRequest {}).await.or_internal()?.tables;
@@ -217,13 +217,13 @@ impl BenchClient {
     }
 
     async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
-        let (unique, _inverse) = self.deduplicator.dedup(&features(batch, self.dim));
+        let (unique, _inverse) = self.deduplicator.dedup_batch(&features(batch, self.dim));
         let unique = RoutedIds::from(unique);
         let rows = timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
         timed(self.client.push(self.seq, &unique, &rows), &mut self.tally.pushes).await?;
         self.seq += 1;
         self.tally.batches += 1;
-        self.tally.rows += unique.rows();
+        self.tally.rows += unique.id_count();
         if self.kept.len() == KEPT {
             self.kept.remove(0);
         }
@@ -237,7 +237,7 @@ impl BenchClient {
             let unique = RoutedIds::from(UniqueIds::clone(unique));
             timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
             self.tally.batches += 1;
-            self.tally.rows += unique.rows();
+            self.tally.rows += unique.id_count();
         }
         Ok(())
     }
@@ -247,7 +247,7 @@ impl BenchClient {
             timed(self.client.push(self.seq, unique, gradients), &mut self.tally.pushes).await?;
             self.seq += 1;
             self.tally.batches += 1;
-            self.tally.rows += unique.rows();
+            self.tally.rows += unique.id_count();
         }
         Ok(())
     }

@@ -84,7 +84,7 @@ impl SimWorld {
                 return;
             }
             // The window of the product: it has a place for at most τ + 1 batches (invariant DP-4).
-            let Some(permit) = worker.window.enter().now_or_never() else { return };
+            let Some(permit) = worker.window.acquire_permit().now_or_never() else { return };
             let Some(batch) = worker.ready.pop_front() else { return };
             self.progress.note_staleness(permit.staleness());
             let lookup = BatchLookup { batch, permit: Arc::new(permit), arrived: false };

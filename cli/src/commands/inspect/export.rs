@@ -23,7 +23,7 @@ pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Resul
         bar.inc(bytes);
         Ok(())
     };
-    let exported = zagros_export::export(&source, to, args.force, passed);
+    let exported = zagros_export::export_table(&source, to, args.force, passed);
     bar.finish_and_clear();
     print_exported(&exported.map_err(not_exported)?, to, args.json)?;
     Ok(Exit::Success)

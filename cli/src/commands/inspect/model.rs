@@ -54,7 +54,7 @@ impl Model {
 
     fn of_files(folder: Folder, manifest: Option<Manifest>, files: Vec<SavedFile>) -> Self {
         // A missing file is reported when it is read.
-        let bytes = files.iter().map(|file| file.input().map_or(0, |(_, bytes)| bytes)).sum();
+        let bytes = files.iter().map(|file| file.open_input().map_or(0, |(_, bytes)| bytes)).sum();
         Self { manifest, files, folder, bytes }
     }
 
@@ -75,7 +75,7 @@ impl Model {
     /// The files of rows, each with the deltas that follow it.
     pub(super) fn chains(&self) -> Result<Vec<FileChain>, Failure> {
         let sha256_of = |name: &str| self.record(name).map(|file| file.sha256.clone());
-        FileChain::group(&self.files, sha256_of).map_err(snapshot_failure)
+        FileChain::group_files(&self.files, sha256_of).map_err(snapshot_failure)
     }
 
     /// What the manifest says of a file of rows, by its name without a path. One save names no two files alike.

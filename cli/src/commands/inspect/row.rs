@@ -3,7 +3,7 @@
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
-use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, holds, parts};
+use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, row_bucket, decode_part, may_hold_bucket, slot_parts};
 
 use super::draw::number;
 use super::file_name;
@@ -37,12 +37,12 @@ pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Ex
         let Some(file) = chain.files().last() else { continue };
         let reader = file.open().map_err(snapshot_failure)?;
         let header = reader.header().clone();
-        let saved = reader.table(table).map_err(snapshot_failure)?.1.clone();
-        let bucket = bucket(&header, &saved, id);
-        if !holds(&header, bucket) {
+        let saved = reader.find_table(table).map_err(snapshot_failure)?.1.clone();
+        let bucket = row_bucket(&header, &saved, id);
+        if !may_hold_bucket(&header, bucket) {
             continue;
         }
-        if let Some((found, file)) = chain.find(table, id).map_err(snapshot_failure)? {
+        if let Some((found, file)) = chain.find_row(table, id).map_err(snapshot_failure)? {
             print(&RowReport::new(&saved, id, file_name(file.path()), bucket, &found), &saved, json)?;
             return Ok(Exit::Success);
         }
@@ -69,10 +69,10 @@ impl RowReport {
     fn new(table: &TableHeader, id: u64, file: String, bucket: Option<u32>, found: &FoundRow) -> Self {
         let mut values = Vec::new();
         let mut numbers = |part: &zagros_snapshot::SlotPart| {
-            decode(part, &found.slot, &mut values);
+            decode_part(part, &found.slot, &mut values);
             (part.name, values.clone())
         };
-        let parts: Vec<_> = parts(table).iter().map(&mut numbers).collect();
+        let parts: Vec<_> = slot_parts(table).iter().map(&mut numbers).collect();
         let square = |weight: &f32| f64::from(*weight).powi(2);
         let norm = parts.first().map_or(0.0, |part| part.1.iter().map(square).sum::<f64>().sqrt());
         let (element, block, mark) = (table.element.clone(), found.block, found.access);

@@ -5,8 +5,8 @@ use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 use zagros_snapshot::{
-    BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode,
-    parts,
+    BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
+    slot_parts,
 };
 
 use super::draw::{bars, number, sparkline};
@@ -82,7 +82,7 @@ fn read_chain(
     let Some(first) = chain.files().first() else { return Ok(()) };
     let reader = first.open()?;
     if let Some(only) = only {
-        reader.table(only)?;
+        reader.find_table(only)?;
     }
     let tables = reader.header().tables.clone();
     let is_wanted =
@@ -96,8 +96,8 @@ fn read_chain(
     let wanted = |head: &BlockHeader| matches!(head.kind, BlockKind::Rows | BlockKind::Counts) && is_wanted(head.table);
     chain.each_block(wanted, |block, reader| {
         // The position starts again with each file.
-        passed(reader.position().checked_sub(last_position).unwrap_or(reader.position()));
-        last_position = reader.position();
+        passed(reader.bytes_read().checked_sub(last_position).unwrap_or(reader.bytes_read()));
+        last_position = reader.bytes_read();
         let table = &tables[block.table];
         let Some(report) = reports.iter_mut().find(|report| report.header.name == table.name) else { return Ok(()) };
         match block.content {
@@ -110,11 +110,11 @@ fn read_chain(
 }
 
 fn add_norms(table: &TableHeader, rows: &RowBatch, norms: &mut NormStatistics) {
-    let weights = &parts(table)[0];
+    let weights = &slot_parts(table)[0];
     let mut values = Vec::with_capacity(table.dim);
     for slot in rows.slots.chunks_exact(table.width) {
-        decode(weights, slot, &mut values);
-        norms.add(&values);
+        decode_part(weights, slot, &mut values);
+        norms.add_row(&values);
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
 
 fn verify_rows(model: &Model, saved: &SavedFile, bar: &ProgressBar) -> FileReport {
     let name = file_name(saved.path());
-    let checked = zagros_snapshot::verify(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
+    let checked = zagros_snapshot::verify_file(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
     let record = model.record(&name);
     let checked = checked.and_then(|checked| compare(saved, &checked, record).map(|()| checked));
     FileReport::new(name, checked)

@@ -12,7 +12,6 @@ use crate::storage;
 const OF_NOBODY: [&str; 3] = ["lock", "LOCK", "spare-"];
 const SIZES: LogSizes = LogSizes { segment: 32 << 10, tail: 64 << 20 };
 
-/// What happens to a file.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     /// A bit at this thousandth of the file.
@@ -51,7 +50,6 @@ impl Damage {
     }
 }
 
-/// All files below a folder, with their content.
 fn files_below(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {

@@ -61,7 +61,6 @@ pub(super) async fn are_there(cluster: &Arc<Cluster>, rows: &[Row]) -> bool {
     true
 }
 
-/// The rows of one server.
 struct Part {
     owner: u32,
     generation: u64,

@@ -17,7 +17,6 @@ const PUSHES: u64 = 40;
 /// Pushes of a writer that are under way at once.
 const AT_ONCE: u64 = 4;
 
-/// A table and an id.
 pub(super) type Row = (u32, u64);
 
 /// Makes all pushes of one writer. Answers the sum of the gradients of each row.
