@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_eval::Scores;
+use zagros_eval::ClickScores;
 use zagros_ingest::synthetic::{FactorSpec, SyntheticSpec, factor_columns, generate as write_files, generate_factors};
 use zagros_ingest::{ColumnSummaries, IngestError};
 use zagros_plumbing::durable;
@@ -137,7 +137,7 @@ fn not_generated(error: IngestError) -> Failure {
 
 /// The measures of the planted probabilities.
 fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure> {
-    let mut scores = Scores::new();
+    let mut scores = ClickScores::new();
     for &(label, logit) in test {
         scores.push(label, logit);
     }

@@ -9,7 +9,7 @@ use crate::CollectiveBackend;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CollectiveError {
     /// Some ranks did not take part, as far as that can be known.
-    #[error("{} did not take part in {call} for {waited:.1?}: {reason}", Ranks(ranks))]
+    #[error("{} did not take part in {call} for {waited:.1?}: {reason}", RankList(ranks))]
     Missing {
         /// These ranks, ascending.
         ranks: Vec<usize>,
@@ -85,9 +85,9 @@ impl CollectiveError {
 }
 
 /// `rank 1`, `ranks 1, 3`.
-struct Ranks<'a>(&'a [usize]);
+struct RankList<'a>(&'a [usize]);
 
-impl fmt::Display for Ranks<'_> {
+impl fmt::Display for RankList<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
         write!(f, "{} {}", if numbers.len() == 1 { "rank" } else { "ranks" }, numbers.join(", "))

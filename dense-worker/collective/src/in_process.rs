@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use zagros_zip::ZipEq;
 
 use crate::{
-    Collective, CollectiveError, GroupLane, Interrupt, PendingSum, ProcessGroupConfig, Rendezvous, Sum, check_bounds,
+    CollectiveGroup, CollectiveError, GroupLane, GroupInterrupt, PendingSum, ProcessGroupConfig, Rendezvous, SumState, check_bounds,
 };
 
 /// How long one wait lasts. After each wait the call checks whether it was interrupted.
@@ -28,7 +28,7 @@ impl Rendezvous for InProcess {
         "in-process:0"
     }
 
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
+    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
         let table = Arc::clone(self.groups.lock().entry((place.generation, place.lane)).or_default());
         let (rank, world, timeout) = (place.rank, place.world, place.timeout);
         let mut rank_end = InProcessRank { table, rank, world, timeout, calls: 0, interrupt: place.interrupt.clone() };
@@ -65,7 +65,7 @@ struct InProcessRank {
     world: usize,
     timeout: Duration,
     calls: u64,
-    interrupt: Interrupt,
+    interrupt: GroupInterrupt,
 }
 
 impl InProcessRank {
@@ -105,7 +105,7 @@ impl InProcessRank {
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
             if self.interrupt.is_set() {
-                let reason = Interrupt::REASON.to_owned();
+                let reason = GroupInterrupt::REASON.to_owned();
                 return Err(CollectiveError::Missing { ranks: missing, call, waited, reason });
             }
             self.table.changed.wait_until(&mut state, (started + self.timeout).min(Instant::now() + SLICE));
@@ -131,7 +131,7 @@ impl Drop for InProcessRank {
     }
 }
 
-impl Collective for InProcessRank {
+impl CollectiveGroup for InProcessRank {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -140,16 +140,16 @@ impl Collective for InProcessRank {
         self.world
     }
 
-    fn interrupt(&self) -> Interrupt {
+    fn interrupt(&self) -> GroupInterrupt {
         self.interrupt.clone()
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
-        Ok(PendingSum(Sum::Call(self.bring(bytemuck::cast_slice(&values).to_vec()), values.len())))
+        Ok(PendingSum(SumState::Call(self.bring(bytemuck::cast_slice(&values).to_vec()), values.len())))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let PendingSum(Sum::Call(number, length)) = pending else { return Err(CollectiveError::foreign()) };
+        let PendingSum(SumState::Call(number, length)) = pending else { return Err(CollectiveError::foreign()) };
         let mut values = vec![0.0; length];
         for brought in self.all("an all-reduce", number)? {
             for (value, word) in values.iter_mut().zip_eq(brought.as_chunks::<4>().0) {

@@ -1,6 +1,6 @@
 //! Collective operations of the dense workers: all-reduce, reduce-scatter, broadcast, all-gather, barrier. Each has a deadline.
 //!
-//! Workers find each other through a [`Rendezvous`] and form a [`Collective`]. [`StoreRendezvous`] forms one across
+//! Workers find each other through a [`Rendezvous`] and form a [`CollectiveGroup`]. [`StoreRendezvous`] forms one across
 //! processes, with libtorch's c10d and the [`CollectiveBackend`] that the job wants. [`InProcess`] forms one of threads, for tests.
 //! [`SingleRank`] is a group of one rank.
 
@@ -26,12 +26,12 @@ pub use backend::CollectiveBackend;
 pub use cuda::{CUDA_HALF, open_cuda_half};
 pub use error::CollectiveError;
 pub use in_process::InProcess;
-pub use interrupt::Interrupt;
+pub use interrupt::GroupInterrupt;
 pub use rendezvous::StoreRendezvous;
 
 /// A group of ranks `0 .. world`, one per worker. All ranks make the same calls in the same order. Each call waits for the
 /// others until the group's timeout (invariant WT-1). After an error the group cannot be used any more.
-pub trait Collective: Send {
+pub trait CollectiveGroup: Send {
     /// This worker's rank: 0 .. world − 1.
     fn rank(&self) -> usize;
 
@@ -39,8 +39,8 @@ pub trait Collective: Send {
     fn world(&self) -> usize;
 
     /// Ends this group's calls from another thread. Without effect on a group that never waits.
-    fn interrupt(&self) -> Interrupt {
-        Interrupt::default()
+    fn interrupt(&self) -> GroupInterrupt {
+        GroupInterrupt::default()
     }
 
     /// Replaces each value by its sum over all ranks. The sum has the same bits on every rank, and in every run except with
@@ -105,10 +105,10 @@ pub trait Collective: Send {
 /// A started sum, with its values. Dropping it gives up this rank's result. The other ranks still get theirs.
 #[derive(Debug)]
 #[must_use = "a sum is to be waited for"]
-pub struct PendingSum(Sum);
+pub struct PendingSum(SumState);
 
 #[derive(Debug)]
-enum Sum {
+enum SumState {
     /// The sum is made.
     Done(Vec<f32>),
     /// The number of the call among threads, and its number of values.
@@ -125,7 +125,7 @@ pub trait Rendezvous: Send + Sync {
     ///
     /// # Errors
     /// [`CollectiveError::Missing`] names the ranks that did not come before the timeout.
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError>;
+    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError>;
 }
 
 /// What a group is for. The groups of one generation have different ones, so that their calls never wait for each other.
@@ -153,7 +153,7 @@ pub struct ProcessGroupConfig {
     /// The longest wait for other ranks.
     pub timeout: Duration,
     /// Ends the wait for other ranks, and later the calls of the group.
-    pub interrupt: Interrupt,
+    pub interrupt: GroupInterrupt,
 }
 
 /// Checks that the values have a part for each rank.

@@ -7,24 +7,24 @@ use zagros_zip::number_from;
 use crate::guard::run_within;
 use crate::roll::{ROLL_CALL, RankRoll};
 use crate::sys::{NativeGroup, PartsCall};
-use crate::{Collective, CollectiveBackend, CollectiveError, Interrupt, PendingSum, Sum, check_bounds};
+use crate::{CollectiveGroup, CollectiveBackend, CollectiveError, GroupInterrupt, PendingSum, SumState, check_bounds};
 
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
 
 /// One rank of a group of processes.
-pub(crate) struct Processes {
+pub(crate) struct ProcessRank {
     /// `None` once a call has failed.
     group: Option<NativeGroup>,
     /// Whether other ranks can delay the end of the group.
     ends_late: bool,
     roll: RankRoll,
-    interrupt: Interrupt,
+    interrupt: GroupInterrupt,
     first: Option<CollectiveError>,
 }
 
-impl Processes {
-    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend, interrupt: Interrupt) -> Self {
+impl ProcessRank {
+    pub(crate) fn new(group: NativeGroup, roll: RankRoll, backend: CollectiveBackend, interrupt: GroupInterrupt) -> Self {
         Self { group: Some(group), ends_late: backend == CollectiveBackend::Nccl, roll, interrupt, first: None }
     }
 
@@ -100,7 +100,7 @@ impl Processes {
     }
 }
 
-impl Collective for Processes {
+impl CollectiveGroup for ProcessRank {
     fn rank(&self) -> usize {
         self.roll.rank
     }
@@ -109,25 +109,25 @@ impl Collective for Processes {
         self.roll.world
     }
 
-    fn interrupt(&self) -> Interrupt {
+    fn interrupt(&self) -> GroupInterrupt {
         self.interrupt.clone()
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {
         if values.is_empty() {
-            return Ok(PendingSum(Sum::Done(values)));
+            return Ok(PendingSum(SumState::Done(values)));
         }
-        Ok(PendingSum(Sum::NativeWork(self.run(SUM, |group| group.start_all_reduce(values))?)))
+        Ok(PendingSum(SumState::NativeWork(self.run(SUM, |group| group.start_all_reduce(values))?)))
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
         match pending.0 {
-            Sum::Done(values) => Ok(values),
-            Sum::NativeWork(work) => {
+            SumState::Done(values) => Ok(values),
+            SumState::NativeWork(work) => {
                 let interrupt = self.interrupt.clone();
                 self.run(SUM, |_| work.wait(&interrupt))
             }
-            Sum::Call(..) => Err(CollectiveError::foreign()),
+            SumState::Call(..) => Err(CollectiveError::foreign()),
         }
     }
 
@@ -159,7 +159,7 @@ impl Collective for Processes {
     }
 }
 
-impl Drop for Processes {
+impl Drop for ProcessRank {
     fn drop(&mut self) {
         self.leave(false);
     }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::connector::Connector;
+use crate::connector::BackendConnector;
 use crate::guard::run_within_unless;
-use crate::processes::Processes;
+use crate::processes::ProcessRank;
 use crate::roll::{ROLL_CALL, RankRoll};
-use crate::sys::Store;
+use crate::sys::RendezvousStore;
 use crate::{
-    Collective, CollectiveBackend, CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous, SingleRank,
+    CollectiveGroup, CollectiveBackend, CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous, SingleRank,
 };
 
 /// The rendezvous of a worker in its own process.
@@ -22,11 +22,11 @@ use crate::{
 pub struct StoreRendezvous {
     address: String,
     host: String,
-    connector: Connector,
+    connector: BackendConnector,
     /// The listener for the store, if this is rank 0. Other ranks never use it.
     listener: Mutex<Option<TcpListener>>,
     /// The store that is served here, for this group and later ones.
-    served: Mutex<Option<Arc<Store>>>,
+    served: Mutex<Option<Arc<RendezvousStore>>>,
 }
 
 impl StoreRendezvous {
@@ -37,11 +37,11 @@ impl StoreRendezvous {
     /// machine lacks the backend.
     pub fn new(listener: TcpListener, address: String, backend: CollectiveBackend) -> Result<Self, CollectiveError> {
         let (host, _) = split(&address)?;
-        let connector = Connector::open(backend)?;
+        let connector = BackendConnector::open(backend)?;
         Ok(Self { host, address, connector, listener: Mutex::new(Some(listener)), served: Mutex::new(None) })
     }
 
-    fn open(&self, place: &ProcessGroupConfig, left: Duration) -> Result<Arc<Store>, CollectiveError> {
+    fn open(&self, place: &ProcessGroupConfig, left: Duration) -> Result<Arc<RendezvousStore>, CollectiveError> {
         if place.rank != 0 {
             return Self::connect(place, left);
         }
@@ -52,16 +52,16 @@ impl StoreRendezvous {
         }
         let (host, port) = split(&self.address)?;
         let listener = self.listener.lock().take();
-        let opened = run_within_unless(&place.interrupt, left, move || Store::open(&host, port, listener, left));
+        let opened = run_within_unless(&place.interrupt, left, move || RendezvousStore::open(&host, port, listener, left));
         let opened = opened.unwrap_or_else(|| Err(format!("it could not be connected to within {left:.1?}")));
         let store = opened.map_err(|reason| CollectiveError::Address { address: self.address.clone(), reason })?;
         Ok(Arc::clone(served.insert(Arc::new(store))))
     }
 
-    fn connect(place: &ProcessGroupConfig, left: Duration) -> Result<Arc<Store>, CollectiveError> {
+    fn connect(place: &ProcessGroupConfig, left: Duration) -> Result<Arc<RendezvousStore>, CollectiveError> {
         let started = Instant::now();
         let (host, port) = split(&place.store)?;
-        let opened = run_within_unless(&place.interrupt, left, move || Store::open(&host, port, None, left));
+        let opened = run_within_unless(&place.interrupt, left, move || RendezvousStore::open(&host, port, None, left));
         let opened = opened.unwrap_or_else(|| Err("it does not answer".to_owned()));
         opened.map(Arc::new).map_err(|reason| CollectiveError::Missing {
             ranks: vec![0],
@@ -77,7 +77,7 @@ impl Rendezvous for StoreRendezvous {
         &self.address
     }
 
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn Collective>, CollectiveError> {
+    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
         const CALL: &str = "forming the group";
         if place.world <= 1 {
             return Ok(Box::new(SingleRank));
@@ -94,7 +94,7 @@ impl Rendezvous for StoreRendezvous {
         let roll = RankRoll { store, prefix, rank: place.rank, world: place.world };
         let absent = roll.call("here", left(), &place.interrupt);
         if !absent.is_empty() {
-            let reason = if place.interrupt.is_set() { Interrupt::REASON } else { "not here in time" };
+            let reason = if place.interrupt.is_set() { GroupInterrupt::REASON } else { "not here in time" };
             let (waited, reason) = (started.elapsed(), reason.to_owned());
             return Err(CollectiveError::Missing { ranks: absent, call: CALL, waited, reason });
         }
@@ -108,7 +108,7 @@ impl Rendezvous for StoreRendezvous {
             formed.unwrap_or_else(|| Err("connecting takes too long".to_owned()))
         };
         match formed {
-            Ok(group) => Ok(Box::new(Processes::new(group, roll, self.connector.backend(), place.interrupt.clone()))),
+            Ok(group) => Ok(Box::new(ProcessRank::new(group, roll, self.connector.backend(), place.interrupt.clone()))),
             Err(reason) => Err(roll.post_mortem(CALL, started, reason)),
         }
     }

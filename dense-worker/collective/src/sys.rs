@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use zagros_shim::text;
 
-use crate::Interrupt;
+use crate::GroupInterrupt;
 
 #[repr(C)]
 struct RawStore {
@@ -111,12 +111,12 @@ unsafe extern "C" {
 
 /// A connection to the store of a rendezvous.
 #[derive(Debug)]
-pub(crate) struct Store(NonNull<RawStore>);
+pub(crate) struct RendezvousStore(NonNull<RawStore>);
 
 // SAFETY: c10d's TCPStore guards each of its operations by a mutex of its own.
-unsafe impl Send for Store {}
+unsafe impl Send for RendezvousStore {}
 // SAFETY: as above.
-unsafe impl Sync for Store {}
+unsafe impl Sync for RendezvousStore {}
 
 /// A connected process group. Dropping it closes its connections. A group over NCCL first finishes the calls in flight.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ pub(crate) enum PartsCall {
     AllGather,
 }
 
-impl Store {
+impl RendezvousStore {
     /// Connects, and serves the store itself on `listener` if there is one. Blocks for longer than `timeout` if the other
     /// side accepts and never answers.
     pub(crate) fn open(
@@ -168,7 +168,7 @@ impl Store {
     }
 }
 
-impl Drop for Store {
+impl Drop for RendezvousStore {
     fn drop(&mut self) {
         // SAFETY: made by the shim, and closed once.
         unsafe { zagros_store_close(self.0.as_ptr()) }
@@ -178,7 +178,7 @@ impl Drop for Store {
 impl NativeGroup {
     /// Connects to all other ranks through `store`, over the network of `host`, with Gloo.
     pub(crate) fn form(
-        store: &Store,
+        store: &RendezvousStore,
         prefix: &str,
         (rank, world): (usize, usize),
         host: &str,
@@ -206,7 +206,7 @@ impl NativeGroup {
         })
     }
 
-    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &Interrupt) -> Result<(), String> {
+    pub(crate) fn broadcast(&mut self, root: usize, values: &mut [f32], interrupt: &GroupInterrupt) -> Result<(), String> {
         let (group, root, start, length) = (self.0.as_ptr(), int(root)?, values.as_mut_ptr(), values.len());
         let mut out = ptr::null_mut();
         // SAFETY: libtorch works on a copy. The values are ours during the wait below, and only that writes to them.
@@ -215,7 +215,7 @@ impl NativeGroup {
     }
 
     /// The parts of every rank, all of one length. The length of `all` is a multiple of `mine`'s.
-    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8], interrupt: &Interrupt) -> Result<(), String> {
+    pub(crate) fn all_gather(&mut self, mine: &mut [u8], all: &mut [u8], interrupt: &GroupInterrupt) -> Result<(), String> {
         let (group, length) = (self.0.as_ptr(), mine.len());
         let (mine, all) = (mine.as_mut_ptr(), all.as_mut_ptr());
         let mut out = ptr::null_mut();
@@ -294,12 +294,12 @@ impl NativeWork {
     }
 
     /// Waits until the sum is done, up to the group's timeout, and returns it.
-    pub(crate) fn wait(mut self, interrupt: &Interrupt) -> Result<Vec<f32>, String> {
+    pub(crate) fn wait(mut self, interrupt: &GroupInterrupt) -> Result<Vec<f32>, String> {
         self.finish(interrupt)?;
         Ok(self.take_back())
     }
 
-    fn finish(&mut self, interrupt: &Interrupt) -> Result<(), String> {
+    fn finish(&mut self, interrupt: &GroupInterrupt) -> Result<(), String> {
         let raw = self.raw.as_ptr();
         loop {
             let mut done = false;
@@ -309,7 +309,7 @@ impl NativeWork {
                 return Ok(());
             }
             if interrupt.is_set() {
-                return Err(Interrupt::REASON.to_owned());
+                return Err(GroupInterrupt::REASON.to_owned());
             }
         }
     }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use zagros_zip::ZipEq;
 
-use crate::{Collective, CollectiveBackend, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
+use crate::{CollectiveGroup, CollectiveBackend, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous, StoreRendezvous};
 
 /// Long enough for a busy machine. Only a test that fails waits this long.
 pub(crate) const LATE: Duration = Duration::from_secs(60);
 
 /// A rank of a group of the first generation.
 pub(crate) fn place(rank: usize, world: usize, store: &str) -> ProcessGroupConfig {
-    let (lane, interrupt) = (GroupLane::Steps, Interrupt::default());
+    let (lane, interrupt) = (GroupLane::Steps, GroupInterrupt::default());
     ProcessGroupConfig { rank, world, generation: 1, lane, store: store.to_owned(), timeout: LATE, interrupt }
 }
 
@@ -64,7 +64,7 @@ where
     }
 }
 
-fn check(group: &mut dyn Collective, length: usize) {
+fn check(group: &mut dyn CollectiveGroup, length: usize) {
     let (rank, world) = (group.rank(), group.world());
     let mut sums = values(rank, length);
     group.all_reduce_sum(&mut sums).unwrap();
@@ -89,7 +89,7 @@ fn check(group: &mut dyn Collective, length: usize) {
 }
 
 /// Parts of different lengths behind some values that belong to no rank, on each rank another number; the first rank's part is empty.
-fn check_parts(group: &mut dyn Collective, length: usize) {
+fn check_parts(group: &mut dyn CollectiveGroup, length: usize) {
     let (rank, world) = (group.rank(), group.world());
     let start = 2 + rank;
     let ends = (0..=world).map(|of| length * of * of.saturating_sub(1) / (world * world));

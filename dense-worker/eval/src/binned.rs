@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Sums, measure};
+use crate::{ClickSums, measure};
 
 /// Low bits of a logit that its bin ignores: logits of a bin differ by less than 1/2048 of their value.
 const IGNORED_BITS: u32 = 12;
@@ -13,7 +13,7 @@ const IGNORED_BITS: u32 = 12;
 /// exact one by at most half the share of the (positive, negative) pairs within a bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BinnedScores {
-    pub(crate) sums: Sums,
+    pub(crate) sums: ClickSums,
     /// `[negatives, positives]`, in the order of the logits.
     pub(crate) bins: BTreeMap<u32, [u64; 2]>,
 }
@@ -39,7 +39,7 @@ impl BinnedScores {
 
     /// Sums over the samples, from which means are computed.
     #[must_use]
-    pub fn sums(&self) -> Sums {
+    pub fn sums(&self) -> ClickSums {
         self.sums
     }
 
@@ -80,7 +80,7 @@ fn bin(logit: f32) -> u32 {
     ordered >> IGNORED_BITS
 }
 
-impl Sums {
+impl ClickSums {
     /// Adds a sample.
     #[inline]
     pub fn push(&mut self, is_positive: bool, logit: f32) {
@@ -95,10 +95,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Scores;
+    use crate::ClickScores;
 
-    fn both(samples: &[(bool, f32)]) -> (BinnedScores, Scores) {
-        let (mut binned, mut exact) = (BinnedScores::default(), Scores::new());
+    fn both(samples: &[(bool, f32)]) -> (BinnedScores, ClickScores) {
+        let (mut binned, mut exact) = (BinnedScores::default(), ClickScores::new());
         for (label, logit) in samples {
             binned.push(f32::from(u8::from(*label)), *logit);
             exact.push(f32::from(u8::from(*label)), *logit);

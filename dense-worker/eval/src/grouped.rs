@@ -13,17 +13,17 @@ use crate::measure;
 /// At most `capacity` samples are kept, 16 bytes each. Up to that number the result is exact. With more samples, half of
 /// all groups is dropped, repeatedly until the others fit. Whole groups are dropped, by a hash of the group alone. The kept
 /// groups therefore depend neither on the order of samples nor on how parts were merged. The result reports the share of
-/// groups that was kept ([`Gauc::share`]).
+/// groups that was kept ([`GroupAuc::share`]).
 #[derive(Clone, Debug)]
 pub struct GroupedScores {
     pub(crate) capacity: usize,
     /// A group is kept if its hash starts with at least so many zero bits.
     pub(crate) halvings: u32,
-    pub(crate) samples: Vec<Sample>,
+    pub(crate) samples: Vec<GroupedSample>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct GroupedSample {
     pub(crate) group: u64,
     pub(crate) logit: f32,
     pub(crate) is_positive: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Sample {
 
 /// AUC within groups, and how much of the data it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Gauc {
+pub struct GroupAuc {
     /// Mean of the groups' AUCs, weighted by their samples; `None` when no group has both classes, or a score is NaN.
     pub value: Option<f64>,
     /// Groups that have both classes.
@@ -52,7 +52,7 @@ impl GroupedScores {
     pub fn push(&mut self, group: u64, label: f32, logit: f32) {
         if is_kept(group, self.halvings) {
             // −0 becomes +0, so that the two tie.
-            self.samples.push(Sample { group, logit: logit + 0.0, is_positive: label > 0.5 });
+            self.samples.push(GroupedSample { group, logit: logit + 0.0, is_positive: label > 0.5 });
             self.shrink();
         }
     }
@@ -86,8 +86,8 @@ impl GroupedScores {
 
     /// The measure. O(n log n), in place.
     #[must_use]
-    pub fn gauc(&mut self) -> Gauc {
-        let key = |sample: &Sample| (sample.group, sample.is_positive);
+    pub fn gauc(&mut self) -> GroupAuc {
+        let key = |sample: &GroupedSample| (sample.group, sample.is_positive);
         self.samples.sort_unstable_by(|a, b| key(a).cmp(&key(b)).then(a.logit.total_cmp(&b.logit)));
         let (mut weighted, mut samples, mut groups) = (0.0, 0_u64, 0);
         let (mut positives, mut negatives) = (Vec::new(), Vec::new());
@@ -104,7 +104,7 @@ impl GroupedScores {
             weighted += group.len() as f64 * measure::auc(&positives, &negatives).unwrap_or(f64::NAN);
         }
         let value = (samples > 0 && !f64::is_nan(weighted)).then(|| weighted / samples as f64);
-        Gauc { value, groups, share: 0.5_f64.powi(self.halvings.cast_signed()) }
+        GroupAuc { value, groups, share: 0.5_f64.powi(self.halvings.cast_signed()) }
     }
 
     fn shrink(&mut self) {
@@ -121,7 +121,7 @@ impl GroupedScores {
     }
 }
 
-fn copy_logits(samples: &[Sample], into: &mut Vec<f32>) {
+fn copy_logits(samples: &[GroupedSample], into: &mut Vec<f32>) {
     into.clear();
     into.extend(samples.iter().map(|sample| sample.logit));
 }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn an_undefined_measure_is_none() {
-        assert_eq!(GroupedScores::new(5).gauc(), Gauc { value: None, groups: 0, share: 1.0 });
+        assert_eq!(GroupedScores::new(5).gauc(), GroupAuc { value: None, groups: 0, share: 1.0 });
         assert_eq!(grouped(&[(1, true, 0.5), (2, false, 0.5)], 5).gauc().value, None);
         assert_eq!(grouped(&[(1, true, f32::NAN), (1, false, 0.5)], 5).gauc().value, None);
     }

@@ -77,7 +77,7 @@ impl TargetSums {
 
 /// Mean and deviation over the repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
+pub struct RepeatSpread {
     pub mean: f64,
     /// The standard deviation of one repeat; `None` of a single one.
     pub deviation: Option<f64>,
@@ -88,15 +88,15 @@ pub struct Spread {
 pub struct FeatureImportance {
     pub feature: String,
     /// How far the AUC falls; below zero where it rises. `None` where it is undefined.
-    pub auc_loss: Option<Spread>,
+    pub auc_loss: Option<RepeatSpread>,
     /// How far the logloss rises, nats.
-    pub logloss_rise: Option<Spread>,
+    pub logloss_rise: Option<RepeatSpread>,
     /// Of a regression: how far the mean squared error rises.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mse_rise: Option<Spread>,
+    pub mse_rise: Option<RepeatSpread>,
     /// Of counts: how far the mean Poisson deviance rises.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub deviance_rise: Option<Spread>,
+    pub deviance_rise: Option<RepeatSpread>,
 }
 
 impl PermutedScores {
@@ -150,12 +150,12 @@ impl PermutedScores {
 
 /// By which features are ordered: the measure that a target has counts first.
 fn merits(of: &FeatureImportance) -> [f64; 4] {
-    let mean = |spread: Option<Spread>| spread.map_or(f64::NEG_INFINITY, |spread| spread.mean);
+    let mean = |spread: Option<RepeatSpread>| spread.map_or(f64::NEG_INFINITY, |spread| spread.mean);
     [of.auc_loss, of.logloss_rise, of.deviance_rise, of.mse_rise].map(mean)
 }
 
 /// `None` if one of the values is undefined.
-fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
+fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<RepeatSpread> {
     let values: Vec<f64> = values.collect::<Option<_>>()?;
     if values.is_empty() {
         return None;
@@ -164,7 +164,7 @@ fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<Spread> {
     let mean = values.iter().sum::<f64>() / count;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
     let deviation = (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
-    Some(Spread { mean, deviation })
+    Some(RepeatSpread { mean, deviation })
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ mod tests {
         // AUC 1 falls to 0 and to one half.
         assert!((found.mean - 0.75).abs() < 1e-12 && (found.deviation.unwrap() - 0.125_f64.sqrt()).abs() < 1e-12);
         assert!(report[0].logloss_rise.unwrap().mean > 1.0);
-        let none = Some(Spread { mean: 0.0, deviation: Some(0.0) });
+        let none = Some(RepeatSpread { mean: 0.0, deviation: Some(0.0) });
         assert_eq!((report[1].auc_loss, report[1].logloss_rise), (none, none));
     }
 
@@ -198,7 +198,7 @@ mod tests {
         scores.add_plain(&[1.0], &[0.0]);
         scores.add_permuted(0, 0, &[1.0], &[0.0]);
         let report = scores.report(&["a".to_owned()]);
-        assert_eq!((report[0].auc_loss, report[0].logloss_rise), (None, Some(Spread { mean: 0.0, deviation: None })));
+        assert_eq!((report[0].auc_loss, report[0].logloss_rise), (None, Some(RepeatSpread { mean: 0.0, deviation: None })));
         assert_eq!(PermutedScores::new(TargetForm::Click, 1, 1).report(&["a".to_owned()])[0].logloss_rise, None);
     }
 

@@ -14,7 +14,7 @@ use crate::{GroupedScores, SlicedScores};
 /// Results depend neither on the order of samples nor on that of merges, to the last bit, because the logits are sorted
 /// before they are summed.
 #[derive(Clone, Debug, Default)]
-pub struct Scores {
+pub struct ClickScores {
     pub(crate) positives: Vec<f32>,
     pub(crate) negatives: Vec<f32>,
     is_sorted: bool,
@@ -68,7 +68,7 @@ pub struct Evaluation {
     pub accuracy: Option<f64>,
 }
 
-impl Scores {
+impl ClickScores {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -267,8 +267,8 @@ mod tests {
 
     use super::*;
 
-    fn scores(samples: &[(bool, f32)]) -> Scores {
-        let mut scores = Scores::new();
+    fn scores(samples: &[(bool, f32)]) -> ClickScores {
+        let mut scores = ClickScores::new();
         for (label, logit) in samples {
             scores.push(f32::from(u8::from(*label)), *logit);
         }
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_batch_of_unequal_lengths_adds_nothing() {
-        let mut scores = Scores::new();
+        let mut scores = ClickScores::new();
         let refused = scores.extend(&[1.0, 0.0], &[0.5]).unwrap_err();
         assert_eq!(refused.to_string(), "2 labels but 1 logits: the model must score each sample once");
         assert!(scores.is_empty());
@@ -324,9 +324,9 @@ mod tests {
 
     #[test]
     fn groups_are_measured_beside_the_whole_and_merged_with_it() {
-        let mut first = Scores::by_group(100);
+        let mut first = ClickScores::by_group(100);
         first.extend_grouped(&[1.0, 0.0], &[0.5, 0.1], &[1, 1]).unwrap();
-        let mut second = Scores::by_group(100);
+        let mut second = ClickScores::by_group(100);
         second.extend_grouped(&[1.0, 0.0], &[-2.0, -1.0], &[2, 2]).unwrap();
         assert!(second.extend_grouped(&[1.0], &[0.0], &[]).is_err());
         first.merge(second);

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::slices::ColumnScores;
-use crate::{BinnedScores, SlicedScores, Sums};
+use crate::{BinnedScores, SlicedScores, ClickSums};
 
 impl SlicedScores {
     /// For another process to merge.
@@ -52,7 +52,7 @@ pub(crate) fn put(bytes: &mut Vec<u8>, word: u64) {
 }
 
 pub(crate) fn put_scores(bytes: &mut Vec<u8>, scores: &BinnedScores) {
-    let Sums { samples, positives, loss, predicted } = scores.sums;
+    let ClickSums { samples, positives, loss, predicted } = scores.sums;
     for word in [samples, positives, loss.to_bits(), predicted.to_bits(), scores.bins.len() as u64] {
         put(bytes, word);
     }
@@ -78,7 +78,7 @@ pub(crate) fn scores(from: &mut &[u8]) -> Option<BinnedScores> {
         bins.insert(bin, counts);
     }
     let is_whole = of_positives == positives && of_negatives.checked_add(of_positives)? == samples;
-    is_whole.then_some(BinnedScores { sums: Sums { samples, positives, loss, predicted }, bins })
+    is_whole.then_some(BinnedScores { sums: ClickSums { samples, positives, loss, predicted }, bins })
 }
 
 #[cfg(test)]

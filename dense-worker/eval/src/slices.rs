@@ -51,12 +51,12 @@ pub struct ColumnSlices {
     /// Whether every sample of a value is in its slice. If not, there were too many values, and some samples are in the slice of all others.
     pub exact: bool,
     /// By falling number of samples; last all other values.
-    pub slices: Vec<Slice>,
+    pub slices: Vec<SliceMeasures>,
 }
 
 /// Measures of the samples that have one value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Slice {
+pub struct SliceMeasures {
     /// The value as in the data; `None` for all values that are not among the most frequent.
     pub value: Option<String>,
     pub samples: u64,
@@ -173,16 +173,16 @@ impl ColumnScores {
         values.iter().skip(most).for_each(|(_, scores)| other.merge((*scores).clone()));
         let text = |value: &[u8]| Some(String::from_utf8_lossy(value).into_owned());
         let mut slices: Vec<_> =
-            values.iter().take(most).map(|(value, scores)| Slice::new(text(value), scores)).collect();
+            values.iter().take(most).map(|(value, scores)| SliceMeasures::new(text(value), scores)).collect();
         if other.sums().samples > 0 {
-            slices.push(Slice::new(None, &other));
+            slices.push(SliceMeasures::new(None, &other));
         }
         let exact = self.other.sums().samples == 0;
         ColumnSlices { column, values: self.values.len() as u64, exact, slices }
     }
 }
 
-impl Slice {
+impl SliceMeasures {
     fn new(value: Option<String>, scores: &BinnedScores) -> Self {
         let sums = scores.sums();
         Self {
@@ -206,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Scores;
+    use crate::ClickScores;
 
     type Row = (u8, bool, f32);
 
@@ -239,7 +239,7 @@ mod tests {
     fn the_most_frequent_values_come_first_and_the_rest_is_one_slice() {
         let rows = [(3, true, 0.5), (3, false, 0.25), (9, true, 1.0), (9, true, -1.0), (5, false, 0.0), (7, true, 0.0)];
         let found = report(&sliced(&rows, 1000), 2);
-        let shown = |slice: &Slice| (slice.value.clone(), slice.samples, slice.auc);
+        let shown = |slice: &SliceMeasures| (slice.value.clone(), slice.samples, slice.auc);
         let expected = [(Some("3".to_owned()), 2, Some(1.0)), (Some("9".to_owned()), 2, None), (None, 2, Some(0.5))];
         assert_eq!(found[0].slices.iter().map(shown).collect::<Vec<_>>(), expected);
         assert_eq!((found[0].values, found[0].exact, found[0].column.as_str()), (4, true, "one"));
@@ -262,7 +262,7 @@ mod tests {
         fn a_slice_has_the_measures_of_its_samples(rows in rows(), most in 1_usize..25) {
             let found = report(&sliced(&rows, 1 << 16), most);
             for slice in found[0].slices.iter().filter(|slice| slice.value.is_some()) {
-                let mut scores = Scores::new();
+                let mut scores = ClickScores::new();
                 let of_slice = rows.iter().filter(|row| Some(row.0.to_string()) == slice.value);
                 of_slice.for_each(|(_, label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
                 let expected = scores.report();

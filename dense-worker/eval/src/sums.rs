@@ -6,7 +6,7 @@ use crate::measure;
 
 /// Sums over samples, from which logloss, normalised entropy and calibration are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sums {
+pub struct ClickSums {
     pub samples: u64,
     pub positives: u64,
     /// Sum of the samples' binary cross-entropies, nats.
@@ -15,7 +15,7 @@ pub struct Sums {
     pub predicted: f64,
 }
 
-impl Sums {
+impl ClickSums {
     /// Adds the sums of another part.
     pub fn add(&mut self, part: Self) {
         self.samples += part.samples;
@@ -63,14 +63,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Scores;
+    use crate::ClickScores;
 
-    fn sums(samples: &[(bool, f32)]) -> Sums {
-        let mut sums = Sums::default();
+    fn sums(samples: &[(bool, f32)]) -> ClickSums {
+        let mut sums = ClickSums::default();
         for (label, logit) in samples {
             let logit = f64::from(*logit);
             let loss = measure::softplus(if *label { -logit } else { logit });
-            sums.add(Sums { samples: 1, positives: u64::from(*label), loss, predicted: measure::sigmoid(logit) });
+            sums.add(ClickSums { samples: 1, positives: u64::from(*label), loss, predicted: measure::sigmoid(logit) });
         }
         sums
     }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn no_samples_have_no_measures() {
-        let none = Sums::default();
+        let none = ClickSums::default();
         assert_eq!((none.positive_rate(), none.logloss(), none.calibration()), (None, None, None));
         assert_eq!(sums(&[(true, 0.0)]).normalised_entropy(), None);
     }
@@ -96,7 +96,7 @@ mod tests {
             let mut found = sums(earlier);
             found.add(sums(&samples));
             found.take_away(sums(earlier));
-            let mut scores = Scores::new();
+            let mut scores = ClickScores::new();
             samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
             let expected = scores.report();
             prop_assert_eq!(found.samples, expected.samples);

@@ -13,7 +13,7 @@ use zagros_zip::ZipEq;
 
 use crate::class_logits::ClassLogits;
 use crate::slice_bytes::{put, put_scores, scores, word};
-use crate::{BinnedScores, CalibrationMethod, Calibrator, Evaluation, LengthsDiffer, Scores, measure};
+use crate::{BinnedScores, CalibrationMethod, Calibrator, Evaluation, LengthsDiffer, ClickScores, measure};
 
 /// With more classes, the AUC of each would take too much memory.
 const MOST_CURVES: usize = 64;
@@ -57,7 +57,7 @@ impl TargetForm {
 #[derive(Clone, Debug)]
 pub enum TargetScores {
     /// Of clicks, exact.
-    Click(Scores),
+    Click(ClickScores),
     Errors(ErrorSums),
     Classes(ClassScores),
 }
@@ -92,7 +92,7 @@ impl TargetScores {
     #[must_use]
     pub fn new(form: TargetForm) -> Self {
         match form {
-            TargetForm::Click => Self::Click(Scores::new()),
+            TargetForm::Click => Self::Click(ClickScores::new()),
             TargetForm::Regression => Self::Errors(ErrorSums::default()),
             TargetForm::Counts => Self::Errors(ErrorSums { is_counts: true, ..ErrorSums::default() }),
             TargetForm::Classes(classes) => {
@@ -218,7 +218,7 @@ impl TargetScores {
     pub fn of_bytes(self, mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let found = match self {
-            Self::Click(_) => return Scores::from_bytes(from).map(Self::Click),
+            Self::Click(_) => return ClickScores::from_bytes(from).map(Self::Click),
             Self::Errors(_) => {
                 let (is_counts, samples) = (word(from)? == 1, word(from)?);
                 let mut sum = || word(from).map(f64::from_bits);

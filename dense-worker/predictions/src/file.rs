@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use zagros_ingest::InputRows;
 use zagros_plumbing::durable;
 
-use crate::journal::Journal;
+use crate::journal::PredictionJournal;
 use crate::stream::write_rows;
 use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, parquet};
 
@@ -64,8 +64,8 @@ impl PredictionFile {
         }
         // The columns and the format decide the bytes too.
         let identity = format!("{identity} {format:?} {columns:?}");
-        let journal = Journal::find(&journal_name(path), &identity).filter(|_| !fresh);
-        let is_whole = |journal: &Journal| part.metadata().is_ok_and(|data| data.len() >= journal.bytes);
+        let journal = PredictionJournal::find(&journal_name(path), &identity).filter(|_| !fresh);
+        let is_whole = |journal: &PredictionJournal| part.metadata().is_ok_and(|data| data.len() >= journal.bytes);
         let journal = journal.filter(is_whole);
         let mut file = Self {
             path: path.to_owned(),
@@ -81,7 +81,7 @@ impl PredictionFile {
         Ok(file)
     }
 
-    fn start(&mut self, journal: Option<Journal>) -> io::Result<()> {
+    fn start(&mut self, journal: Option<PredictionJournal>) -> io::Result<()> {
         let bytes = journal.as_ref().map_or(0, |journal| journal.bytes);
         self.part.get_mut().set_len(bytes)?;
         self.part.seek(SeekFrom::Start(bytes))?;
@@ -122,7 +122,7 @@ impl PredictionFile {
     fn save(&mut self) -> io::Result<()> {
         let bytes = self.part.stream_position()?;
         self.part.get_ref().sync_data()?;
-        Journal::new(&self.identity, self.counts, bytes).write(&journal_name(&self.path))?;
+        PredictionJournal::new(&self.identity, self.counts, bytes).write(&journal_name(&self.path))?;
         self.durable = self.counts;
         Ok(())
     }

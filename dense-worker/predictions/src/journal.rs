@@ -34,7 +34,7 @@ impl PredictionCounts {
 
 /// What the journal says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Journal {
+pub(crate) struct PredictionJournal {
     version: u32,
     /// Other rows, or another model, have another one.
     identity: String,
@@ -43,7 +43,7 @@ pub(crate) struct Journal {
     pub(crate) bytes: u64,
 }
 
-impl Journal {
+impl PredictionJournal {
     const VERSION: u32 = 1;
 
     pub(crate) fn new(identity: &str, counts: PredictionCounts, bytes: u64) -> Self {

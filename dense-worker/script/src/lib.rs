@@ -13,7 +13,7 @@ struct RawModule {
     _opaque: [u8; 0],
 }
 
-type Take = unsafe extern "C" fn(to: *mut c_void, name: *const c_char, tensor: *mut c_void);
+type TensorCallback = unsafe extern "C" fn(to: *mut c_void, name: *const c_char, tensor: *mut c_void);
 
 unsafe extern "C" {
     fn zagros_module_load(
@@ -29,7 +29,7 @@ unsafe extern "C" {
         module: *const RawModule,
         buffers: bool,
         to: *mut c_void,
-        take: Take,
+        take: TensorCallback,
         why: *mut c_char,
         room: usize,
     ) -> c_int;
@@ -53,12 +53,12 @@ unsafe extern "C" {
 
 /// A loaded module.
 #[derive(Debug)]
-pub struct Module(NonNull<RawModule>);
+pub struct ScriptModule(NonNull<RawModule>);
 
 // SAFETY: a module is bound to no thread. It is not Sync, so only one thread at a time calls it.
-unsafe impl Send for Module {}
+unsafe impl Send for ScriptModule {}
 
-impl Module {
+impl ScriptModule {
     /// Loads a module from the bytes that `torch.jit.save` wrote. Loading can run code of its author.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl Module {
     }
 }
 
-impl Drop for Module {
+impl Drop for ScriptModule {
     fn drop(&mut self) {
         // SAFETY: made by the shim, and freed once.
         unsafe { zagros_module_free(self.0.as_ptr()) }
@@ -142,7 +142,7 @@ impl Drop for Module {
 }
 
 /// # Safety
-/// `to` is the list of [`Module::tensors`], `name` ends with NUL, and no other code has the tensor.
+/// `to` is the list of [`ScriptModule::tensors`], `name` ends with NUL, and no other code has the tensor.
 unsafe extern "C" fn take(to: *mut c_void, name: *const c_char, tensor: *mut c_void) {
     // SAFETY: as this function's.
     let (taken, name) = unsafe { (&mut *to.cast::<Vec<(String, Tensor)>>(), CStr::from_ptr(name)) };
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn bytes_that_are_not_a_module_are_refused() {
         for (bytes, expected) in [(&b""[..], "istream reader failed"), (b"no module", "PytorchStreamReader failed")] {
-            let refused = Module::load(bytes, Device::Cpu).unwrap_err();
+            let refused = ScriptModule::load(bytes, Device::Cpu).unwrap_err();
             assert!(refused.contains(expected), "{refused}");
         }
     }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn devices_have_the_names_that_libtorch_reads() {
         assert_eq!([Device::Cpu, Device::Cuda(1)].map(name), ["cpu", "cuda:1"]);
-        let refused = Module::load(b"no module", Device::Vulkan).unwrap_err();
+        let refused = ScriptModule::load(b"no module", Device::Vulkan).unwrap_err();
         assert!(!refused.contains("device string"), "{refused}");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zagros_collective::{CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
 use zagros_embedding_client::RequestReach;
 use zagros_job::WeightStore;
@@ -79,7 +79,7 @@ impl Trainer {
     ) -> Result<Vec<RankProgress>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
-        let interrupt = Interrupt::default();
+        let interrupt = GroupInterrupt::default();
         let (mode, ends) = (self.run.job.train.mode, interrupt.clone());
         let watch = |stage| watch_group(ends.clone(), self.run.membership.subscribe(), (mode, stage), generation);
         // While the group forms, too, a worker of it may be lost.

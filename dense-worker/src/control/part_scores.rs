@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zagros_eval::{CalibrationMethod, Calibrator, LengthsDiffer, Scores, SlicedScores, TargetForm, TargetScores};
+use zagros_eval::{CalibrationMethod, Calibrator, LengthsDiffer, ClickScores, SlicedScores, TargetForm, TargetScores};
 use zagros_ingest::{Batch, InputRows};
 use zagros_job::{Job, RegressionLoss, Target, TargetKind};
 use zagros_zip::ZipEq;
@@ -46,7 +46,7 @@ impl PartScores {
         let mut targets: Vec<_> = job.features.targets.iter().map(|target| empty(job, target)).collect();
         if let Some(TargetScores::Click(scores)) = targets.first_mut() {
             let eval = &job.eval;
-            let empty = if eval.group_by.is_some() { Scores::by_group(eval.group_samples) } else { Scores::new() };
+            let empty = if eval.group_by.is_some() { ClickScores::by_group(eval.group_samples) } else { ClickScores::new() };
             *scores = if eval.slices.is_empty() { empty } else { empty.by_slice(eval.slices.len()) };
         }
         Self { job: Arc::clone(job), targets }

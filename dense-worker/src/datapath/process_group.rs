@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use zagros_collective::Collective;
+use zagros_collective::CollectiveGroup;
 use zagros_ingest::Batch;
 use zagros_worker_core::{StepAgreement, StepVote};
 use zagros_zip::number_from;
@@ -21,7 +21,7 @@ const FIRST: usize = 3;
 
 /// The workers that make steps together, and the gradients that are summed over them.
 pub(crate) struct ProcessGroup {
-    pub(super) group: Box<dyn Collective>,
+    pub(super) group: Box<dyn CollectiveGroup>,
     pub(super) buckets: GradientBuckets,
 }
 
@@ -138,7 +138,7 @@ pub(crate) fn seed_of_rank(seed: u64, rank: u64) -> u64 {
 }
 
 impl ProcessGroup {
-    pub(super) fn new(group: Box<dyn Collective>) -> Self {
+    pub(super) fn new(group: Box<dyn CollectiveGroup>) -> Self {
         Self { group, buckets: GradientBuckets::new(BUCKET) }
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
-use super::{NativeGroup, RawGroup, RawStore, Store, call, int, millis, text};
+use super::{NativeGroup, RawGroup, RawStore, RendezvousStore, call, int, millis, text};
 
 /// The library that `build.rs` made.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libzagros_nccl.so"));
@@ -40,15 +40,15 @@ unsafe extern "C" {
 
 /// The opened library. It stays open as long as the process.
 #[derive(Clone, Copy)]
-pub(crate) struct Nccl(&'static RawNccl);
+pub(crate) struct NcclLibrary(&'static RawNccl);
 
-impl fmt::Debug for Nccl {
+impl fmt::Debug for NcclLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Nccl")
     }
 }
 
-impl Nccl {
+impl NcclLibrary {
     /// Call this after [`crate::open_cuda_half`].
     pub(crate) fn open() -> Result<Self, String> {
         let mut out = ptr::null();
@@ -69,7 +69,7 @@ impl Nccl {
     /// Connects to all other ranks. Blocks for longer than `timeout` if one of them never comes.
     pub(crate) fn form(
         self,
-        store: &Store,
+        store: &RendezvousStore,
         prefix: &str,
         (rank, world): (usize, usize),
         timeout: Duration,
