@@ -90,7 +90,7 @@ fn compare<const N: usize>(
             timeout: TIMEOUT,
             interrupt: GroupInterrupt::default(),
         };
-        let group = Wire { group: rendezvous.meet(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
+        let group = Wire { group: rendezvous.form_group(&place)?, latency: wire.0, rate: wire.1, arrivals: VecDeque::new() };
         let mut workers = Vec::new();
         for size in sizes {
             workers.push(Worker::new(network, samples, size, rank)?);
@@ -207,8 +207,8 @@ impl CollectiveGroup for Wire {
         self.group.rank()
     }
 
-    fn world(&self) -> usize {
-        self.group.world()
+    fn world_size(&self) -> usize {
+        self.group.world_size()
     }
 
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError> {

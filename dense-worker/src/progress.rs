@@ -189,7 +189,7 @@ impl Recent {
         self.batches.push_back(predicted.sums);
         while self.sums.samples > self.window as u64 && self.batches.len() > 1 {
             let oldest = self.batches.pop_front().unwrap_or_default();
-            self.sums.take_away(oldest);
+            self.sums.subtract(oldest);
         }
     }
 
@@ -334,7 +334,7 @@ mod tests {
                 all.push(*label, *logit);
             }
             samples.iter().rev().take(window).for_each(|(label, logit)| exact.push(*label, *logit));
-            for (found, expected) in [(recent.report(), exact.report()), (overall.report(), all.report())] {
+            for (found, expected) in [(recent.report(), exact.compute_measures()), (overall.report(), all.compute_measures())] {
                 prop_assert_eq!((found.samples, found.positive_rate), (expected.samples, expected.positive_rate));
                 prop_assert!(near(found.auc, expected.auc) && near(found.logloss, expected.logloss), "{found:?} {expected:?}");
                 prop_assert!(near(found.normalised_entropy, expected.normalised_entropy), "{found:?} {expected:?}");

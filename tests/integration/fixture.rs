@@ -167,7 +167,7 @@ pub(crate) fn measured(predictions: &str) -> Value {
         let (label, logit) = line.split_once(',').expect("two fields");
         scores.push(label.parse().expect("a label"), logit.parse().expect("a logit"));
     }
-    serde_json::to_value(scores.report()).expect("JSON")
+    serde_json::to_value(scores.compute_measures()).expect("JSON")
 }
 
 /// The answer of an admin port of this machine.

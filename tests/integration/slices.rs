@@ -52,7 +52,7 @@ fn slices_are_the_measures_of_the_rows_with_each_value() {
     assert_eq!(counted.iter().map(|(_, samples)| samples).sum::<u64>(), 800);
     for slice in slices["slices"].as_array().expect("slices") {
         let Some(value) = slice["value"].as_str() else { continue };
-        let expected = by_value.get_mut(value).expect("a value of the data").report();
+        let expected = by_value.get_mut(value).expect("a value of the data").compute_measures();
         assert_eq!(slice["samples"].as_u64(), Some(expected.samples));
         let near = |name: &str, expected: Option<f64>, bound: f64| {
             let found = slice[name].as_f64();

@@ -141,7 +141,7 @@ fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure>
     for &(label, logit) in test {
         scores.push(label, logit);
     }
-    let report = scores.report();
+    let report = scores.compute_measures();
     let (Some(best_auc), Some(best_logloss), Some(positive_rate)) = (report.auc, report.logloss, report.positive_rate)
     else {
         let what = format!("the test part of {} row(s) holds one class only", args.test_rows);

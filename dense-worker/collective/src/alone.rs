@@ -11,7 +11,7 @@ impl CollectiveGroup for SingleRank {
         0
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         1
     }
 
@@ -24,7 +24,7 @@ impl CollectiveGroup for SingleRank {
     }
 
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError> {
-        let PendingSum(SumState::Done(values)) = pending else { return Err(CollectiveError::foreign()) };
+        let PendingSum(SumState::Done(values)) = pending else { return Err(CollectiveError::foreign_sum()) };
         Ok(values)
     }
 

@@ -53,12 +53,12 @@ impl BackendConnector {
     }
 
     /// Connects to all other ranks of the roll. Gloo uses the network of `host`.
-    pub(crate) fn form(self, roll: &RankRoll, host: &str, timeout: Duration) -> Result<NativeGroup, String> {
+    pub(crate) fn form_group(self, roll: &RankRoll, host: &str, timeout: Duration) -> Result<NativeGroup, String> {
         let place = (roll.rank, roll.world);
         match self {
             Self::Gloo => NativeGroup::form(&roll.store, &roll.prefix, place, host, timeout),
             #[cfg(feature = "nccl")]
-            Self::Nccl(nccl) => nccl.form(&roll.store, &roll.prefix, place, timeout),
+            Self::Nccl(nccl) => nccl.form_group(&roll.store, &roll.prefix, place, timeout),
         }
     }
 }
@@ -79,7 +79,7 @@ fn open_nccl(cuda_half: &str) -> Result<NcclLibrary, CollectiveError> {
     };
     crate::open_cuda_half(cuda_half).map_err(missing("libtorch's CUDA half cannot be opened", PATH))?;
     let nccl = NcclLibrary::open().map_err(missing("NCCL's part of this program cannot be opened", PATH))?;
-    nccl.devices().map_err(missing("CUDA shows no device to this program", DEVICE))?;
+    nccl.device_count().map_err(missing("CUDA shows no device to this program", DEVICE))?;
     Ok(nccl)
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
         match BackendConnector::open(CollectiveBackend::Nccl) {
             Ok(BackendConnector::Nccl(nccl)) => {
-                let devices = nccl.devices().unwrap();
+                let devices = nccl.device_count().unwrap();
                 let rendezvous = || |_| Box::new(testing::end(CollectiveBackend::Nccl)) as Box<dyn Rendezvous>;
                 testing::check_against_plain_sums(rendezvous, devices);
             }

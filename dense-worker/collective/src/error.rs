@@ -55,30 +55,30 @@ pub enum CollectiveError {
 
 impl CollectiveError {
     /// The error of a sum that another group started.
-    pub(crate) fn foreign() -> Self {
+    pub(crate) fn foreign_sum() -> Self {
         let reason = "it was started by another group".to_owned();
         Self::Broken { call: "waiting for a sum", waited: Duration::ZERO, reason }
     }
 
     /// Renumbers the ranks for the caller: rank r becomes `numbers[r]`.
     #[must_use]
-    pub fn numbered(self, numbers: &[u32]) -> Self {
+    pub fn renumber_ranks(self, numbers: &[u32]) -> Self {
         let number = |rank: usize| numbers.get(rank).map_or(rank, |number| *number as usize);
         match self {
             Self::Missing { ranks, call, waited, reason } => {
                 Self::Missing { ranks: ranks.into_iter().map(number).collect(), call, waited, reason }
             }
-            Self::Failed { first } => Self::Failed { first: Box::new(first.numbered(numbers)) },
+            Self::Failed { first } => Self::Failed { first: Box::new(first.renumber_ranks(numbers)) },
             other @ (Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. }) => other,
         }
     }
 
     /// The ranks that did not take part, if they are known.
     #[must_use]
-    pub fn missing(&self) -> &[usize] {
+    pub fn missing_ranks(&self) -> &[usize] {
         match self {
             Self::Missing { ranks, .. } => ranks,
-            Self::Failed { first } => first.missing(),
+            Self::Failed { first } => first.missing_ranks(),
             Self::Broken { .. } | Self::Backend { .. } | Self::Address { .. } | Self::Parts { .. } => &[],
         }
     }
@@ -110,8 +110,8 @@ mod tests {
         assert_eq!(message, "rank 1 did not take part in an all-reduce for 2.0s: connection closed");
         let later = CollectiveError::Failed { first: Box::new(missing(&[1, 3])) };
         assert!(later.to_string().contains("ranks 1, 3 did not"), "{later}");
-        assert_eq!(later.missing(), [1, 3]);
+        assert_eq!(later.missing_ranks(), [1, 3]);
         // The second of five workers is not in the group, and the caller does not know one rank.
-        assert_eq!(later.numbered(&[0, 2, 3]).missing(), [2, 3]);
+        assert_eq!(later.renumber_ranks(&[0, 2, 3]).missing_ranks(), [2, 3]);
     }
 }

@@ -36,7 +36,7 @@ pub trait CollectiveGroup: Send {
     fn rank(&self) -> usize;
 
     /// How many ranks there are.
-    fn world(&self) -> usize;
+    fn world_size(&self) -> usize;
 
     /// Ends this group's calls from another thread. Without effect on a group that never waits.
     fn interrupt(&self) -> GroupInterrupt {
@@ -125,7 +125,7 @@ pub trait Rendezvous: Send + Sync {
     ///
     /// # Errors
     /// [`CollectiveError::Missing`] names the ranks that did not come before the timeout.
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError>;
+    fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError>;
 }
 
 /// What a group is for. The groups of one generation have different ones, so that their calls never wait for each other.

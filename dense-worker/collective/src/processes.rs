@@ -105,7 +105,7 @@ impl CollectiveGroup for ProcessRank {
         self.roll.rank
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         self.roll.world
     }
 
@@ -127,7 +127,7 @@ impl CollectiveGroup for ProcessRank {
                 let interrupt = self.interrupt.clone();
                 self.run(SUM, |_| work.wait(&interrupt))
             }
-            SumState::Call(..) => Err(CollectiveError::foreign()),
+            SumState::Call(..) => Err(CollectiveError::foreign_sum()),
         }
     }
 
@@ -182,15 +182,15 @@ mod tests {
         let store = ends[0].address().to_owned();
         let gathered = testing::ranks(3, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 3, &store) };
-            let mut group = ends[rank].meet(&short).unwrap();
+            let mut group = ends[rank].form_group(&short).unwrap();
             if rank != 2 {
                 let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
-                assert_eq!(error.missing(), [2], "{error}");
+                assert_eq!(error.missing_ranks(), [2], "{error}");
                 let again = group.barrier().unwrap_err();
-                assert!(again.to_string().contains("has failed before") && again.missing() == [2], "{again}");
+                assert!(again.to_string().contains("has failed before") && again.missing_ranks() == [2], "{again}");
             }
             // Rank 2 still holds the first group.
-            let mut next = ends[rank].meet(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
+            let mut next = ends[rank].form_group(&ProcessGroupConfig { generation: 2, ..place(rank, 3, &store) }).unwrap();
             next.all_gather(&[rank as u8]).unwrap()
         });
         assert_eq!(gathered, vec![vec![vec![0], vec![1], vec![2]]; 3]);
@@ -204,7 +204,7 @@ mod tests {
         let (tell_end, ended) = (parking_lot::Mutex::new(Some(tell_end)), parking_lot::Mutex::new(ended));
         let patient = |rank| ProcessGroupConfig { timeout: Duration::from_secs(3600), ..place(rank, 2, &store) };
         testing::ranks(2, |rank| {
-            let mut group = ends[rank].meet(&patient(rank)).unwrap();
+            let mut group = ends[rank].form_group(&patient(rank)).unwrap();
             if rank == 1 {
                 // Stays in the group without a call until the other rank has given up.
                 let _ = ended.lock().recv();
@@ -214,7 +214,7 @@ mod tests {
             std::thread::spawn(move || interrupt.set());
             let error = group.all_reduce_sum(&mut [1.0; 1000]).unwrap_err();
             assert!(error.to_string().contains("was interrupted"), "{error}");
-            assert_eq!(error.missing(), [1], "{error}");
+            assert_eq!(error.missing_ranks(), [1], "{error}");
             let again = group.all_gather(&[1]).unwrap_err();
             assert!(again.to_string().contains("has failed before"), "{again}");
             tell_end.lock().take();
@@ -227,7 +227,7 @@ mod tests {
         let store = ends[0].address().to_owned();
         testing::ranks(2, |rank| {
             let short = ProcessGroupConfig { timeout: Duration::from_millis(500), ..place(rank, 2, &store) };
-            let mut group = ends[rank].meet(&short).unwrap();
+            let mut group = ends[rank].form_group(&short).unwrap();
             if rank == 1 {
                 group.barrier().unwrap();
                 return;

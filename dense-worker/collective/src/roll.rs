@@ -27,23 +27,23 @@ pub(crate) struct RankRoll {
 impl RankRoll {
     /// Writes this rank's key and waits for the keys of the others, until it is interrupted. Returns the ranks without a key, ascending. If the
     /// store itself does not answer, that is rank 0, which serves it.
-    pub(crate) fn call(&self, word: &'static str, time: Duration, interrupt: &GroupInterrupt) -> Vec<usize> {
+    pub(crate) fn call_roll(&self, word: &'static str, time: Duration, interrupt: &GroupInterrupt) -> Vec<usize> {
         let (roll, known) = (self.clone(), interrupt.clone());
-        let absent = run_within(time + POLL * 20, move || roll.absent(word, time, &known));
+        let absent = run_within(time + POLL * 20, move || roll.find_absent(word, time, &known));
         let absent = absent.and_then(Result::ok).unwrap_or_else(|| vec![0]);
         // The store may fail although this rank serves it, but this rank is alive.
         absent.into_iter().filter(|rank| *rank != self.rank).collect()
     }
 
-    fn absent(&self, word: &str, time: Duration, interrupt: &GroupInterrupt) -> Result<Vec<usize>, String> {
+    fn find_absent(&self, word: &str, time: Duration, interrupt: &GroupInterrupt) -> Result<Vec<usize>, String> {
         let started = Instant::now();
         let key = |rank: usize| format!("{}{word}/{rank}", self.prefix);
-        self.store.set(&key(self.rank))?;
+        self.store.set_key(&key(self.rank))?;
         let mut absent: Vec<usize> = (0..self.world).collect();
         loop {
             let mut still = Vec::new();
             for rank in absent {
-                if !self.store.has(&key(rank))? {
+                if !self.store.has_key(&key(rank))? {
                     still.push(rank);
                 }
             }
@@ -58,7 +58,7 @@ impl RankRoll {
     /// Why a call failed: the ranks that do not answer the roll call.
     pub(crate) fn post_mortem(&self, call: &'static str, started: Instant, reason: String) -> CollectiveError {
         let waited = started.elapsed();
-        match self.call("failed", ROLL_CALL, &GroupInterrupt::default()) {
+        match self.call_roll("failed", ROLL_CALL, &GroupInterrupt::default()) {
             ranks if ranks.is_empty() => CollectiveError::Broken { call, waited, reason },
             ranks => CollectiveError::Missing { ranks, call, waited, reason },
         }

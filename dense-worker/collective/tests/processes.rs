@@ -159,11 +159,11 @@ fn play(rank: usize) {
                     interrupt: GroupInterrupt::default(),
                 };
                 group = None;
-                rendezvous.meet(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())
+                rendezvous.form_group(&place).map(|met| group = Some(met)).map(|()| "met".to_owned())
             }
             _ => group.as_mut().map_or_else(|| panic!("no group"), |group| sum_of_ones(group.as_mut())),
         };
-        println!("{}", answer.unwrap_or_else(|error| format!("missing {:?}", error.missing())));
+        println!("{}", answer.unwrap_or_else(|error| format!("missing {:?}", error.missing_ranks())));
     }
 }
 

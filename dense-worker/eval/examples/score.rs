@@ -7,7 +7,7 @@ fn main() -> Result<(), LengthsDiffer> {
     let mut scores = ClickScores::new();
     scores.extend(&[1.0, 0.0, 0.0], &[2.0, -1.0, -3.0])?;
     scores.extend(&[1.0, 0.0], &[-0.5, 0.5])?;
-    let measures = scores.report();
+    let measures = scores.compute_measures();
     println!("samples      {}", measures.samples);
     println!("AUC          {:?}", measures.auc);
     println!("logloss      {:?}", measures.logloss);

@@ -24,7 +24,7 @@ impl BinnedScores {
     pub fn push(&mut self, label: f32, logit: f32) {
         let is_positive = label > 0.5;
         self.sums.push(is_positive, logit);
-        self.bins.entry(bin(logit)).or_default()[usize::from(is_positive)] += 1;
+        self.bins.entry(logit_bin(logit)).or_default()[usize::from(is_positive)] += 1;
     }
 
     /// Adds the samples of another part.
@@ -45,7 +45,7 @@ impl BinnedScores {
 
     /// Bins that have a sample.
     #[must_use]
-    pub fn bins(&self) -> usize {
+    pub fn bin_count(&self) -> usize {
         self.bins.len()
     }
 
@@ -73,7 +73,7 @@ impl BinnedScores {
 }
 
 /// The bin of a logit. Bins are in the order of their logits.
-fn bin(logit: f32) -> u32 {
+fn logit_bin(logit: f32) -> u32 {
     // −0 becomes +0.
     let bits = (logit + 0.0).to_bits();
     let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
@@ -127,14 +127,14 @@ mod tests {
     proptest! {
         #[test]
         fn bins_are_in_the_order_of_logits(a in -1e30_f32..1e30, b in -30_f32..30.0) {
-            prop_assert_eq!(a < b, if bin(a) == bin(b) { a < b } else { bin(a) < bin(b) });
-            prop_assert!(bin(f32::NEG_INFINITY) <= bin(a) && bin(a) <= bin(f32::INFINITY));
+            prop_assert_eq!(a < b, if logit_bin(a) == logit_bin(b) { a < b } else { logit_bin(a) < logit_bin(b) });
+            prop_assert!(logit_bin(f32::NEG_INFINITY) <= logit_bin(a) && logit_bin(a) <= logit_bin(f32::INFINITY));
         }
 
         #[test]
         fn measures_are_those_of_the_logits(samples in prop::collection::vec((any::<bool>(), -9_f32..9.0), 0..80), middle in 0_usize..80) {
             let (binned, mut exact) = both(&samples);
-            let expected = exact.report();
+            let expected = exact.compute_measures();
             prop_assert_eq!(binned.auc().is_some(), expected.auc.is_some());
             if let (Some(found), Some(expected)) = (binned.auc(), expected.auc) {
                 prop_assert!((found - expected).abs() <= near_pairs(&samples) / 2.0 + 1e-12, "{} {}", found, expected);
@@ -146,7 +146,7 @@ mod tests {
             let (mut merged, right) = (both(left).0, both(right).0);
             merged.merge(right);
             prop_assert_eq!(merged.auc(), binned.auc());
-            prop_assert_eq!(merged.bins(), binned.bins());
+            prop_assert_eq!(merged.bin_count(), binned.bin_count());
         }
     }
 }

@@ -80,16 +80,16 @@ impl Calibrator {
     /// Fits one to samples that were not trained on; `None` when a class has no sample or a score is not finite.
     #[must_use]
     pub fn fit(method: CalibrationMethod, scores: &mut ClickScores) -> Option<Self> {
-        let (positives, negatives) = scores.sorted();
+        let (positives, negatives) = scores.sorted_logits();
         let is_finite = |logits: &[f32]| logits.iter().all(|logit| logit.is_finite());
         if positives.is_empty() || negatives.is_empty() || !is_finite(positives) || !is_finite(negatives) {
             return None;
         }
         Some(match method {
             CalibrationMethod::Temperature => {
-                Self::Temperature { temperature: 1.0 / best_scale(|scale| slope(positives, negatives, scale)) }
+                Self::Temperature { temperature: 1.0 / best_scale(|scale| loss_slope(positives, negatives, scale)) }
             }
-            CalibrationMethod::Isotonic => Self::Isotonic { knots: knots(&pooled(bins(positives, negatives, BINS))) },
+            CalibrationMethod::Isotonic => Self::Isotonic { knots: block_knots(&pool_violators(bin_samples(positives, negatives, BINS))) },
         })
     }
 
@@ -118,7 +118,7 @@ impl Calibrator {
 }
 
 /// First and second derivative of the summed loss by the scale.
-fn slope(positives: &[f32], negatives: &[f32], scale: f64) -> (f64, f64) {
+fn loss_slope(positives: &[f32], negatives: &[f32], scale: f64) -> (f64, f64) {
     let mut sums = (0.0, 0.0);
     for (logits, label) in [(positives, 1.0), (negatives, 0.0)] {
         for logit in logits {
@@ -132,7 +132,7 @@ fn slope(positives: &[f32], negatives: &[f32], scale: f64) -> (f64, f64) {
 }
 
 /// Samples in ascending bins of about equal size, at most `most` and one. Equal logits are in the same bin.
-fn bins(positives: &[f32], negatives: &[f32], most: usize) -> Vec<LogitBlock> {
+fn bin_samples(positives: &[f32], negatives: &[f32], most: usize) -> Vec<LogitBlock> {
     let full = (positives.len() + negatives.len()).div_ceil(most) as u64;
     let (mut positives, mut negatives) = (positives, negatives);
     let mut bins: Vec<LogitBlock> = Vec::new();
@@ -151,7 +151,7 @@ fn bins(positives: &[f32], negatives: &[f32], most: usize) -> Vec<LogitBlock> {
 }
 
 /// Blocks of strictly increasing frequency: pool adjacent violators.
-fn pooled(bins: Vec<LogitBlock>) -> Vec<LogitBlock> {
+fn pool_violators(bins: Vec<LogitBlock>) -> Vec<LogitBlock> {
     let mut blocks: Vec<LogitBlock> = Vec::new();
     for mut block in bins {
         while let Some(before) = blocks.pop_if(|before| before.violates(&block)) {
@@ -166,7 +166,7 @@ fn pooled(bins: Vec<LogitBlock>) -> Vec<LogitBlock> {
 /// The frequency of each block, without 0 and 1: they would make the loss of the first mistake infinite. A block of n samples without a
 /// positive has half a positive of n + 1, as one of positives alone has half a negative. If the next block inwards has fewer, it has that
 /// one's frequency, so that frequencies never fall.
-fn frequencies(blocks: &[LogitBlock]) -> Vec<f64> {
+fn block_frequencies(blocks: &[LogitBlock]) -> Vec<f64> {
     let frequency = |block: &LogitBlock| {
         let least = 0.5 / (block.samples as f64 + 1.0);
         (block.positives as f64 / block.samples as f64).clamp(least, 1.0 - least)
@@ -183,9 +183,9 @@ fn frequencies(blocks: &[LogitBlock]) -> Vec<f64> {
 }
 
 /// Where each block starts and ends.
-fn knots(blocks: &[LogitBlock]) -> Vec<IsotonicKnot> {
+fn block_knots(blocks: &[LogitBlock]) -> Vec<IsotonicKnot> {
     let mut knots = Vec::with_capacity(2 * blocks.len());
-    for (block, frequency) in blocks.iter().zip_eq(frequencies(blocks)) {
+    for (block, frequency) in blocks.iter().zip_eq(block_frequencies(blocks)) {
         let calibrated = (frequency / (1.0 - frequency)).ln() as f32;
         knots.push(IsotonicKnot { logit: block.low, calibrated });
         if block.high > block.low {
@@ -214,7 +214,7 @@ fn interpolate(knots: &[IsotonicKnot], logit: f32) -> f32 {
 impl ClickScores {
     /// The same samples with calibrated logits. Groups and slices are dropped.
     #[must_use]
-    pub fn calibrated(&self, calibrator: &Calibrator) -> Self {
+    pub fn apply_calibrator(&self, calibrator: &Calibrator) -> Self {
         let mut scores = Self::new();
         for (logits, label) in [(&self.positives, 1.0), (&self.negatives, 0.0)] {
             let labels = vec![label; logits.len()];
@@ -289,7 +289,7 @@ mod tests {
             let ordered = [(false, -1.0), (false, -0.5), (true, 0.5), (true, 1.0)];
             let calibrator = Calibrator::fit(method, &mut scores(&ordered)).unwrap();
             assert!(calibrator.is_valid(), "{calibrator:?}");
-            let mistaken = scores(&[(true, -9.0), (false, 9.0)]).calibrated(&calibrator).report();
+            let mistaken = scores(&[(true, -9.0), (false, 9.0)]).apply_calibrator(&calibrator).compute_measures();
             assert!(mistaken.logloss.unwrap().is_finite(), "{calibrator:?}");
         }
     }
@@ -312,7 +312,7 @@ mod tests {
         let many: Vec<_> = (0..100_000).map(|n| ((n * 7919) % 100_000 < n, n as f32 / 1e4 - 5.0)).collect();
         let mut many = scores(&many);
         let (positives, negatives) = many.sorted();
-        let found = bins(positives, negatives, BINS);
+        let found = bin_samples(positives, negatives, BINS);
         assert!(found.len() <= BINS && found.len() > BINS / 2, "{}", found.len());
         assert_eq!(found.iter().map(|bin| bin.samples).sum::<u64>(), 100_000);
         assert!(found.windows(2).all(|pair| pair[0].high < pair[1].low));
@@ -345,13 +345,13 @@ mod tests {
         #[test]
         fn pooled_blocks_are_the_isotonic_regression(samples in samples()) {
             let mut scores = scores(&samples);
-            let (positives, negatives) = scores.sorted();
-            let bins = bins(positives, negatives, BINS);
+            let (positives, negatives) = scores.sorted_logits();
+            let bins = bin_samples(positives, negatives, BINS);
             let mean = |from: usize, to: usize| {
                 let (samples, positives) = bins[from..=to].iter().fold((0, 0), |sum, bin| (sum.0 + bin.samples, sum.1 + bin.positives));
                 positives as f64 / samples as f64
             };
-            let blocks = pooled(bins.clone());
+            let blocks = pool_violators(bins.clone());
             for (index, bin) in bins.iter().enumerate() {
                 let least = |from: usize| (index..bins.len()).map(|to| mean(from, to)).fold(f64::INFINITY, f64::min);
                 let expected = (0..=index).map(least).fold(f64::NEG_INFINITY, f64::max);
@@ -369,8 +369,8 @@ mod tests {
                 let positives = (*samples as f64 * share).round() as u64;
                 LogitBlock { low: 0.0, high: 0.0, samples: *samples, positives }
             };
-            let blocks = pooled(counts.iter().map(block).collect());
-            let found = frequencies(&blocks);
+            let blocks = pool_violators(counts.iter().map(block).collect());
+            let found = block_frequencies(&blocks);
             prop_assert!(found.windows(2).all(|pair| pair[0] <= pair[1]), "{:?}", found);
             for (index, (block, frequency)) in blocks.iter().zip_eq(&found).enumerate() {
                 let counted = block.positives as f64 / block.samples as f64;
@@ -386,7 +386,7 @@ mod tests {
             let mut scores = scores(&samples);
             let Some(best) = Calibrator::fit(CalibrationMethod::Temperature, &mut scores) else { return Ok(()) };
             let other = Calibrator::Temperature { temperature: other };
-            let loss = |calibrator| scores.calibrated(calibrator).logloss().unwrap();
+            let loss = |calibrator| scores.apply_calibrator(calibrator).logloss().unwrap();
             prop_assert!(loss(&best) <= loss(&other) + 1e-6, "{:?} {:?}", best, other);
         }
 
@@ -395,7 +395,7 @@ mod tests {
         fn isotonic_calibration_does_not_add_loss(samples in samples()) {
             let mut scores = scores(&samples);
             let Some(calibrator) = Calibrator::fit(CalibrationMethod::Isotonic, &mut scores) else { return Ok(()) };
-            let (before, after) = (scores.logloss().unwrap(), scores.calibrated(&calibrator).report());
+            let (before, after) = (scores.logloss().unwrap(), scores.apply_calibrator(&calibrator).compute_measures());
             prop_assert!(after.logloss.unwrap() <= before + 1.0 / samples.len() as f64 + 1e-6);
             prop_assert!((after.calibration.unwrap() - 1.0).abs() < 0.6 , "{:?}", after);
         }

@@ -129,11 +129,11 @@ fn copy_logits(samples: &[GroupedSample], into: &mut Vec<f32>) {
 #[inline]
 fn is_kept(group: u64, halvings: u32) -> bool {
     // After the last halving no group is left, so that the bound holds for any hash.
-    halvings == 0 || (halvings < u64::BITS && mixed(group).leading_zeros() >= halvings)
+    halvings == 0 || (halvings < u64::BITS && mix_bits(group).leading_zeros() >= halvings)
 }
 
 /// One step of `SplitMix64` (Steele et al. 2014): ids may be hashes or small numbers.
-fn mixed(id: u64) -> u64 {
+fn mix_bits(id: u64) -> u64 {
     let mut mixed = id.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_sample_of_the_groups_estimates_all_of_them() {
         let sample = |row: u64| {
-            let noise = mixed(row) as f64 / u64::MAX as f64;
+            let noise = mix_bits(row) as f64 / u64::MAX as f64;
             (row % 2_000, row.is_multiple_of(3), (noise + if row.is_multiple_of(3) { 0.4 } else { 0.0 }) as f32)
         };
         let samples: Vec<Triple> = (0..40_000).map(sample).collect();
@@ -236,7 +236,7 @@ mod tests {
         fn order_and_merges_change_nothing(samples in samples(), capacity in 1_usize..150, middle in 0_usize..120, seed: u64) {
             let whole = grouped(&samples, capacity).gauc();
             let mut shuffled = samples.clone();
-            shuffled.sort_by_key(|(group, label, logit)| mixed(group ^ seed ^ u64::from(logit.to_bits()) ^ u64::from(*label)));
+            shuffled.sort_by_key(|(group, label, logit)| mix_bits(group ^ seed ^ u64::from(logit.to_bits()) ^ u64::from(*label)));
             prop_assert_eq!(grouped(&shuffled, capacity).gauc(), whole);
             let (left, right) = samples.split_at(middle.min(samples.len()));
             let mut merged = grouped(right, capacity);

@@ -67,7 +67,7 @@ impl TargetSums {
                 ImportanceMeasures { auc: scores.auc(), logloss: scores.logloss(), ..ImportanceMeasures::default() }
             }
             Self::Other(scores) => {
-                let report = scores.clone().report();
+                let report = scores.clone().compute_measures();
                 // Of several classes, the logloss says the same as the mean of many AUCs.
                 ImportanceMeasures { auc: None, logloss: report.logloss, mse: report.mse, deviance: report.deviance }
             }
@@ -119,7 +119,7 @@ impl PermutedScores {
 
     /// The importance of each feature, the most important first.
     #[must_use]
-    pub fn report(&self, features: &[String]) -> Vec<FeatureImportance> {
+    pub fn rank_features(&self, features: &[String]) -> Vec<FeatureImportance> {
         let plain = self.plain.measures();
         let feature_importance = |(feature, repeats): (&String, &Vec<TargetSums>)| {
             let permuted: Vec<_> = repeats.iter().map(TargetSums::measures).collect();
@@ -136,7 +136,7 @@ impl PermutedScores {
         };
         let mut report: Vec<_> = features.iter().zip_eq(&self.permuted).map(feature_importance).collect();
         report.sort_by(|one, other| {
-            let (one, other) = (merits(one), merits(other));
+            let (one, other) = (ranking_key(one), ranking_key(other));
             other
                 .iter()
                 .zip_eq(one)
@@ -149,7 +149,7 @@ impl PermutedScores {
 }
 
 /// By which features are ordered: the measure that a target has counts first.
-fn merits(of: &FeatureImportance) -> [f64; 4] {
+fn ranking_key(of: &FeatureImportance) -> [f64; 4] {
     let mean = |spread: Option<RepeatSpread>| spread.map_or(f64::NEG_INFINITY, |spread| spread.mean);
     [of.auc_loss, of.logloss_rise, of.deviance_rise, of.mse_rise].map(mean)
 }
@@ -182,7 +182,7 @@ mod tests {
         }
         scores.add_permuted(1, 0, &LABELS, &[-1.0, -2.0, 2.0, 1.0]);
         scores.add_permuted(1, 1, &LABELS, &[-2.0, 2.0, 1.0, -1.0]);
-        let report = scores.report(&["noise".to_owned(), "user".to_owned()]);
+        let report = scores.rank_features(&["noise".to_owned(), "user".to_owned()]);
         assert_eq!([&report[0].feature, &report[1].feature], ["user", "noise"]);
         let found = report[0].auc_loss.unwrap();
         // AUC 1 falls to 0 and to one half.
@@ -197,9 +197,9 @@ mod tests {
         let mut scores = PermutedScores::new(TargetForm::Click, 1, 1);
         scores.add_plain(&[1.0], &[0.0]);
         scores.add_permuted(0, 0, &[1.0], &[0.0]);
-        let report = scores.report(&["a".to_owned()]);
+        let report = scores.rank_features(&["a".to_owned()]);
         assert_eq!((report[0].auc_loss, report[0].logloss_rise), (None, Some(RepeatSpread { mean: 0.0, deviation: None })));
-        assert_eq!(PermutedScores::new(TargetForm::Click, 1, 1).report(&["a".to_owned()])[0].logloss_rise, None);
+        assert_eq!(PermutedScores::new(TargetForm::Click, 1, 1).rank_features(&["a".to_owned()])[0].logloss_rise, None);
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         numbers.add_plain(&labels, &[1.0, 2.0, 9.0]);
         numbers.add_permuted(0, 0, &labels, &[1.0, 2.0, 9.0]);
         numbers.add_permuted(1, 0, &labels, &[2.0, 1.0, 9.0]);
-        let report = numbers.report(&names);
+        let report = numbers.rank_features(&names);
         assert_eq!((report[0].feature.as_str(), report[0].mse_rise.unwrap().mean), ("size", 1.0));
         assert_eq!((report[1].mse_rise.unwrap().mean, report[1].auc_loss, report[1].logloss_rise), (0.0, None, None));
         let mut classes = PermutedScores::new(TargetForm::Classes(2), 2, 1);
@@ -218,7 +218,7 @@ mod tests {
         classes.add_plain(&[0.0, 1.0], &sure);
         classes.add_permuted(0, 0, &[0.0, 1.0], &sure);
         classes.add_permuted(1, 0, &[0.0, 1.0], &[0.0, 5.0, 5.0, 0.0]);
-        let report = classes.report(&names);
+        let report = classes.rank_features(&names);
         assert!(report[0].feature == "size" && report[0].logloss_rise.unwrap().mean > 4.0, "{report:?}");
         assert_eq!(report[0].mse_rise, None);
     }

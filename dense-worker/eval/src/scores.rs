@@ -98,7 +98,7 @@ impl ClickScores {
     }
 
     /// Logits of positive and of negative samples, ascending.
-    pub(crate) fn sorted(&mut self) -> (&[f32], &[f32]) {
+    pub(crate) fn sorted_logits(&mut self) -> (&[f32], &[f32]) {
         self.sort();
         (&self.positives, &self.negatives)
     }
@@ -210,13 +210,13 @@ impl ClickScores {
 
     /// Expected calibration error, see [`calibration_error()`].
     #[must_use]
-    pub fn ece(&mut self) -> Option<f64> {
+    pub fn calibration_error(&mut self) -> Option<f64> {
         self.sort();
         calibration_error(&self.positives, &self.negatives)
     }
 
     #[must_use]
-    pub fn report(&mut self) -> Evaluation {
+    pub fn compute_measures(&mut self) -> Evaluation {
         let samples = self.len();
         let grouped = self.grouped.as_mut().map(GroupedScores::gauc);
         Evaluation {
@@ -226,7 +226,7 @@ impl ClickScores {
             logloss: self.logloss(),
             normalised_entropy: self.normalised_entropy(),
             calibration: self.calibration(),
-            ece: self.ece(),
+            ece: self.calibration_error(),
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),
             group_share: grouped.map(|grouped| grouped.share),
@@ -309,7 +309,7 @@ mod tests {
     fn a_constant_at_the_base_rate_has_normalised_entropy_one() {
         let constant = (0.25_f32 / 0.75).ln();
         let mut scores = scores(&[(true, constant), (false, constant), (false, constant), (false, constant)]);
-        let report = scores.report();
+        let report = scores.compute_measures();
         assert!((report.normalised_entropy.unwrap() - 1.0).abs() < 1e-7);
         assert!((report.calibration.unwrap() - 1.0).abs() < 1e-7);
         assert_eq!((report.auc, report.positive_rate), (Some(0.5), Some(0.25)));
@@ -319,7 +319,7 @@ mod tests {
     fn no_samples_have_no_measures() {
         let mut cleared = scores(&[(true, 1.0)]);
         cleared.clear();
-        assert_eq!(cleared.report(), Evaluation::default());
+        assert_eq!(cleared.compute_measures(), Evaluation::default());
     }
 
     #[test]
@@ -330,14 +330,14 @@ mod tests {
         second.extend_grouped(&[1.0, 0.0], &[-2.0, -1.0], &[2, 2]).unwrap();
         assert!(second.extend_grouped(&[1.0], &[0.0], &[]).is_err());
         first.merge(second);
-        let report = first.report();
+        let report = first.compute_measures();
         assert_eq!(
             (report.samples, report.gauc, report.groups, report.group_share),
             (4, Some(0.5), Some(2), Some(1.0))
         );
         assert_eq!(report.auc, Some(0.5));
         first.clear();
-        assert_eq!((first.report().gauc, first.report().groups), (None, Some(0)));
+        assert_eq!((first.compute_measures().gauc, first.compute_measures().groups), (None, Some(0)));
     }
 
     proptest! {
@@ -369,9 +369,9 @@ mod tests {
             let mut whole = scores(&[first.clone(), second.clone()].concat());
             let mut merged = scores(&second);
             // A rank may report before its scores are merged.
-            let _ = merged.report();
+            let _ = merged.compute_measures();
             merged.merge(scores(&first));
-            prop_assert_eq!(whole.report(), merged.report());
+            prop_assert_eq!(whole.compute_measures(), merged.compute_measures());
         }
 
         #[test]

@@ -74,15 +74,15 @@ impl SlicedScores {
     /// No samples, with so many columns.
     #[must_use]
     pub fn new(columns: usize) -> Self {
-        Self::bounded(columns, CAPACITY)
+        Self::with_capacity(columns, CAPACITY)
     }
 
-    pub(crate) fn bounded(columns: usize, capacity: usize) -> Self {
+    pub(crate) fn with_capacity(columns: usize, capacity: usize) -> Self {
         Self { columns: vec![ColumnScores::default(); columns], capacity }
     }
 
     #[must_use]
-    pub fn columns(&self) -> usize {
+    pub fn column_count(&self) -> usize {
         self.columns.len()
     }
 
@@ -114,8 +114,8 @@ impl SlicedScores {
     /// # Panics
     /// When there are not as many names as columns.
     #[must_use]
-    pub fn report(&self, names: &[String], most: usize) -> Vec<ColumnSlices> {
-        let report = |(column, name): (&ColumnScores, &String)| column.report(name.clone(), most);
+    pub fn measure_slices(&self, names: &[String], most: usize) -> Vec<ColumnSlices> {
+        let report = |(column, name): (&ColumnScores, &String)| column.measure_slices(name.clone(), most);
         self.columns.iter().zip_eq(names).map(report).collect()
     }
 }
@@ -123,7 +123,7 @@ impl SlicedScores {
 impl ColumnScores {
     /// Values with their samples, and the samples of all other values.
     pub(crate) fn new(values: HashMap<Vec<u8>, BinnedScores>, other: BinnedScores) -> Self {
-        let bins = values.values().map(BinnedScores::bins).sum();
+        let bins = values.values().map(BinnedScores::bin_count).sum();
         Self { values, bins, other }
     }
 
@@ -133,9 +133,9 @@ impl ColumnScores {
             self.values.insert(value.to_vec(), BinnedScores::default());
         }
         if let Some(scores) = self.values.get_mut(value) {
-            let old_bins = scores.bins();
+            let old_bins = scores.bin_count();
             scores.push(label, logit);
-            self.bins += scores.bins() - old_bins;
+            self.bins += scores.bin_count() - old_bins;
         }
         self.shrink(capacity);
     }
@@ -144,9 +144,9 @@ impl ColumnScores {
         self.other.merge(other.other);
         for (value, scores) in other.values {
             let mine = self.values.entry(value).or_default();
-            let old_bins = mine.bins();
+            let old_bins = mine.bin_count();
             mine.merge(scores);
-            self.bins += mine.bins() - old_bins;
+            self.bins += mine.bin_count() - old_bins;
         }
         self.shrink(capacity);
     }
@@ -160,13 +160,13 @@ impl ColumnScores {
         values.sort_unstable_by(|a, b| by_frequency((&a.0, &a.1), (&b.0, &b.1)));
         while self.bins > capacity / 2 && values.len() > 1 {
             let Some((_, rarest)) = values.pop() else { break };
-            self.bins -= rarest.bins();
+            self.bins -= rarest.bin_count();
             self.other.merge(rarest);
         }
         self.values.extend(values);
     }
 
-    fn report(&self, column: String, most: usize) -> ColumnSlices {
+    fn measure_slices(&self, column: String, most: usize) -> ColumnSlices {
         let mut values: Vec<_> = self.values.iter().collect();
         values.sort_unstable_by(|a, b| by_frequency(*a, *b));
         let mut other = self.other.clone();
@@ -212,7 +212,7 @@ mod tests {
 
     /// Two columns: the value, and the value halved.
     fn sliced(rows: &[Row], capacity: usize) -> SlicedScores {
-        let mut sliced = SlicedScores::bounded(2, capacity);
+        let mut sliced = SlicedScores::with_capacity(2, capacity);
         for (value, label, logit) in rows {
             for (column, value) in [value.to_string(), (value / 2).to_string()].iter().enumerate() {
                 sliced.push(column, value.as_bytes(), f32::from(u8::from(*label)), *logit);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn report(sliced: &SlicedScores, most: usize) -> Vec<ColumnSlices> {
-        sliced.report(&["one".to_owned(), "half".to_owned()], most)
+        sliced.measure_slices(&["one".to_owned(), "half".to_owned()], most)
     }
 
     fn near(a: Option<f64>, b: Option<f64>) -> bool {
@@ -252,7 +252,7 @@ mod tests {
         let mut sliced = SlicedScores::new(1);
         sliced.push(0, &[b'x'; 5000], 1.0, 0.0);
         sliced.push(0, &[b'x'; 4000], 0.0, 0.0);
-        let found = sliced.report(&["c".to_owned()], 5);
+        let found = sliced.measure_slices(&["c".to_owned()], 5);
         assert_eq!((found[0].slices.len(), found[0].slices[0].samples), (1, 2));
         assert_eq!(found[0].slices[0].value.as_ref().map(String::len), Some(VALUE_BYTES));
     }
@@ -265,7 +265,7 @@ mod tests {
                 let mut scores = ClickScores::new();
                 let of_slice = rows.iter().filter(|row| Some(row.0.to_string()) == slice.value);
                 of_slice.for_each(|(_, label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
-                let expected = scores.report();
+                let expected = scores.compute_measures();
                 prop_assert_eq!(slice.samples, expected.samples);
                 prop_assert!(near(slice.auc, expected.auc) && near(expected.auc, slice.auc));
                 prop_assert!(near(slice.logloss, expected.logloss) && near(slice.calibration, expected.calibration));
@@ -280,7 +280,7 @@ mod tests {
                 prop_assert_eq!(found.slices.iter().map(|slice| slice.samples).sum::<u64>(), rows.len() as u64);
                 prop_assert!(found.slices.len() <= most + 1);
                 // One value has at most sixteen bins here.
-                prop_assert!(column.values.values().map(BinnedScores::bins).sum::<usize>() <= capacity.max(16));
+                prop_assert!(column.values.values().map(BinnedScores::bin_count).sum::<usize>() <= capacity.max(16));
             }
         }
 

@@ -25,7 +25,7 @@ impl ClickSums {
     }
 
     /// Subtracts the sums of a part that was added before.
-    pub fn take_away(&mut self, part: Self) {
+    pub fn subtract(&mut self, part: Self) {
         self.samples -= part.samples;
         self.positives -= part.positives;
         self.loss -= part.loss;
@@ -95,10 +95,10 @@ mod tests {
             let earlier = &samples[..before.min(samples.len())];
             let mut found = sums(earlier);
             found.add(sums(&samples));
-            found.take_away(sums(earlier));
+            found.subtract(sums(earlier));
             let mut scores = ClickScores::new();
             samples.iter().for_each(|(label, logit)| scores.push(f32::from(u8::from(*label)), *logit));
-            let expected = scores.report();
+            let expected = scores.compute_measures();
             prop_assert_eq!(found.samples, expected.samples);
             prop_assert_eq!(found.positive_rate(), expected.positive_rate);
             prop_assert!(near(found.logloss(), expected.logloss));

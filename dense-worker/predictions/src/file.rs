@@ -97,7 +97,7 @@ impl PredictionFile {
 
     /// Rows that were written before, by this process or an earlier one.
     #[must_use]
-    pub fn counts(&self) -> PredictionCounts {
+    pub fn written_counts(&self) -> PredictionCounts {
         self.counts
     }
 
@@ -105,14 +105,14 @@ impl PredictionFile {
     ///
     /// # Errors
     /// When the disk does not take them.
-    pub fn add(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
+    pub fn add_rows(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
         self.write(rows, scores).map_err(|source| self.failed(source))
     }
 
     fn write(&mut self, rows: &InputRows, scores: &[f64]) -> io::Result<()> {
         let added = write_rows(&mut self.part, &self.columns, self.format, rows, scores)?;
         self.counts.add(added);
-        if self.counts.rows() - self.durable.rows() >= self.every {
+        if self.counts.row_count() - self.durable.row_count() >= self.every {
             self.save()?;
         }
         Ok(())
@@ -144,7 +144,7 @@ impl PredictionFile {
             self.save()?;
             self.part.seek(SeekFrom::Start(0))?;
             let mut records = BufReader::with_capacity(1 << 20, self.part.get_ref());
-            let (columns, rows) = (&self.columns, self.counts.rows());
+            let (columns, rows) = (&self.columns, self.counts.row_count());
             let write =
                 |to: &mut BufWriter<File>| parquet::write(columns, &mut records, rows, to).map_err(io::Error::other);
             durable::write_with(&self.path, write)?;
@@ -158,7 +158,7 @@ impl PredictionFile {
     }
 
     fn failed(&self, source: io::Error) -> PredictionError {
-        let kept = match self.durable.rows() {
+        let kept = match self.durable.row_count() {
             0 => NOTHING.to_owned(),
             rows => format!("make room: the same command goes on after the {rows} rows that are written"),
         };
@@ -169,7 +169,7 @@ impl PredictionFile {
 /// Nothing is left of predictions that failed before the first rows were durable.
 impl Drop for PredictionFile {
     fn drop(&mut self) {
-        if self.durable.rows() == 0 {
+        if self.durable.row_count() == 0 {
             // It does no harm where it stays.
             let _ = remove(&part_name(&self.path));
         }

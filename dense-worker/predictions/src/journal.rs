@@ -27,7 +27,7 @@ impl PredictionCounts {
     }
 
     #[must_use]
-    pub fn rows(&self) -> u64 {
+    pub fn row_count(&self) -> u64 {
         self.samples + self.malformed
     }
 }

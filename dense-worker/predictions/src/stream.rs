@@ -32,7 +32,7 @@ impl<W: Write> PredictionStream<W> {
     ///
     /// # Errors
     /// When the stream does not take them.
-    pub fn add(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
+    pub fn add_rows(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
         let added = write_rows(&mut self.to, &self.columns, self.format, rows, scores).map_err(ended)?;
         self.counts.add(added);
         Ok(())

@@ -90,8 +90,8 @@ impl Trainer {
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
         let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(timeout));
         let meet = move || {
-            let of_layers = || rendezvous.meet(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
-            Ok::<_, CollectiveError>((rendezvous.meet(&place)?, streams.then(of_layers).transpose()?))
+            let of_layers = || rendezvous.form_group(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
+            Ok::<_, CollectiveError>((rendezvous.form_group(&place)?, streams.then(of_layers).transpose()?))
         };
         let met = blocking("rendezvous", meet).await??;
         // Fitted transforms are part of what all must start from.

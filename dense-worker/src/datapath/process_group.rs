@@ -27,7 +27,7 @@ pub(crate) struct ProcessGroup {
 
 impl std::fmt::Debug for ProcessGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "rank {} of {}", self.group.rank(), self.group.world())
+        write!(f, "rank {} of {}", self.group.rank(), self.group.world_size())
     }
 }
 
@@ -152,7 +152,7 @@ impl ProcessGroup {
         share: f32,
         ahead: Option<RankTurn>,
     ) -> Result<(), ModelError> {
-        let (rank, world) = (self.group.rank(), self.group.world());
+        let (rank, world) = (self.group.rank(), self.group.world_size());
         let mut besides = vec![0.0; FIRST + world + world * TURN];
         besides[0] = local.as_ref().ok().and_then(Option::as_ref).map_or(0.0, |output| output.loss * share);
         // Two numbers, because the sum of one f32 per worker would round more than that of all gradients does.
@@ -176,7 +176,7 @@ impl ProcessGroup {
         let failed = |source| WorkerError::Step { step, source };
         let put = |first: usize, sums: &[f32]| model.replace_gradients(first, sums).map_err(failed);
         let besides = self.buckets.finish(self.group.as_mut(), put)?;
-        let world = self.group.world();
+        let world = self.group.world_size();
         let ([loss, squares, less], rest) = besides.split_first_chunk::<FIRST>().unwrap_or((&[0.0; FIRST], &[]));
         model.replace_squares(f64::from(*squares) + f64::from(*less));
         let (flags, rest) = rest.split_at(world.min(rest.len()));

@@ -327,9 +327,9 @@ impl Rendezvous for Deaf {
         self.rendezvous.address()
     }
 
-    fn meet(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
+    fn form_group(&self, place: &ProcessGroupConfig) -> Result<Box<dyn CollectiveGroup>, CollectiveError> {
         let left = if place.generation == 1 { self.at } else { u32::MAX };
-        Ok(Box::new(DeafEnd { group: Some(self.rendezvous.meet(place)?), left }))
+        Ok(Box::new(DeafEnd { group: Some(self.rendezvous.form_group(place)?), left }))
     }
 }
 
@@ -349,7 +349,7 @@ impl CollectiveGroup for DeafEnd {
         1
     }
 
-    fn world(&self) -> usize {
+    fn world_size(&self) -> usize {
         2
     }
 

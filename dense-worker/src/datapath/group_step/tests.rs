@@ -32,7 +32,7 @@ fn ranks<T: Send>(jobs: &[Job], play: impl Fn(usize, Dense) -> T + Sync) -> Vec<
         let (world, store, timeout) = (jobs.len(), String::new(), Duration::from_secs(60));
         let (interrupt, lane) = (GroupInterrupt::default(), GroupLane::Steps);
         let group =
-            barrier.meet(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
+            barrier.form_group(&ProcessGroupConfig { rank, world, generation: 1, lane, store, timeout, interrupt })?;
         let mut dense = Dense::new(&jobs[rank], Metrics::new(&prometheus::Registry::new()))?;
         dense.join((group, None), 11, b"same", RankProgress::default())?;
         Ok(play(rank, dense))

@@ -25,7 +25,7 @@ impl LayerLane {
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn start(mut group: Box<dyn CollectiveGroup>) -> Result<Self, WorkerError> {
-        let (rank, world) = (group.rank(), group.world());
+        let (rank, world) = (group.rank(), group.world_size());
         let (send, calls) = mpsc::channel::<LaneCall>();
         let run = move || calls.into_iter().for_each(|call| call(group.as_mut()));
         let spawned = std::thread::Builder::new().name("layers".to_owned()).spawn(run);
@@ -53,7 +53,7 @@ mod tests {
         let (tell, heard) = mpsc::channel();
         for number in 0..100 {
             let tell = tell.clone();
-            lane.call(move |group| tell.send((number, group.world())).unwrap());
+            lane.call(move |group| tell.send((number, group.world_size())).unwrap());
         }
         drop((lane, tell));
         assert_eq!(heard.iter().collect::<Vec<_>>(), (0..100).map(|number| (number, 1)).collect::<Vec<_>>());
