@@ -311,7 +311,7 @@ mod tests {
     fn many_samples_are_put_into_bins() {
         let many: Vec<_> = (0..100_000).map(|n| ((n * 7919) % 100_000 < n, n as f32 / 1e4 - 5.0)).collect();
         let mut many = scores(&many);
-        let (positives, negatives) = many.sorted();
+        let (positives, negatives) = many.sorted_logits();
         let found = bin_samples(positives, negatives, BINS);
         assert!(found.len() <= BINS && found.len() > BINS / 2, "{}", found.len());
         assert_eq!(found.iter().map(|bin| bin.samples).sum::<u64>(), 100_000);

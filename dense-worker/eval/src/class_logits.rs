@@ -105,7 +105,7 @@ impl ClassLogits {
         self.outputs.iter().for_each(|output| bytes.extend(output.to_le_bytes()));
     }
 
-    /// The reverse of [`Self::put`], of as many classes; `None` for other bytes.
+    /// The reverse of [`Self::put_bytes`], of as many classes; `None` for other bytes.
     pub(crate) fn fill_from_bytes(self, bytes: &mut &[u8]) -> Option<Self> {
         let (stride, seen) = (read_word(bytes)?, read_word(bytes)?);
         let samples = usize::try_from(read_word(bytes)?).ok()?;
