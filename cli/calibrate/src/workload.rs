@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use zagros_ingest::Batch;
-use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
+use zagros_ingest::synthetic::crit_zipf::{CritZipf, IdVocabulary};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrInternal};
 
@@ -19,7 +19,7 @@ const CATEGORIES: usize = 26;
 pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
     let workload = match folder {
         Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
-        None => CritZipf::generate(Vocabulary::Small, count * BATCH),
+        None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
     };
     let batches: Option<Vec<Batch>> =
         (0..count).map(|index| workload.batch(index * BATCH..(index + 1) * BATCH)).collect();
@@ -33,7 +33,7 @@ pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failur
 /// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
 pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
     let samples = usize::try_from(samples).or_internal()?;
-    let workload = CritZipf::generate(Vocabulary::Small, samples);
+    let workload = CritZipf::generate(IdVocabulary::Small, samples);
     let mut file = BufWriter::new(File::create(path).or_internal()?);
     let names = ["label".to_owned()].into_iter().chain(names("n", NUMBERS)).chain(names("c", CATEGORIES));
     writeln!(file, "{}", names.collect::<Vec<_>>().join(",")).or_internal()?;

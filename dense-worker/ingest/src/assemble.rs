@@ -98,7 +98,7 @@ impl BatchAssembler {
 
 /// Permutes rows within windows of one size.
 #[derive(Debug)]
-pub(crate) struct Shuffler {
+pub(crate) struct WindowShuffler {
     windows: BatchAssembler,
     order: ShuffleOrder,
 }
@@ -114,7 +114,7 @@ pub(crate) struct ShuffleOrder {
     pub(crate) skip: u64,
 }
 
-impl Shuffler {
+impl WindowShuffler {
     /// Windows of `rows` samples.
     pub(crate) fn new(rows: usize, order: ShuffleOrder, empty: Batch) -> Self {
         Self { windows: BatchAssembler::new(rows, empty).skipping(order.skip), order }
@@ -198,7 +198,7 @@ mod tests {
         let empty = Batch::empty([false]);
         let (mut assembler, mut batches, mut start) = (BatchAssembler::new(size, empty.clone()), Vec::new(), 0);
         let order = ShuffleOrder { seed: 7, epoch: 0, windows: 0, skip: 0 };
-        let mut shuffler = shuffle.map(|window| Shuffler::new(window, order, empty));
+        let mut shuffler = shuffle.map(|window| WindowShuffler::new(window, order, empty));
         for (number, rows_here) in blocks.iter().enumerate() {
             let block = rows(start, *rows_here, 100, vec![number as u64]);
             start += rows_here;

@@ -19,7 +19,7 @@ pub struct Batch {
     /// Transformed values, row-major `[size, numeric features]`.
     pub numeric: Vec<f32>,
     /// One per categorical feature.
-    pub categorical: Vec<Ids>,
+    pub categorical: Vec<CategoryIds>,
     /// Hashed value of the column that groups samples (`eval.group_by`), `[size]`; empty if groups are not wanted, as in
     /// training.
     pub groups: Vec<u64>,
@@ -46,7 +46,7 @@ pub struct SplitEnd {
 
 /// The ids of one categorical feature in a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ids {
+pub struct CategoryIds {
     /// Hashed values, sample after sample.
     pub ids: Vec<u64>,
     /// `None`: exactly one id per sample. Otherwise sample `i` has `ids[offsets[i]..offsets[i + 1]]`, `[size + 1]`.
@@ -59,7 +59,7 @@ impl Batch {
     /// An empty batch of features that hold one value (`false`) or many (`true`) each.
     #[must_use]
     pub fn empty(multi_valued: impl IntoIterator<Item = bool>) -> Self {
-        let column = |many| Ids { offsets: if many { Some(vec![0]) } else { None }, ..Ids::default() };
+        let column = |many| CategoryIds { offsets: if many { Some(vec![0]) } else { None }, ..CategoryIds::default() };
         Self { categorical: multi_valued.into_iter().map(column).collect(), ..Self::default() }
     }
 
@@ -174,7 +174,7 @@ impl Batch {
     }
 }
 
-impl Ids {
+impl CategoryIds {
     /// The ids of one sample.
     ///
     /// # Panics

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use zagros_job::{Format, Job};
 
 use crate::columnar::magic;
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 use crate::{DataPart, IngestError, check_first_rows, files};
 
 /// Bytes of text that are looked at. A stream keeps them for its reader.
@@ -92,7 +92,7 @@ impl FileStart {
     /// # Errors
     /// When it cannot be read.
     pub(crate) fn read(path: &Path) -> Result<Self, IngestError> {
-        let mut text = Text::open(path, Reach::Start, &Arc::default())?;
+        let mut text = FileText::open(path, ReadReach::Start, &Arc::default())?;
         let mut start = Vec::new();
         let read = text.by_ref().take(START as u64).read_to_end(&mut start);
         read.map_err(|error| text.explain(error))?;

@@ -18,7 +18,7 @@ struct GivenPair {
 
 /// Counts contradictory rows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Contradictions {
+pub(crate) struct ContradictionCounts {
     targets: usize,
     pairs: Vec<GivenPair>,
     names: Vec<String>,
@@ -59,7 +59,7 @@ impl fmt::Display for ContradictoryRows {
     }
 }
 
-impl Contradictions {
+impl ContradictionCounts {
     pub(crate) fn new(job: &Job) -> Self {
         let targets = &job.features.targets;
         let pair = |(own, target): (usize, &Target)| match target.kind {

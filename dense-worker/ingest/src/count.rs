@@ -5,8 +5,8 @@ use std::sync::Arc;
 use zagros_job::Job;
 
 use crate::parse::block::BlockParser;
-use crate::parse::sink::Nowhere;
-use crate::read::reader::{Block, BlockReader};
+use crate::parse::sink::NullSink;
+use crate::read::reader::{RowBlock, BlockReader};
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Bytes that are read of all files together.
@@ -77,12 +77,12 @@ fn read_part(job: &Arc<Job>, file: &FileInfo, most: u64) -> Result<ReadPart, Ing
     let mut reader = BlockReader::new(Arc::clone(job), whole, BLOCK_BYTES, Arc::default());
     let (mut rows, mut bytes) = (0, 0);
     while bytes < most {
-        let Some(Block { layout, content, bytes: taken, completes, .. }) = reader.next_block(Vec::new())? else {
+        let Some(RowBlock { layout, content, bytes: taken, completes, .. }) = reader.next_block(Vec::new())? else {
             return Ok(ReadPart { rows, bytes, is_whole: true });
         };
         bytes += taken;
         if completes.is_none() {
-            rows += parser.parse(&layout, &content, &mut Nowhere)?.rows;
+            rows += parser.parse(&layout, &content, &mut NullSink)?.rows;
         }
     }
     Ok(ReadPart { rows, bytes, is_whole: bytes >= file.bytes })

@@ -79,12 +79,12 @@ mod tests {
     use zagros_job::Job;
 
     use super::*;
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::{BatchStream, DataPart, SplitTask, StreamOptions};
 
     fn stream(job: &Job, start: StreamStart, tasks: Vec<SplitTask>) -> Vec<Batch> {
         let options = StreamOptions { part: DataPart::Train, epoch: 3, start, bad_rows: 0, cancel: Arc::default() };
-        BatchStream::open(job, options, Dealt::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
+        BatchStream::open(job, options, DealtSplits::new(tasks)).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
     fn split(path: &Path, borders: &[u64]) -> Vec<SplitTask> {

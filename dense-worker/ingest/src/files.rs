@@ -7,14 +7,14 @@ use zagros_job::{Format, Job};
 use zagros_zip::ZipEq;
 
 use crate::columnar::groups::UsedColumn;
-use crate::columnar::kind::Kind;
+use crate::columnar::kind::ValueKind;
 use crate::find::find;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
-use crate::parse::sink::Nowhere;
+use crate::parse::sink::NullSink;
 use crate::read::layout::FileLayout;
-use crate::read::reader::{Block, BlockReader};
-use crate::source::Source;
+use crate::read::reader::{RowBlock, BlockReader};
+use crate::source::InputFile;
 use crate::{DataPart, FileInfo, IngestError, WholeFiles};
 
 /// Text of a file that is parsed before the first step: a few hundred rows, a millisecond.
@@ -51,8 +51,8 @@ pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result
     for file in files {
         let whole = Box::new(WholeFiles::new(std::slice::from_ref(file)));
         let mut reader = BlockReader::new(Arc::clone(&job), whole, FIRST_BYTES, Arc::default());
-        let Some(Block { layout, content, place, .. }) = reader.next_block(Vec::new())? else { continue };
-        let outcome = parser.parse(&layout, &content, &mut Nowhere)?;
+        let Some(RowBlock { layout, content, place, .. }) = reader.next_block(Vec::new())? else { continue };
+        let outcome = parser.parse(&layout, &content, &mut NullSink)?;
         bad.add(&outcome, &layout, place)?;
     }
     Ok(())
@@ -73,7 +73,7 @@ pub fn check_same_types(job: &Job, train: &[FileInfo], held_out: &[FileInfo]) ->
 }
 
 fn look_at(job: &Job, path: &Path) -> Result<(FileInfo, FileLayout), IngestError> {
-    if Source::open(path)?.1 == 0 {
+    if InputFile::open(path)?.1 == 0 {
         return Err(IngestError::EmptyFile { path: path.into() });
     }
     let layout = FileLayout::read(job, path, &Arc::default())?;
@@ -88,7 +88,7 @@ fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestErro
         format!("{lists}{}", column.kind.word())
     };
     for (expected, found) in expected.columns.iter().zip_eq(&found.columns) {
-        let is_empty = |column: &UsedColumn| column.kind == Kind::Nothing;
+        let is_empty = |column: &UsedColumn| column.kind == ValueKind::Nothing;
         if words(expected) != words(found) && !is_empty(expected) && !is_empty(found) {
             return Err(IngestError::ColumnChanged {
                 path: other.path.clone(),

@@ -11,12 +11,12 @@ use zagros_zip::ZipEq;
 
 use self::encodings::EncodingCounts;
 use crate::category::id_map::{AsItIs, IdMap};
-use crate::moments::Moments;
+use crate::moments::MomentSums;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::RowSink;
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::quantiles::QuantileSketch;
-use crate::transform::Shape;
+use crate::transform::NumericShape;
 use crate::{DataPart, IngestError, WholeFiles, files};
 
 mod encodings;
@@ -104,7 +104,7 @@ fn measure(
     let mut bad = BadBudget::new(&job.data, LISTED);
     let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
     let config = PipelineConfig { job: Arc::new(reduced), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = Pipeline::start(config, &total)?;
+    let mut pipeline = ParsePipeline::start(config, &total)?;
     while let Some(parsed) = pipeline.next()? {
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         total.merge(&parsed.sink);
@@ -131,14 +131,14 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
         match *statistic {
             Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
                 let (column, is_range) = (&features.numeric[feature], matches!(statistic, Statistic::MinMax(_)));
-                let shape = Shape::new(column);
-                let none = if is_range { Numbers::range(shape) } else { Numbers::Moments(shape, Moments::NONE) };
+                let shape = NumericShape::new(column);
+                let none = if is_range { NumberStatistic::range(shape) } else { NumberStatistic::Moments(shape, MomentSums::NONE) };
                 numbers.extend(vec![none; column.values()]);
                 numeric.push(column.clone());
             }
             Statistic::Edges(feature) => {
                 let part = features.parts(&features.categorical[feature])[0];
-                numbers.push(Numbers::Quantiles(QuantileSketch::default()));
+                numbers.push(NumberStatistic::Quantiles(QuantileSketch::default()));
                 numeric.push(Numeric::from(part.column.to_owned()));
             }
             Statistic::Vocabulary(feature) => {
@@ -159,7 +159,7 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
     let of_feature = |feature: usize| {
         let counted = what.contains(&Statistic::Vocabulary(feature));
         let categorical = &features.categorical[feature];
-        counted.then(|| Categories {
+        counted.then(|| CategoryFrequencies {
             name: categorical.name.clone(),
             map: IdMap::new(categorical),
             counts: HashMap::default(),
@@ -176,14 +176,14 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
 
 /// What is measured of one column of numbers.
 #[derive(Clone, Debug)]
-enum Numbers {
-    Moments(Shape, Moments),
-    Range(Shape, [f64; 2]),
+enum NumberStatistic {
+    Moments(NumericShape, MomentSums),
+    Range(NumericShape, [f64; 2]),
     Quantiles(QuantileSketch),
 }
 
-impl Numbers {
-    fn range(shape: Shape) -> Self {
+impl NumberStatistic {
+    fn range(shape: NumericShape) -> Self {
         Self::Range(shape, [f64::INFINITY, f64::NEG_INFINITY])
     }
 
@@ -210,7 +210,7 @@ impl Numbers {
 
     fn clear(&mut self) {
         match self {
-            Self::Moments(_, moments) => *moments = Moments::NONE,
+            Self::Moments(_, moments) => *moments = MomentSums::NONE,
             Self::Range(shape, _) => *self = Self::range(*shape),
             Self::Quantiles(sketch) => sketch.clear(),
         }
@@ -243,13 +243,13 @@ impl Numbers {
 
 /// How often each id of a feature occurs.
 #[derive(Clone, Debug)]
-struct Categories {
+struct CategoryFrequencies {
     name: String,
     map: IdMap,
     counts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
 }
 
-impl Categories {
+impl CategoryFrequencies {
     fn add(&mut self, id: u64, times: u32) {
         let count = self.counts.entry(id).or_default();
         *count = count.saturating_add(times);
@@ -270,9 +270,9 @@ impl Categories {
 #[derive(Clone, Debug)]
 struct FitSink {
     /// One for each number of each numeric feature.
-    numbers: Vec<Numbers>,
+    numbers: Vec<NumberStatistic>,
     /// One for each categorical feature; `None` for one that is only a part of a cross.
-    categories: Vec<Option<Categories>>,
+    categories: Vec<Option<CategoryFrequencies>>,
     /// One for each numeric feature that encodes a category.
     encodings: Vec<EncodingCounts>,
     /// Values of the row that is being read.
@@ -391,7 +391,7 @@ impl RowSink for FitSink {
 
     fn clear(&mut self) {
         self.abandon();
-        self.numbers.iter_mut().for_each(Numbers::clear);
+        self.numbers.iter_mut().for_each(NumberStatistic::clear);
         self.categories.iter_mut().flatten().for_each(|column| column.counts.clear());
         self.encodings.iter_mut().for_each(EncodingCounts::clear);
         (self.rows, self.positives) = (0, 0);

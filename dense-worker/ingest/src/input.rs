@@ -173,7 +173,7 @@ mod tests {
     use zagros_job::{Job, PredictRows};
 
     use super::*;
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::{Batch, BatchStream, DataPart, SplitTask, StreamOptions, StreamStart};
 
     fn predicting(mut job: Job, keys: &[&str], keep_bad: bool) -> Job {
@@ -188,7 +188,7 @@ mod tests {
         let task = SplitTask { id: 0, path, start: 0, end: u64::MAX };
         let start = StreamStart { drop, ..StreamStart::default() };
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel: Default::default() };
-        BatchStream::open(job, options, Dealt::new(vec![task])).unwrap().collect::<Result<_, _>>().unwrap()
+        BatchStream::open(job, options, DealtSplits::new(vec![task])).unwrap().collect::<Result<_, _>>().unwrap()
     }
 
     /// Whether each row is a sample, and its keys.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use zagros_job::{Job, Numeric, Values};
 use zagros_zip::ZipEq;
 
-use crate::moments::Moments;
+use crate::moments::MomentSums;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;
 use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
@@ -81,7 +81,7 @@ pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestE
     let mut bad = BadBudget::boundless(LISTED);
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = Pipeline::start(config, &total)?;
+    let mut pipeline = ParsePipeline::start(config, &total)?;
     // Counts the taken rows: the parser may have finished rows that have not arrived yet.
     while total.rows < limit.unwrap_or(u64::MAX)
         && let Some(parsed) = pipeline.next()?
@@ -110,7 +110,7 @@ struct InspectSink {
 #[derive(Clone, Debug)]
 struct NumberStats {
     missing: u64,
-    moments: Moments,
+    moments: MomentSums,
     min: f64,
     max: f64,
 }
@@ -205,7 +205,7 @@ impl RowSink for InspectSink {
 }
 
 impl NumberStats {
-    const NONE: Self = Self { missing: 0, moments: Moments::NONE, min: f64::INFINITY, max: f64::NEG_INFINITY };
+    const NONE: Self = Self { missing: 0, moments: MomentSums::NONE, min: f64::INFINITY, max: f64::NEG_INFINITY };
 
     fn add(&mut self, value: Option<f64>) {
         match value {

@@ -38,7 +38,7 @@ mod split_hash;
 mod stdin;
 mod transform;
 
-pub use batch::{Batch, Ids, SplitEnd};
+pub use batch::{Batch, CategoryIds, SplitEnd};
 pub use content::{DataContent, FileStart, file_start, file_starts, fits};
 pub use contradictions::ContradictoryRows;
 pub use count::{RowCount, training_rows};
@@ -57,5 +57,5 @@ pub use sample::{
 };
 pub use split::{FileInfo, SplitSource, SplitTask, WholeFiles};
 pub use stream::{BatchStream, StreamOptions, StreamStats};
-pub use validate::{Validation, validate};
+pub use validate::{ValidationReport, validate};
 pub use writing::{check_writings, writings};

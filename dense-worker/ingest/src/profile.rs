@@ -20,12 +20,12 @@ use serde::{Deserialize, Serialize};
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-pub use bins::{Bins, Distribution, FeatureProfile, stability_index};
+pub use bins::{ColumnBins, ValueDistribution, FeatureProfile, stability_index};
 
 use self::column::{CategoryCounts, NumberCounts};
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::transform::features_of_numbers;
 use crate::{DataPart, IngestError, WholeFiles, files};
 
@@ -67,7 +67,7 @@ pub fn profile(
     for file in &found {
         let (splits, before) = (Box::new(WholeFiles::new(std::slice::from_ref(file))), total.rows);
         let (job, part, block_bytes, cancel) = (Arc::clone(&job), DataPart::All, BLOCK_BYTES, Arc::default());
-        let mut pipeline = Pipeline::start(PipelineConfig { job, part, splits, block_bytes, cancel }, &empty)?;
+        let mut pipeline = ParsePipeline::start(PipelineConfig { job, part, splits, block_bytes, cancel }, &empty)?;
         // Whole blocks, in their order: the same rows for any number of threads.
         while let Some(parsed) = pipeline.next()? {
             if total.rows - before >= quota {
@@ -138,7 +138,7 @@ impl ProfileSink {
 }
 
 /// The distribution of a column in the earlier files.
-fn earlier<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a Distribution> {
+fn earlier<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a ValueDistribution> {
     let mut features = before.into_iter().flat_map(|before| &before.features);
     features.find(|feature| feature.column == column).map(|feature| &feature.distribution)
 }

@@ -29,7 +29,7 @@ const MOST_MERGED: u64 = 4 << 20;
 static BUCKETS: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
 
 /// An open data file.
-pub(crate) enum Source {
+pub(crate) enum InputFile {
     Disk(File),
     Object(Box<ObjectInput>),
     Stdin(StandardInput),
@@ -46,7 +46,7 @@ impl RandomAccess {
     /// Opens a file. Returns its size as well.
     ///
     /// # Errors
-    /// As [`Source::open`].
+    /// As [`InputFile::open`].
     pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
         if let Some(url) = object_of(path) {
             let object = stored(path, &url)?;
@@ -173,7 +173,7 @@ pub(crate) fn stored(path: &Path, url: &ObjectUrl) -> Result<StoredObject, Inges
     bucket(&url.root)?.find(&url.key)?.ok_or_else(missing)
 }
 
-impl Source {
+impl InputFile {
     /// Opens a file. Returns its size as well.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Source {
     }
 }
 
-impl Read for Source {
+impl Read for InputFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Disk(file) => file.read(buffer),
@@ -211,7 +211,7 @@ impl Read for Source {
     }
 }
 
-impl Seek for Source {
+impl Seek for InputFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         match self {
             Self::Disk(file) => file.seek(to),

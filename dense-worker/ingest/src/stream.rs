@@ -7,12 +7,12 @@ use std::sync::atomic::AtomicBool;
 
 use zagros_job::Job;
 
-use crate::assemble::{BatchAssembler, ShuffleOrder, Shuffler};
-use crate::contradictions::{Contradictions, ContradictoryRows};
+use crate::assemble::{BatchAssembler, ShuffleOrder, WindowShuffler};
+use crate::contradictions::{ContradictionCounts, ContradictoryRows};
 use crate::cursor::StreamStart;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::BatchSink;
-use crate::pipeline::{BLOCK_BYTES, ParsedBlock, Pipeline, PipelineConfig};
+use crate::pipeline::{BLOCK_BYTES, ParsedBlock, ParsePipeline, PipelineConfig};
 use crate::split_hash::SplitHash;
 use crate::{Batch, DataPart, IngestError, SplitEnd, SplitSource};
 
@@ -57,8 +57,8 @@ pub struct StreamStats {
 /// [`IngestError::Cancelled`]. Dropping the stream ends its threads.
 #[derive(Debug)]
 pub struct BatchStream {
-    pipeline: Pipeline<BatchSink>,
-    shuffler: Option<Shuffler>,
+    pipeline: ParsePipeline<BatchSink>,
+    shuffler: Option<WindowShuffler>,
     /// `None` after the end.
     assembler: Option<BatchAssembler>,
     last: VecDeque<Batch>,
@@ -69,7 +69,7 @@ pub struct BatchStream {
     hash: SplitHash,
     stats: StreamStats,
     seen: ReadRows,
-    contradictions: Contradictions,
+    contradictions: ContradictionCounts,
     part: DataPart,
     /// Samples of a full batch, if a short one is dropped.
     only_full: Option<usize>,
@@ -102,7 +102,7 @@ impl BatchStream {
         let StreamOptions { part, epoch, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
         let sink = BatchSink::new(&job.features, part).noting(job, part);
         let order = ShuffleOrder { seed: job.train.seed, epoch, windows, skip: drop };
-        let shuffle = |rows| Shuffler::new(rows, order, sink.rows.empty_like());
+        let shuffle = |rows| WindowShuffler::new(rows, order, sink.rows.empty_like());
         // Rows that are only scored need no order.
         let shuffles = part == DataPart::Train && job.data.shuffle_rows > 0;
         let shuffler = shuffles.then(|| shuffle(job.data.shuffle_rows));
@@ -111,7 +111,7 @@ impl BatchStream {
         let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
         let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
         Ok(Self {
-            pipeline: Pipeline::start(config, &sink)?,
+            pipeline: ParsePipeline::start(config, &sink)?,
             shuffler,
             assembler: Some(assembler),
             last: VecDeque::new(),
@@ -120,7 +120,7 @@ impl BatchStream {
             hash: SplitHash::default(),
             stats: StreamStats::default(),
             seen: ReadRows::default(),
-            contradictions: if part == DataPart::Train { Contradictions::new(job) } else { Contradictions::default() },
+            contradictions: if part == DataPart::Train { ContradictionCounts::new(job) } else { ContradictionCounts::default() },
             part,
             only_full: (job.data.drop_last && part == DataPart::Train).then_some(job.train.batch_size),
         })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zagros_job::{Features, MinMax, Numeric, Standardise};
 
 use crate::DataPart;
-use crate::category::encoder::Encoder;
+use crate::category::encoder::CategoryEncoder;
 
 /// Results for integers below this are looked up, because most counts are small and a logarithm costs as much as parsing
 /// the number.
@@ -13,12 +13,12 @@ const REMEMBERED: usize = 512;
 
 /// What comes before statistics are measured: clip and logarithm.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct NumericShape {
     clip: [f64; 2],
     log: bool,
 }
 
-impl Shape {
+impl NumericShape {
     pub(crate) fn new(column: &Numeric) -> Self {
         Self { clip: column.clip.unwrap_or([f64::MIN, f64::MAX]), log: column.log }
     }
@@ -33,8 +33,8 @@ impl Shape {
 
 /// The transform of one number of a numeric column.
 #[derive(Clone, Debug)]
-pub(crate) struct Transform {
-    shape: Shape,
+pub(crate) struct NumberTransform {
+    shape: NumericShape,
     shift: f64,
     scale: f64,
     /// Least and greatest result.
@@ -43,7 +43,7 @@ pub(crate) struct Transform {
     small: Box<[f32]>,
 }
 
-impl Transform {
+impl NumberTransform {
     /// The transform of number `index` of the column. Statistics that are not measured yet are ignored here, because the measurement
     /// itself reads this way.
     pub(crate) fn new(column: &Numeric, index: usize) -> Self {
@@ -55,7 +55,7 @@ impl Transform {
             (_, MinMax::GivenEach { min, max }) => (min[index], max[index] - min[index], [0.0, 1.0]),
             _ => (0.0, 1.0, any),
         };
-        let (shape, missing) = (Shape::new(column), column.missing);
+        let (shape, missing) = (NumericShape::new(column), column.missing);
         let mut transform = Self { shape, shift, scale, bounds, missing, small: Box::default() };
         transform.small = (0..REMEMBERED).map(|value| transform.compute(value as f64)).collect();
         transform
@@ -82,7 +82,7 @@ impl Transform {
 /// A number of a row, and the inputs of the network that it becomes.
 #[derive(Clone, Debug)]
 pub(crate) struct NumericInput {
-    transform: Transform,
+    transform: NumberTransform,
     /// Index of the transformed number in the row's inputs.
     position: usize,
     /// Index of the input that is 1 where a number of the feature is missing.
@@ -97,7 +97,7 @@ impl NumericInput {
             let values = column.values();
             let indicator = column.missing_indicator.then_some(start + values);
             inputs.extend((0..values).map(|index| {
-                let transform = Transform::new(column, index);
+                let transform = NumberTransform::new(column, index);
                 Self { transform, position: start + index, indicator }
             }));
         }
@@ -117,7 +117,7 @@ impl NumericInput {
 /// Where in a row the number of an encoded category is.
 #[derive(Clone, Debug)]
 pub(crate) struct EncodedInput {
-    encoder: Encoder,
+    encoder: CategoryEncoder,
     position: usize,
 }
 
@@ -126,7 +126,7 @@ impl EncodedInput {
     pub(crate) fn from_features(features: &Features, part: DataPart) -> Vec<Self> {
         let input = |(column, position): (&Numeric, usize)| {
             let encoding = column.encode.as_ref()?;
-            Some(Self { encoder: Encoder::new(encoding, part), position })
+            Some(Self { encoder: CategoryEncoder::new(encoding, part), position })
         };
         starts(features).filter_map(input).collect()
     }
@@ -180,10 +180,10 @@ mod tests {
     #[test]
     fn clip_comes_before_the_logarithm_and_that_before_standardisation() {
         let standard = column(true, Standardise::Given { mean: 1.0, deviation: 2.0 });
-        let transform = Transform::new(&standard, 0);
+        let transform = NumberTransform::new(&standard, 0);
         let expected = (1001.0_f64.ln() - 1.0) / 2.0;
         assert!((f64::from(transform.apply(Some(1000.0))) - expected).abs() < 1e-6);
-        let clipped = Transform::new(&Numeric { clip: Some([-3.0, 1000.0]), ..standard }, 0);
+        let clipped = NumberTransform::new(&Numeric { clip: Some([-3.0, 1000.0]), ..standard }, 0);
         assert_eq!(clipped.apply(Some(1e9)), transform.apply(Some(1000.0)));
         assert_eq!(clipped.apply(Some(-1e9)), transform.apply(Some(-3.0)));
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_range_becomes_zero_to_one_and_values_beyond_it_stay_there() {
         let scaled = Numeric { min_max: MinMax::Given { min: -2.0, max: 6.0 }, ..Numeric::from("n".to_owned()) };
-        let transform = Transform::new(&scaled, 0);
+        let transform = NumberTransform::new(&scaled, 0);
         let found = [-9.0, -2.0, 0.0, 2.0, 6.0, 7.0].map(|value| transform.apply(Some(value)));
         assert_eq!(found, [0.0, 0.0, 0.25, 0.5, 1.0, 1.0]);
     }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_missing_value_is_not_transformed() {
-        let transform = Transform::new(&column(true, Standardise::Given { mean: 9.0, deviation: 2.0 }), 0);
+        let transform = NumberTransform::new(&column(true, Standardise::Given { mean: 9.0, deviation: 2.0 }), 0);
         assert_eq!(transform.apply(None), -1.5);
     }
 
@@ -231,13 +231,13 @@ mod tests {
             clip in prop::option::of(Just([-5.0, 77.5])),
         ) {
             let given = column(log, Standardise::Given { mean: 0.3, deviation: 1.7 });
-            let transform = Transform::new(&Numeric { clip, ..given }, 0);
+            let transform = NumberTransform::new(&Numeric { clip, ..given }, 0);
             prop_assert_eq!(transform.apply(Some(value)), transform.compute(value));
         }
 
         #[test]
         fn results_are_finite(value in -3.0e38..3.0e38, log: bool) {
-            let transform = Transform::new(&column(log, Standardise::Given { mean: 0.0, deviation: 1e-9 }), 0);
+            let transform = NumberTransform::new(&column(log, Standardise::Given { mean: 0.0, deviation: 1e-9 }), 0);
             prop_assert!(transform.apply(Some(value)).is_finite());
         }
     }

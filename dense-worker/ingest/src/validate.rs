@@ -7,13 +7,13 @@ use std::sync::Arc;
 use zagros_job::Job;
 
 use crate::parse::bad_budget::BadBudget;
-use crate::parse::sink::Nowhere;
-use crate::pipeline::{BLOCK_BYTES, Pipeline, PipelineConfig};
+use crate::parse::sink::NullSink;
+use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
 
 /// The result of a check of all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Validation {
+pub struct ValidationReport {
     /// Files read, training, validation and test.
     pub files: usize,
     pub good: u64,
@@ -26,23 +26,23 @@ pub struct Validation {
 ///
 /// # Errors
 /// When a file cannot be read. Malformed rows are not an error here.
-pub fn validate(job: &Job, shown: usize) -> Result<Validation, IngestError> {
+pub fn validate(job: &Job, shown: usize) -> Result<ValidationReport, IngestError> {
     let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
     let found = files(job, &paths)?;
     let splits = Box::new(WholeFiles::new(&found));
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
-    let mut pipeline = Pipeline::start(config, &Nowhere)?;
+    let mut pipeline = ParsePipeline::start(config, &NullSink)?;
     let mut bad = BadBudget::boundless(shown);
     let mut good = 0;
     while let Some(parsed) = pipeline.next()? {
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         good += parsed.outcome.rows;
     }
-    Ok(Validation { files: found.len(), good, bad: bad.count(), first_bad: bad.first()? })
+    Ok(ValidationReport { files: found.len(), good, bad: bad.count(), first_bad: bad.first()? })
 }
 
-impl fmt::Display for Validation {
+impl fmt::Display for ValidationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { files, good, bad, first_bad } = self;
         let plural = if *files == 1 { "" } else { "s" };
@@ -87,7 +87,7 @@ mod tests {
         let mut job = fixture::criteo();
         job.data.train = vec![path];
         let found = validate(&job, 10).unwrap();
-        assert_eq!(found, Validation { files: 1, good: 1, bad: 0, first_bad: Vec::new() });
+        assert_eq!(found, ValidationReport { files: 1, good: 1, bad: 0, first_bad: Vec::new() });
         assert_eq!(found.to_string(), "1 good rows and 0 malformed ones in 1 file\n");
     }
 }

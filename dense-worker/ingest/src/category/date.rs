@@ -15,7 +15,7 @@ const DAY: i64 = 86_400;
 
 /// A moment on the clock of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Moment {
+struct DateTime {
     year: i64,
     month: u32,
     day: u32,
@@ -48,7 +48,7 @@ pub(crate) fn clock_seconds(text: &[u8]) -> Option<i64> {
     Some(moment.days * DAY + i64::from(moment.second))
 }
 
-fn moment(text: &[u8]) -> Option<Moment> {
+fn moment(text: &[u8]) -> Option<DateTime> {
     if let Some(moment) = compact(text) {
         return Some(moment);
     }
@@ -65,18 +65,18 @@ fn moment(text: &[u8]) -> Option<Moment> {
         [b' ' | b'T', clock @ ..] => clock_of(clock)?,
         _ => return None,
     };
-    Some(Moment { year: i64::from(year), month, day, days, second })
+    Some(DateTime { year: i64::from(year), month, day, days, second })
 }
 
 /// A date without separators, with two digits or more of the time behind it; also `YYMMDDHH`.
-fn compact(text: &[u8]) -> Option<Moment> {
+fn compact(text: &[u8]) -> Option<DateTime> {
     let moment = |year: u32, rest: &[u8]| {
         let part = |at: usize| rest.get(at..at + 2).map_or(Some(0), digits);
         let (month, day, hour, minute, second) = (part(0)?, part(2)?, part(4)?, part(6)?, part(8)?);
         let days = days_of(i64::from(year), month, day)?;
         let is_time = (1970..2200).contains(&year) && hour < 24 && minute < 60 && second < 60;
         let second = 3600 * hour + 60 * minute + second;
-        is_time.then_some(Moment { year: i64::from(year), month, day, days, second })
+        is_time.then_some(DateTime { year: i64::from(year), month, day, days, second })
     };
     let (year, rest) = match text.len() {
         8 | 10 | 12 | 14 => text.split_at(4),
@@ -159,10 +159,10 @@ fn seconds(number: i64, text: &[u8]) -> i64 {
     }
 }
 
-fn since_1970(seconds: i64) -> Moment {
+fn since_1970(seconds: i64) -> DateTime {
     let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY) as u32);
     let (year, month, day) = date_of(days);
-    Moment { year, month, day, days, second }
+    DateTime { year, month, day, days, second }
 }
 
 /// Year, month and day in the Gregorian calendar. Years are counted from March, so that a leap day is the last day of a

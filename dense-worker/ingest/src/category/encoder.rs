@@ -25,7 +25,7 @@ pub(crate) fn fold_of(place: u64, folds: usize) -> usize {
 
 /// The numbers of an encoding.
 #[derive(Clone, Debug)]
-pub(crate) struct Encoder {
+pub(crate) struct CategoryEncoder {
     /// Where the numbers of an id start.
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// Standardised; first those of an id that is not listed.
@@ -36,7 +36,7 @@ pub(crate) struct Encoder {
     last: usize,
 }
 
-impl Encoder {
+impl CategoryEncoder {
     /// The numbers for the rows of a part. An encoding that is not measured yet is 0.
     pub(crate) fn new(encoding: &Encoding, part: DataPart) -> Self {
         let last = encoding.own_folds();
@@ -83,14 +83,14 @@ mod tests {
 
     #[test]
     fn a_training_row_has_the_number_of_its_fold_and_any_other_row_the_last() {
-        let (train, test) = (Encoder::new(&encoding(), DataPart::Train), Encoder::new(&encoding(), DataPart::Test));
+        let (train, test) = (CategoryEncoder::new(&encoding(), DataPart::Train), CategoryEncoder::new(&encoding(), DataPart::Test));
         for place in 0..40 {
             let fold = fold_of(place, 2);
             assert_eq!([7, u64::MAX, 8].map(|id| train.value(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);
             assert_eq!([7, u64::MAX, 8].map(|id| test.value(id, place)), [5.0, -3.0, 2.0]);
         }
         let unmeasured = Encoding { fitted: None, ..encoding() };
-        assert_eq!(Encoder::new(&unmeasured, DataPart::Train).value(7, 3), 0.0);
+        assert_eq!(CategoryEncoder::new(&unmeasured, DataPart::Train).value(7, 3), 0.0);
     }
 
     /// Pinned: a run that goes on must find its rows in their folds (xxh3 of the place's bytes, computed with python-xxhash).

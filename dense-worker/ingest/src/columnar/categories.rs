@@ -3,27 +3,27 @@
 use zagros_job::{Categorical, Features, Reading};
 use zagros_zip::ZipEq;
 
-use super::decoded::{Decoded, GroupColumns};
-use super::fault::Fault;
+use super::decoded::{DecodedColumn, GroupColumns};
+use super::fault::FileFault;
 use super::groups::UsedColumn;
 use super::lists::NumberLists;
-use super::output::{BagCells, BagForm, Cell, Cells, IdCells, Texts, ToPart};
+use super::output::{BagCells, BagForm, ConvertedCell, ConvertedCells, IdCells, ValueTexts, ToPart};
 use crate::IngestError;
 use crate::category::reading::{CellReading, CrossId, missing_id, small_id};
 use crate::parse::bad::FieldFault;
-use crate::parse::bags::Weights;
+use crate::parse::bags::ValueWeights;
 use crate::parse::missing::MissingTexts;
 use crate::parse::sink::{BatchSink, RowSink};
 
 /// The cells of a feature.
 #[derive(Debug)]
-pub(super) enum Categories {
+pub(super) enum CategoryCells {
     /// A text a row.
-    One(Box<Decoded<IdCells>>),
+    One(Box<DecodedColumn<IdCells>>),
     /// One of another reading, or the parts of a cross.
     Parts(Vec<PartCells>),
     /// Any number of texts a row.
-    Many(Box<Decoded<BagCells>>),
+    Many(Box<DecodedColumn<BagCells>>),
     /// Any number of texts a row, each with its weight.
     Weighted(Box<WeightedCells>),
 }
@@ -31,28 +31,28 @@ pub(super) enum Categories {
 /// The texts of a feature, and their weights in another column.
 #[derive(Debug)]
 pub(super) struct WeightedCells {
-    bags: Decoded<BagCells>,
-    numbers: Decoded<NumberLists>,
-    weights: Weights,
+    bags: DecodedColumn<BagCells>,
+    numbers: DecodedColumn<NumberLists>,
+    weights: ValueWeights,
 }
 
 /// The cells of one column of a feature of one value.
 #[derive(Debug)]
 pub(super) enum PartCells {
-    Text(Box<Decoded<IdCells>>),
+    Text(Box<DecodedColumn<IdCells>>),
     /// Small numbers: of ranges, or parts of dates.
-    Number(Box<Decoded<Cells<ToPart>>>),
+    Number(Box<DecodedColumn<ConvertedCells<ToPart>>>),
 }
 
 /// A faulty cell.
 pub(super) enum CategoryFault<'a> {
     /// Which of a feature's columns it is in.
-    Part(usize, &'a Decoded<Cells<ToPart>>),
+    Part(usize, &'a DecodedColumn<ConvertedCells<ToPart>>),
     /// Weights that do not fit their values.
     Weights(Box<FieldFault>),
 }
 
-impl Categories {
+impl CategoryCells {
     /// Opens the columns of a feature, the first of which is the `first`-th used one.
     pub(super) fn open(
         features: &Features,
@@ -61,12 +61,12 @@ impl Categories {
         first: usize,
         missing: &MissingTexts,
     ) -> Result<Self, IngestError> {
-        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.clone());
+        let texts = |column: &UsedColumn| ValueTexts::new(column.kind, missing.clone());
         let parts = features.parts(feature);
         match (feature.values.separator(), parts.as_slice()) {
             (Some(separator), _) => {
                 let separator = |column: &UsedColumn| Some(separator).filter(|_| !column.is_list());
-                let weights = Weights::from_feature(feature);
+                let weights = ValueWeights::from_feature(feature);
                 let form = |column: &UsedColumn| BagForm::new(separator(column), weights.is_some());
                 let bags = columns.decoded(first, |column| BagCells::new(texts(column), form(column)))?;
                 let Some(weights) = weights else { return Ok(Self::Many(Box::new(bags))) };
@@ -85,7 +85,7 @@ impl Categories {
                     }
                     reading => {
                         let convert = |column: &UsedColumn| ToPart::new(texts(column), CellReading::new(reading));
-                        let cells = columns.decoded(first + index, |column| Cells::new(convert(column)))?;
+                        let cells = columns.decoded(first + index, |column| ConvertedCells::new(convert(column)))?;
                         Ok(PartCells::Number(Box::new(cells)))
                     }
                 };
@@ -104,7 +104,7 @@ impl Categories {
     }
 
     /// Decodes the rows of a slice. A fault comes with the number of its column among the feature's.
-    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), (usize, Fault)> {
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), (usize, FileFault)> {
         match self {
             Self::One(column) => {
                 column.out.ids.clear();
@@ -134,7 +134,7 @@ impl Categories {
     pub(super) fn has_faults(&self) -> bool {
         let is_faulty = |part: &PartCells| match part {
             PartCells::Text(_) => false,
-            PartCells::Number(column) => column.out.cells.iter().any(|cell| matches!(cell, Cell::Faulty(_))),
+            PartCells::Number(column) => column.out.cells.iter().any(|cell| matches!(cell, ConvertedCell::Faulty(_))),
         };
         match self {
             Self::One(_) | Self::Many(_) => false,
@@ -194,7 +194,7 @@ impl WeightedCells {
             fault
         };
         let is_missing =
-            || matches!((ids, cells), ([id], []) if *id == missing) || matches!((ids, cells), ([], [Cell::Missing]));
+            || matches!((ids, cells), ([id], []) if *id == missing) || matches!((ids, cells), ([], [ConvertedCell::Missing]));
         if ids.len() != cells.len() && is_missing() {
             return Ok(());
         }
@@ -223,7 +223,7 @@ fn combined(parts: &[PartCells], row: usize) -> Result<u64, CategoryFault<'_>> {
 }
 
 impl PartCells {
-    fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), Fault> {
+    fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), FileFault> {
         match self {
             Self::Text(column) => {
                 column.out.ids.clear();
@@ -244,13 +244,13 @@ impl PartCells {
     }
 
     #[inline]
-    fn id(&self, row: usize) -> Result<u64, &Decoded<Cells<ToPart>>> {
+    fn id(&self, row: usize) -> Result<u64, &DecodedColumn<ConvertedCells<ToPart>>> {
         match self {
             Self::Text(column) => Ok(column.out.ids[row]),
             Self::Number(column) => match column.out.cells[row] {
-                Cell::Number(number) => Ok(small_id(number as u32)),
-                Cell::Missing => Ok(missing_id()),
-                Cell::Faulty(_) => Err(column),
+                ConvertedCell::Number(number) => Ok(small_id(number as u32)),
+                ConvertedCell::Missing => Ok(missing_id()),
+                ConvertedCell::Faulty(_) => Err(column),
             },
         }
     }

@@ -4,11 +4,11 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::arrow::batches::Arrays;
+use super::arrow::batches::FieldArrays;
 use super::arrow::column::ArrowColumn;
-use super::fault::{Fault, Result, fail};
-use super::groups::{Description, GroupPlace, RowGroups, UsedColumn};
-use super::output::Output;
+use super::fault::{FileFault, Result, fail};
+use super::groups::{ColumnDescription, GroupPlace, RowGroups, UsedColumn};
+use super::output::ColumnOutput;
 use super::parquet::column::ColumnReader;
 use super::parquet::pages::PageFile;
 use super::parquet::stored::GroupRanges;
@@ -17,7 +17,7 @@ use crate::source::open_file;
 
 /// A column with what its values become.
 #[derive(Debug)]
-pub(super) struct Decoded<O> {
+pub(super) struct DecodedColumn<O> {
     reader: DecodedReader,
     pub(super) out: O,
     pub(super) position: usize,
@@ -34,7 +34,7 @@ enum DecodedReader {
 enum GroupSource {
     Disk(Arc<File>),
     Store(GroupRanges),
-    Arrays(Arrays),
+    Arrays(FieldArrays),
 }
 
 /// Opens the columns of a row group.
@@ -73,19 +73,19 @@ impl<'a> GroupColumns<'a> {
         &self,
         index: usize,
         out: impl FnOnce(&UsedColumn) -> O,
-    ) -> std::result::Result<Decoded<O>, IngestError> {
+    ) -> std::result::Result<DecodedColumn<O>, IngestError> {
         let column = &self.row_groups.columns[index];
         let ranges = self.ranges();
         let reader = self.reader(column, index);
         let reader =
             reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
-        Ok(Decoded { reader, out: out(column), position: column.position })
+        Ok(DecodedColumn { reader, out: out(column), position: column.position })
     }
 
     fn reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
         let chunks = &self.row_groups.groups[self.group].chunks;
         let file = match (&self.source, &column.description) {
-            (GroupSource::Arrays(arrays), Description::Arrow(leaf)) => {
+            (GroupSource::Arrays(arrays), ColumnDescription::Arrow(leaf)) => {
                 return match arrays.get(&leaf.field) {
                     Some(array) => ArrowColumn::new(leaf, array).map(DecodedReader::Arrow),
                     None => fail("it was not read"),
@@ -93,21 +93,21 @@ impl<'a> GroupColumns<'a> {
             }
             (GroupSource::Disk(file), _) => PageFile::Disk(Arc::clone(file)),
             (GroupSource::Store(ranges), _) => PageFile::Object(Arc::clone(&ranges[index])),
-            (GroupSource::Arrays(_), Description::Parquet(_)) => return fail("it has no pages"),
+            (GroupSource::Arrays(_), ColumnDescription::Parquet(_)) => return fail("it has no pages"),
         };
         match &column.description {
-            Description::Parquet(column) => {
+            ColumnDescription::Parquet(column) => {
                 ColumnReader::new(file, chunks[index], column).map(|reader| DecodedReader::Parquet(Box::new(reader)))
             }
-            Description::Arrow(_) => fail("it has no arrays"),
+            ColumnDescription::Arrow(_) => fail("it has no arrays"),
         }
     }
 
     /// Decodes the `rows` rows behind the next `skipped` ones.
-    pub(super) fn decode<O: Output>(
+    pub(super) fn decode<O: ColumnOutput>(
         &self,
         index: usize,
-        column: &mut Decoded<O>,
+        column: &mut DecodedColumn<O>,
         skipped: usize,
         rows: usize,
     ) -> std::result::Result<(), IngestError> {
@@ -124,16 +124,16 @@ pub(super) fn failed(
     number: usize,
     index: usize,
     ranges: Option<&GroupRanges>,
-    fault: Fault,
+    fault: FileFault,
 ) -> IngestError {
     if let Some(source) = ranges.and_then(|ranges| ranges[index].take_failure()) {
         return IngestError::Store { source };
     }
-    let (Fault(reason), column) = (fault, row_groups.columns[index].name.clone());
+    let (FileFault(reason), column) = (fault, row_groups.columns[index].name.clone());
     IngestError::DamagedColumn { path: path.into(), unit: row_groups.unit(), number, column, reason }
 }
 
-impl<O: Output> Decoded<O> {
+impl<O: ColumnOutput> DecodedColumn<O> {
     /// Decodes the rows of a slice.
     pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
         match &mut self.reader {

@@ -7,24 +7,24 @@ use ::parquet::errors::ParquetError;
 
 /// What is wrong. The caller that knows the place adds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault(pub(super) String);
+pub(crate) struct FileFault(pub(super) String);
 
 /// A result of reading.
-pub(super) type Result<T> = std::result::Result<T, Fault>;
+pub(super) type Result<T> = std::result::Result<T, FileFault>;
 
-impl Fault {
+impl FileFault {
     pub(super) fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl From<ParquetError> for Fault {
+impl From<ParquetError> for FileFault {
     fn from(error: ParquetError) -> Self {
         Self(match error {
             ParquetError::General(text) | ParquetError::NYI(text) | ParquetError::EOF(text) => text,
@@ -35,7 +35,7 @@ impl From<ParquetError> for Fault {
 
 /// Fails with a fault.
 pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
-    Err(Fault::new(text))
+    Err(FileFault::new(text))
 }
 
 /// Calls a decoder of a library. Libraries check what writers usually get wrong and panic at the rest: a page header that

@@ -9,8 +9,8 @@ use ::parquet::schema::types::ColumnDescPtr;
 use zagros_store::StoreError;
 
 use super::arrow::batches::RecordBatches;
-use super::arrow::schema::Leaf;
-use super::kind::Kind;
+use super::arrow::schema::ArrowLeaf;
+use super::kind::ValueKind;
 use super::parquet::pages::ChunkPlace;
 use super::parquet::stored::{GroupRanges, StoredGroups};
 
@@ -41,16 +41,16 @@ pub(crate) struct UsedColumn {
     pub(crate) name: String,
     /// Its place among the columns of the file, from 0.
     pub(crate) position: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ValueKind,
     /// As the file describes it.
-    pub(crate) description: Description,
+    pub(crate) description: ColumnDescription,
 }
 
 /// A column as its format describes it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Description {
+pub(crate) enum ColumnDescription {
     Parquet(ColumnDescPtr),
-    Arrow(Arc<Leaf>),
+    Arrow(Arc<ArrowLeaf>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,8 +78,8 @@ impl UsedColumn {
     /// Whether a row can have several values.
     pub(crate) fn is_list(&self) -> bool {
         match &self.description {
-            Description::Parquet(column) => column.max_rep_level() > 0,
-            Description::Arrow(leaf) => leaf.is_list,
+            ColumnDescription::Parquet(column) => column.max_rep_level() > 0,
+            ColumnDescription::Arrow(leaf) => leaf.is_list,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use zagros_job::Numeric;
 
-use super::decoded::{Decoded, GroupColumns};
-use super::fault::Fault;
+use super::decoded::{DecodedColumn, GroupColumns};
+use super::fault::FileFault;
 use super::groups::UsedColumn;
 use super::lists::NumberLists;
-use super::output::{Cell, Cells, Texts, ToNumber};
+use super::output::{ConvertedCell, ConvertedCells, ValueTexts, ToNumber};
 use crate::IngestError;
 use crate::parse::bad::FieldFault;
 use crate::parse::missing::MissingTexts;
@@ -15,14 +15,14 @@ use crate::parse::sink::{BatchSink, RowSink};
 
 /// The cells of a feature.
 #[derive(Debug)]
-pub(super) enum Numbers {
+pub(super) enum NumericCells {
     /// A number a row.
-    One(Box<Decoded<Cells<ToNumber>>>, NumberCell),
+    One(Box<DecodedColumn<ConvertedCells<ToNumber>>>, NumberCell),
     /// Always as many numbers a row, or none.
-    Vector(Box<Decoded<NumberLists>>, NumberCell, usize),
+    Vector(Box<DecodedColumn<NumberLists>>, NumberCell, usize),
 }
 
-impl Numbers {
+impl NumericCells {
     /// Opens the column of a feature, the `index`-th used one.
     pub(super) fn open(
         feature: &Numeric,
@@ -30,10 +30,10 @@ impl Numbers {
         index: usize,
         missing: &MissingTexts,
     ) -> Result<Self, IngestError> {
-        let texts = |column: &UsedColumn| Texts::new(column.kind, missing.clone());
+        let texts = |column: &UsedColumn| ValueTexts::new(column.kind, missing.clone());
         let cell = NumberCell::new(feature);
         let Some(width) = feature.width else {
-            let cells = columns.decoded(index, |column| Cells::new(ToNumber(texts(column))))?;
+            let cells = columns.decoded(index, |column| ConvertedCells::new(ToNumber(texts(column))))?;
             return Ok(Self::One(Box::new(cells), cell));
         };
         let separator = |column: &UsedColumn| feature.separator.as_deref().filter(|_| !column.is_list());
@@ -42,7 +42,7 @@ impl Numbers {
     }
 
     /// Decodes the rows of a slice.
-    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), Fault> {
+    pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), FileFault> {
         match self {
             Self::One(column, _) => {
                 column.out.cells.clear();
@@ -57,7 +57,7 @@ impl Numbers {
 
     /// Whether a cell of the slice is malformed.
     pub(super) fn has_faults(&self) -> bool {
-        let is_faulty = |cell: &Cell| matches!(cell, Cell::Faulty(_));
+        let is_faulty = |cell: &ConvertedCell| matches!(cell, ConvertedCell::Faulty(_));
         match self {
             Self::One(column, _) => column.out.cells.iter().any(is_faulty),
             Self::Vector(column, _, width) => {
@@ -74,7 +74,7 @@ impl Numbers {
         match self {
             Self::One(column, cell) => {
                 let found = column.out.cells[row];
-                if let Cell::Faulty(text) = found {
+                if let ConvertedCell::Faulty(text) = found {
                     return Err(field_fault(column.position, cell, column.out.text(text).into()));
                 }
                 sink.numeric(first, found.number());
@@ -88,8 +88,8 @@ impl Numbers {
                     return Err(fault);
                 }
                 for index in 0..*width {
-                    let found = cells.get(index).copied().unwrap_or(Cell::Missing);
-                    if matches!(found, Cell::Faulty(_)) {
+                    let found = cells.get(index).copied().unwrap_or(ConvertedCell::Missing);
+                    if matches!(found, ConvertedCell::Faulty(_)) {
                         return Err(field_fault(column.position, cell, column.out.shown(found)));
                     }
                     sink.numeric(first + index, found.number());

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use zagros_job::{Categorical, Job, Numeric};
 use zagros_zip::number_from;
 
-use super::categories::{Categories, CategoryFault};
-use super::decoded::{Decoded, GroupColumns, failed};
-use super::fault::Fault;
+use super::categories::{CategoryCells, CategoryFault};
+use super::decoded::{DecodedColumn, GroupColumns, failed};
+use super::fault::FileFault;
 use super::groups::{RowGroups, RowSlice, UsedColumn};
-use super::numbers::Numbers;
-use super::output::{Cell, Cells, Convert, IdCells, Texts, ToLabel, ToPart, ToWeight};
+use super::numbers::NumericCells;
+use super::output::{ConvertedCell, ConvertedCells, CellConverter, IdCells, ValueTexts, ToLabel, ToPart, ToWeight};
 use super::parquet::stored::GroupRanges;
 use super::texts::TextCells;
 use crate::category::reading::CellReading;
@@ -56,13 +56,13 @@ struct OpenGroup {
     at: u64,
     /// Its columns, if they are in a store.
     ranges: Option<GroupRanges>,
-    labels: Vec<Decoded<Cells<ToLabel>>>,
-    weight: Option<Decoded<Cells<ToWeight>>>,
-    numeric: Vec<Numbers>,
-    categorical: Vec<Categories>,
-    grouping: Option<Decoded<IdCells>>,
-    keys: Vec<Decoded<TextCells>>,
-    time: Option<Decoded<TextCells>>,
+    labels: Vec<DecodedColumn<ConvertedCells<ToLabel>>>,
+    weight: Option<DecodedColumn<ConvertedCells<ToWeight>>>,
+    numeric: Vec<NumericCells>,
+    categorical: Vec<CategoryCells>,
+    grouping: Option<DecodedColumn<IdCells>>,
+    keys: Vec<DecodedColumn<TextCells>>,
+    time: Option<DecodedColumn<TextCells>>,
 }
 
 impl ColumnarParser {
@@ -107,26 +107,26 @@ impl ColumnarParser {
     ) -> std::result::Result<OpenGroup, IngestError> {
         let columns = GroupColumns::open(&layout.path, row_groups, group)?;
         let features = &self.job.features;
-        let texts = |column: &UsedColumn| Texts::new(column.kind, self.missing.clone());
+        let texts = |column: &UsedColumn| ValueTexts::new(column.kind, self.missing.clone());
         let predict = self.job.eval.predict.as_ref();
         let targets = if predict.is_none() { features.targets.as_slice() } else { &[] };
         let labels = targets.iter().enumerate().map(|(index, target)| {
             let label = LabelTexts::new(target, &self.missing);
-            columns.decoded(index, |column| Cells::new(ToLabel { texts: texts(column), label }))
+            columns.decoded(index, |column| ConvertedCells::new(ToLabel { texts: texts(column), label }))
         });
         let labels = labels.collect::<std::result::Result<Vec<_>, _>>()?;
-        let weight = self.weights.then(|| columns.decoded(labels.len(), |column| Cells::new(ToWeight(texts(column)))));
+        let weight = self.weights.then(|| columns.decoded(labels.len(), |column| ConvertedCells::new(ToWeight(texts(column)))));
         let weight = weight.transpose()?;
         // The column of weights is there also where it is not read.
         let learned = labels.len() + usize::from(layout.positions.weight.is_some());
         let numbers: Vec<&Numeric> = features.numbers().collect();
         let numeric = number_from(learned, &numbers)
-            .map(|(index, feature)| Numbers::open(feature, &columns, index, &self.missing))
+            .map(|(index, feature)| NumericCells::open(feature, &columns, index, &self.missing))
             .collect::<std::result::Result<_, _>>()?;
         let mut categorical = Vec::new();
         let mut first = learned + numbers.len();
         for feature in &self.categories {
-            let cells = Categories::open(features, feature, &columns, first, &self.missing)?;
+            let cells = CategoryCells::open(features, feature, &columns, first, &self.missing)?;
             first += cells.columns();
             categorical.push(cells);
         }
@@ -205,13 +205,13 @@ impl ColumnarParser {
     }
 
     #[cold]
-    fn bad_part(&self, feature: usize, part: usize, column: &Decoded<Cells<ToPart>>, row: usize) -> Box<FieldFault> {
+    fn bad_part(&self, feature: usize, part: usize, column: &DecodedColumn<ConvertedCells<ToPart>>, row: usize) -> Box<FieldFault> {
         let features = &self.job.features;
         let part = features.parts(&self.categories[feature])[part];
         let expected = CellReading::new(part.reading).expected(part.column);
         let found = match column.out.cells[row] {
-            Cell::Faulty(text) => column.out.text(text).into(),
-            Cell::Missing | Cell::Number(_) => String::new(),
+            ConvertedCell::Faulty(text) => column.out.text(text).into(),
+            ConvertedCell::Missing | ConvertedCell::Number(_) => String::new(),
         };
         Box::new(FieldFault { column: column.position + 1, expected, found })
     }
@@ -219,15 +219,15 @@ impl ColumnarParser {
 
 /// The number of a row in a column of labels or weights.
 #[inline]
-fn number<C: Convert>(
-    column: &Decoded<Cells<C>>,
+fn number<C: CellConverter>(
+    column: &DecodedColumn<ConvertedCells<C>>,
     row: usize,
     expected: impl FnOnce() -> String,
 ) -> std::result::Result<f32, Box<FieldFault>> {
     let text = match column.out.cells[row] {
-        Cell::Number(number) => return Ok(number as f32),
-        Cell::Missing => u32::MAX,
-        Cell::Faulty(text) => text,
+        ConvertedCell::Number(number) => return Ok(number as f32),
+        ConvertedCell::Missing => u32::MAX,
+        ConvertedCell::Faulty(text) => text,
     };
     let found = column.out.text(text).into();
     Err(Box::new(FieldFault { column: column.position + 1, expected: expected(), found }))
@@ -235,9 +235,9 @@ fn number<C: Convert>(
 
 impl OpenGroup {
     /// Decodes the rows of a slice. A fault comes with the index of its column among the used ones.
-    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, Fault)> {
+    fn decode(&mut self, start: u64, rows: usize) -> std::result::Result<(), (usize, FileFault)> {
         let skipped = usize::try_from(start - self.at).unwrap_or(usize::MAX);
-        let with_index = |index: usize| move |fault: Fault| (index, fault);
+        let with_index = |index: usize| move |fault: FileFault| (index, fault);
         let mut index = 0;
         for label in &mut self.labels {
             label.out.cells.clear();
@@ -274,11 +274,11 @@ impl OpenGroup {
 
     /// Whether a row of the slice is malformed.
     fn has_faults(&self) -> bool {
-        let is_there = |cell: &Cell| matches!(cell, Cell::Number(_));
+        let is_there = |cell: &ConvertedCell| matches!(cell, ConvertedCell::Number(_));
         !self.labels.iter().flat_map(|label| &label.out.cells).all(is_there)
             || !self.weight.iter().flat_map(|weight| &weight.out.cells).all(is_there)
-            || self.numeric.iter().any(Numbers::has_faults)
-            || self.categorical.iter().any(Categories::has_faults)
+            || self.numeric.iter().any(NumericCells::has_faults)
+            || self.categorical.iter().any(CategoryCells::has_faults)
     }
 
     /// All rows of the slice, none of them malformed.
@@ -290,7 +290,7 @@ impl OpenGroup {
         if let Some(column) = &self.grouping {
             batch.group_column(&column.out.ids);
         }
-        let values = |cell: &Cell| cell.number().unwrap_or_default() as f32;
+        let values = |cell: &ConvertedCell| cell.number().unwrap_or_default() as f32;
         for (target, label) in self.labels.iter().enumerate() {
             batch.label_column((target, self.labels.len()), label.out.cells.iter().map(values));
         }

@@ -1,7 +1,7 @@
 //! The texts of a key column, which go with the scores of its rows.
 
-use super::kind::{Kind, Value};
-use super::output::{NO_ENTRY, Output};
+use super::kind::{ValueKind, ColumnValue};
+use super::output::{NO_ENTRY, ColumnOutput};
 
 /// Bytes of texts of a slice of rows. A small file can name a long entry of its dictionary often.
 const MOST_BYTES: usize = 256 << 20;
@@ -9,7 +9,7 @@ const MOST_BYTES: usize = 256 << 20;
 /// A text a row.
 #[derive(Clone, Debug)]
 pub(super) struct TextCells {
-    kind: Kind,
+    kind: ValueKind,
     cells: TextList,
     dictionary: TextList,
     buffer: Vec<u8>,
@@ -40,7 +40,7 @@ impl TextList {
 }
 
 impl TextCells {
-    pub(super) fn new(kind: Kind) -> Self {
+    pub(super) fn new(kind: ValueKind) -> Self {
         Self { kind, cells: TextList::default(), dictionary: TextList::default(), buffer: Vec::new() }
     }
 
@@ -55,12 +55,12 @@ impl TextCells {
     }
 }
 
-impl Output for TextCells {
-    fn value(&mut self, value: Value<'_>) {
+impl ColumnOutput for TextCells {
+    fn value(&mut self, value: ColumnValue<'_>) {
         self.cells.push(self.kind.text(value, &mut self.buffer));
     }
 
-    fn remember(&mut self, value: Value<'_>) {
+    fn remember(&mut self, value: ColumnValue<'_>) {
         self.dictionary.push(self.kind.text(value, &mut self.buffer));
     }
 

@@ -27,7 +27,7 @@ pub(crate) fn pieces<'a>(
 
 /// The weights of a feature's values.
 #[derive(Clone, Debug)]
-pub(crate) struct Weights {
+pub(crate) struct ValueWeights {
     /// The column of the values.
     of: String,
     /// The column of the weights.
@@ -35,7 +35,7 @@ pub(crate) struct Weights {
     least: f64,
 }
 
-impl Weights {
+impl ValueWeights {
     /// Those of a feature that has them.
     pub(crate) fn from_feature(feature: &Categorical) -> Option<Self> {
         let (Values::Many { pooling, weights: Some(column), .. }, Source::Column { column: of, .. }) =
@@ -108,10 +108,10 @@ mod tests {
 
     use super::*;
 
-    fn weights(pooling: Pooling) -> Weights {
+    fn weights(pooling: Pooling) -> ValueWeights {
         let values =
             Values::Many { separator: "|".into(), pooling, pool_at: PoolAt::Worker, weights: Some("w".into()) };
-        Weights::from_feature(&Categorical { values, ..Categorical::of_column("tags", 0) }).unwrap()
+        ValueWeights::from_feature(&Categorical { values, ..Categorical::of_column("tags", 0) }).unwrap()
     }
 
     fn read(pooling: Pooling, values: &str, of_values: &str) -> Result<Vec<(u64, f32)>, String> {

@@ -29,12 +29,12 @@ pub(crate) struct HoldOut {
 struct TimeSplit {
     column: String,
     missing: MissingTexts,
-    test: Option<Bound>,
-    validation: Option<Bound>,
+    test: Option<SplitBound>,
+    validation: Option<SplitBound>,
 }
 
 #[derive(Clone, Debug)]
-enum Bound {
+enum SplitBound {
     Number(f64),
     /// A date or time, in seconds since 1970.
     Time(i64),
@@ -86,7 +86,7 @@ impl TimeSplit {
     fn from_job(job: &Job) -> Option<Self> {
         let column = job.data.time_column()?.to_owned();
         let missing = MissingTexts::new(&job.data.format);
-        let bound = |newest: &NewestRows| Bound::new(&newest.from);
+        let bound = |newest: &NewestRows| SplitBound::new(&newest.from);
         let test = if let TestPart::Newest(newest) = &job.data.test { Some(bound(newest)) } else { None };
         let validation =
             if let ValidationPart::Newest(newest) = &job.data.validation { Some(bound(newest)) } else { None };
@@ -108,18 +108,18 @@ impl TimeSplit {
     }
 
     #[cold]
-    fn other_form(&self, bound: &Bound, time: &[u8]) -> Box<FieldFault> {
+    fn other_form(&self, bound: &SplitBound, time: &[u8]) -> Box<FieldFault> {
         let form = match bound {
-            Bound::Number(_) => "a number",
-            Bound::Time(_) => "a time, such as \"2026-11-23 13:45:00\",",
-            Bound::Text(_) => "a text that is no date",
+            SplitBound::Number(_) => "a number",
+            SplitBound::Time(_) => "a time, such as \"2026-11-23 13:45:00\",",
+            SplitBound::Text(_) => "a text that is no date",
         };
         let expected = format!("{form} in column \"{}\" (data.time_column), as its bound is one", self.column);
         Box::new(FieldFault { column: 1, expected, found: shown(time) })
     }
 }
 
-impl Bound {
+impl SplitBound {
     fn new(bound: &TimeBound) -> Self {
         match bound {
             TimeBound::Number(number) => Self::Number(*number),

@@ -19,8 +19,8 @@ const OBJECT: &str = "a JSON object";
 #[derive(Clone, Debug)]
 pub(crate) struct JsonFields {
     columns: Arc<[String]>,
-    paths: Arc<Node>,
-    values: Values,
+    paths: Arc<KeyNode>,
+    values: ParsedValues,
 }
 
 /// The value of a column.
@@ -65,20 +65,20 @@ impl<'a> JsonValue<'a> {
 
 /// Keys on the way to the columns.
 #[derive(Debug, Default)]
-struct Node {
+struct KeyNode {
     column: Option<usize>,
-    children: Vec<(String, Node)>,
+    children: Vec<(String, KeyNode)>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Values {
+struct ParsedValues {
     text: Vec<u8>,
-    cells: Vec<Cell>,
+    cells: Vec<JsonCell>,
     items: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Cell {
+enum JsonCell {
     #[default]
     Missing,
     Text((u32, u32)),
@@ -90,16 +90,16 @@ enum Cell {
 impl JsonFields {
     /// For these columns, all of them different.
     pub(crate) fn new(columns: Vec<String>) -> Self {
-        let mut paths = Node::default();
+        let mut paths = KeyNode::default();
         columns.iter().enumerate().for_each(|(index, column)| paths.insert(column, index));
-        Self { columns: columns.into(), paths: Arc::new(paths), values: Values::default() }
+        Self { columns: columns.into(), paths: Arc::new(paths), values: ParsedValues::default() }
     }
 
     pub(crate) fn read(&mut self, line: &[u8]) -> Result<(), Box<FieldFault>> {
         self.values.text.clear();
         self.values.items.clear();
         self.values.cells.clear();
-        self.values.cells.resize(self.columns.len(), Cell::Missing);
+        self.values.cells.resize(self.columns.len(), JsonCell::Missing);
         let mut json = serde_json::Deserializer::from_slice(line);
         let object = ObjectSeed { node: &self.paths, columns: &self.columns, values: &mut self.values };
         object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| fault(line, &error))
@@ -112,11 +112,11 @@ impl JsonFields {
     pub(crate) fn get(&self, column: usize) -> JsonValue<'_> {
         let text = |(start, end): &(u32, u32)| &self.values.text[*start as usize..*end as usize];
         match &self.values.cells[column] {
-            Cell::Missing => JsonValue::Missing,
-            Cell::Text(range) => JsonValue::Text(text(range)),
-            Cell::Number(range) => JsonValue::Number(text(range)),
-            Cell::Bool(truth) => JsonValue::Bool(*truth),
-            Cell::List(range) => {
+            JsonCell::Missing => JsonValue::Missing,
+            JsonCell::Text(range) => JsonValue::Text(text(range)),
+            JsonCell::Number(range) => JsonValue::Number(text(range)),
+            JsonCell::Bool(truth) => JsonValue::Bool(*truth),
+            JsonCell::List(range) => {
                 JsonValue::List(JsonList { text: &self.values.text, items: &self.values.items[range.clone()] })
             }
         }
@@ -150,7 +150,7 @@ fn hint(line: &[u8], column: usize) -> &'static str {
     }
 }
 
-impl Node {
+impl KeyNode {
     fn insert(&mut self, path: &str, column: usize) {
         self.child(path).column = Some(column);
         if let Some((first, rest)) = path.split_once('.') {
@@ -173,9 +173,9 @@ impl Node {
 
 /// Reads an object whose keys lead to columns.
 struct ObjectSeed<'a> {
-    node: &'a Node,
+    node: &'a KeyNode,
     columns: &'a [String],
-    values: &'a mut Values,
+    values: &'a mut ParsedValues,
 }
 
 impl<'de> DeserializeSeed<'de> for ObjectSeed<'_> {
@@ -207,10 +207,10 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
 }
 
 /// Finds the node of a key.
-struct KeySeed<'a>(&'a Node);
+struct KeySeed<'a>(&'a KeyNode);
 
 impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
-    type Value = Option<&'a Node>;
+    type Value = Option<&'a KeyNode>;
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
@@ -218,7 +218,7 @@ impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
 }
 
 impl<'a> Visitor<'_> for KeySeed<'a> {
-    type Value = Option<&'a Node>;
+    type Value = Option<&'a KeyNode>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a key")
@@ -229,9 +229,9 @@ impl<'a> Visitor<'_> for KeySeed<'a> {
     }
 }
 
-impl Values {
+impl ParsedValues {
     /// Notes a value that a key leads to.
-    fn put(&mut self, node: &Node, columns: &[String], raw: &RawValue) -> Result<(), String> {
+    fn put(&mut self, node: &KeyNode, columns: &[String], raw: &RawValue) -> Result<(), String> {
         let text = raw.get();
         if text.starts_with('{') && !node.children.is_empty() {
             let object = ObjectSeed { node, columns, values: self };
@@ -252,33 +252,33 @@ impl Values {
         Ok(())
     }
 
-    fn list(&mut self, text: &str) -> Option<Cell> {
+    fn list(&mut self, text: &str) -> Option<JsonCell> {
         let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
         let start = self.items.len();
         for value in values {
             match self.scalar(value.get())? {
-                Cell::Missing => self.items.push((0, 0)),
-                Cell::Text(range) | Cell::Number(range) => self.items.push(range),
-                Cell::Bool(truth) => {
+                JsonCell::Missing => self.items.push((0, 0)),
+                JsonCell::Text(range) | JsonCell::Number(range) => self.items.push(range),
+                JsonCell::Bool(truth) => {
                     let range = self.keep(if truth { b"true" } else { b"false" });
                     self.items.push(range);
                 }
-                Cell::List(_) => return None,
+                JsonCell::List(_) => return None,
             }
         }
-        Some(Cell::List(start..self.items.len()))
+        Some(JsonCell::List(start..self.items.len()))
     }
 
     /// A value that is neither an array nor an object.
-    fn scalar(&mut self, text: &str) -> Option<Cell> {
+    fn scalar(&mut self, text: &str) -> Option<JsonCell> {
         Some(match text.as_bytes() {
-            b"null" => Cell::Missing,
-            b"true" => Cell::Bool(true),
-            b"false" => Cell::Bool(false),
-            [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => Cell::Text(self.keep(plain)),
-            [b'"', ..] => Cell::Text(self.keep(serde_json::from_str::<String>(text).ok()?.as_bytes())),
+            b"null" => JsonCell::Missing,
+            b"true" => JsonCell::Bool(true),
+            b"false" => JsonCell::Bool(false),
+            [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => JsonCell::Text(self.keep(plain)),
+            [b'"', ..] => JsonCell::Text(self.keep(serde_json::from_str::<String>(text).ok()?.as_bytes())),
             [b'{' | b'[', ..] => return None,
-            number => Cell::Number(self.keep(number)),
+            number => JsonCell::Number(self.keep(number)),
         })
     }
 

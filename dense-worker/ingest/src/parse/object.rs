@@ -8,7 +8,7 @@ use crate::parse::bad::{FieldFault, shown};
 use crate::parse::json::{JsonFields, JsonList, JsonValue};
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
 use crate::parse::numbers::NumberCell;
-use crate::parse::row::{Cell, PartReader, RowParser};
+use crate::parse::row::{CategoryReader, PartReader, RowParser};
 use crate::parse::sink::RowSink;
 use crate::read::layout::ColumnPositions;
 
@@ -80,20 +80,20 @@ impl RowParser {
         let mut next = || fields.next().map_or(JsonValue::Missing, |field| object.get(*field));
         for (feature, cell) in self.categorical.iter().enumerate() {
             match cell {
-                Cell::One(part) => sink.id(feature, self.read_part(part, next())?),
-                Cell::Cross(parts) => {
+                CategoryReader::One(part) => sink.id(feature, self.read_part(part, next())?),
+                CategoryReader::Cross(parts) => {
                     let mut cross = CrossId::default();
                     for part in parts {
                         cross.add(self.read_part(part, next())?);
                     }
                     sink.id(feature, cross.finish());
                 }
-                Cell::Many(separator) => {
+                CategoryReader::Many(separator) => {
                     let values = self.items(next(), separator).filter(|value| !value.is_empty());
                     values.for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
-                Cell::Weighted(separator, weights) => {
+                CategoryReader::Weighted(separator, weights) => {
                     let [ids, values] = [next(), next()].map(|value| self.items(value, separator));
                     weights.read(ids, values, |id, weight| sink.weighted_id(feature, id, weight))?;
                     sink.end_bag(feature);

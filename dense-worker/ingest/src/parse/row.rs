@@ -7,8 +7,8 @@ use zagros_zip::ZipEq;
 use crate::DataPart;
 use crate::category::reading::{CellReading, CrossId};
 use crate::parse::bad::{BadRows, FieldFault, LostRecord, shown};
-use crate::parse::bags::Weights;
-use crate::parse::fields::{Fields, QuoteError, Syntax};
+use crate::parse::bags::ValueWeights;
+use crate::parse::fields::{LineFields, QuoteError, FieldSyntax};
 use crate::parse::hold_out::HoldOut;
 use crate::parse::json::JsonFields;
 use crate::parse::label::{LabelTexts, expected_weight, sample_weight};
@@ -22,7 +22,7 @@ use crate::read::records::RecordSyntax;
 /// Parses the rows of a job. Each thread has its own parser.
 #[derive(Clone, Debug)]
 pub(crate) struct RowParser {
-    syntax: Syntax,
+    syntax: FieldSyntax,
     comment: Vec<u8>,
     pub(super) missing: MissingTexts,
     max_line_bytes: usize,
@@ -33,10 +33,10 @@ pub(crate) struct RowParser {
     /// The column of sample weights, if they are wanted.
     pub(super) weight: Option<String>,
     pub(super) numeric: Vec<NumberCell>,
-    pub(super) categorical: Vec<Cell>,
+    pub(super) categorical: Vec<CategoryReader>,
     /// Whether rows are read with their group.
     pub(super) groups: bool,
-    fields: Fields,
+    fields: LineFields,
     /// Where quoted fields may hold line breaks.
     records: Option<RecordSyntax>,
     /// Where a line is a JSON object, its values.
@@ -47,7 +47,7 @@ pub(crate) struct RowParser {
 
 /// The cells of a categorical feature.
 #[derive(Clone, Debug)]
-pub(super) enum Cell {
+pub(super) enum CategoryReader {
     /// One value in one column.
     One(PartReader),
     /// A value in each of several columns, whose combination is the category.
@@ -55,7 +55,7 @@ pub(super) enum Cell {
     /// Any number of values in one column.
     Many(Box<Finder<'static>>),
     /// Any number of values in one column, with their weights in another.
-    Weighted(Box<Finder<'static>>, Weights),
+    Weighted(Box<Finder<'static>>, ValueWeights),
 }
 
 /// Reads a cell of one value.
@@ -106,9 +106,9 @@ impl RowParser {
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::from_job(job, part),
             numeric: job.features.numbers().map(NumberCell::new).collect(),
-            categorical: categories.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
+            categorical: categories.iter().map(|feature| CategoryReader::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
-            fields: Fields::new(&job.data.format),
+            fields: LineFields::new(&job.data.format),
             records: records(&job.data.format),
             object: matches!(job.data.format, Format::Jsonl(_)).then(|| JsonFields::new(used_columns(job))),
             keeps_bad: job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad),
@@ -319,20 +319,20 @@ impl RowParser {
         let mut next = || fields.next().copied().unwrap_or_default();
         for (feature, cell) in self.categorical.iter().enumerate() {
             match cell {
-                Cell::One(part) => sink.id(feature, self.part_id(part, line, next())?),
-                Cell::Cross(parts) => {
+                CategoryReader::One(part) => sink.id(feature, self.part_id(part, line, next())?),
+                CategoryReader::Cross(parts) => {
                     let mut cross = CrossId::default();
                     for part in parts {
                         cross.add(self.part_id(part, line, next())?);
                     }
                     sink.id(feature, cross.finish());
                 }
-                Cell::Many(separator) => {
+                CategoryReader::Many(separator) => {
                     let values = self.missing.values(self.fields.get(line, next()), separator, self.syntax.trim);
                     values.filter(|value| !value.is_empty()).for_each(|value| sink.value(feature, value));
                     sink.end_bag(feature);
                 }
-                Cell::Weighted(separator, weights) => {
+                CategoryReader::Weighted(separator, weights) => {
                     let (of_ids, of_weights) = (next(), next());
                     let texts = [self.fields.get(line, of_ids), self.fields.number(line, of_weights)];
                     let [ids, values] = texts.map(|text| self.missing.values(text, separator, self.syntax.trim));
@@ -407,12 +407,12 @@ impl RowParser {
     }
 }
 
-impl Cell {
+impl CategoryReader {
     fn new(features: &Features, feature: &Categorical) -> Self {
         let parts = || features.parts(feature).iter().map(PartReader::new).collect();
         let finder = |separator| Box::new(Finder::new(separator).into_owned());
         match (feature.values.separator(), &feature.source) {
-            (Some(separator), _) => match Weights::from_feature(feature) {
+            (Some(separator), _) => match ValueWeights::from_feature(feature) {
                 Some(weights) => Self::Weighted(finder(separator), weights),
                 None => Self::Many(finder(separator)),
             },

@@ -50,9 +50,9 @@ pub(crate) trait RowSink: Send + 'static {
 
 /// Ignores the rows: they only had to be parsed.
 #[derive(Clone, Debug)]
-pub(crate) struct Nowhere;
+pub(crate) struct NullSink;
 
-impl RowSink for Nowhere {
+impl RowSink for NullSink {
     fn numeric(&mut self, _feature: usize, _value: Option<f64>) {}
     fn value(&mut self, _feature: usize, _text: &[u8]) {}
     fn id(&mut self, _feature: usize, _id: u64) {}

@@ -20,13 +20,13 @@ pub struct FeatureProfile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<f64>,
     /// Its bins, by which later files are compared.
-    pub distribution: Distribution,
+    pub distribution: ValueDistribution,
 }
 
 /// Bins and the share of the values in each: `[missing, bin 0, bin 1, …]`. The last bin of a categorical column is all other values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Distribution {
-    pub bins: Bins,
+pub struct ValueDistribution {
+    pub bins: ColumnBins,
     /// Share of each, 0..1.
     pub shares: Vec<f64>,
 }
@@ -34,14 +34,14 @@ pub struct Distribution {
 /// What the bins of a column are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Bins {
+pub enum ColumnBins {
     /// Of a numeric column: a bin ends below each of these numbers, ascending, and the last one has no end.
     Below(Vec<f64>),
     /// Of a categorical column: hashes of the most frequent values, hexadecimal.
     Values(Vec<String>),
 }
 
-impl Bins {
+impl ColumnBins {
     /// About as many values in each; `sample` ascending. Fewer bins where values are equal.
     pub(super) fn of_numbers(sample: &[f64]) -> Self {
         let mut ends: Vec<f64> = (1..NUMERIC).filter_map(|n| sample.get(n * sample.len() / NUMERIC).copied()).collect();
@@ -88,12 +88,12 @@ mod tests {
     fn numbers_have_bins_of_about_equal_size() {
         let sample: Vec<f64> = (0..100).map(f64::from).collect();
         let expected: Vec<f64> = (1..10).map(|n| f64::from(n * 10)).collect();
-        assert_eq!(Bins::of_numbers(&sample), Bins::Below(expected));
+        assert_eq!(ColumnBins::of_numbers(&sample), ColumnBins::Below(expected));
         // Most values are 0.
         let sample: Vec<f64> = (0..100).map(|n| f64::from((n - 85_i32).max(0))).collect();
-        assert_eq!(Bins::of_numbers(&sample), Bins::Below(vec![5.0]));
-        assert_eq!(Bins::of_numbers(&[]).count(), 2);
-        assert_eq!(Bins::of_numbers(&[1.0, 1.0]), Bins::Below(vec![]));
+        assert_eq!(ColumnBins::of_numbers(&sample), ColumnBins::Below(vec![5.0]));
+        assert_eq!(ColumnBins::of_numbers(&[]).count(), 2);
+        assert_eq!(ColumnBins::of_numbers(&[1.0, 1.0]), ColumnBins::Below(vec![]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use zagros_zip::ZipEq;
 
-use super::bins::{Bins, Distribution, FREQUENT, FeatureProfile, stability_index};
+use super::bins::{ColumnBins, ValueDistribution, FREQUENT, FeatureProfile, stability_index};
 use super::frequent::FrequentValues;
 use crate::sketch::DistinctSketch;
 
@@ -19,8 +19,8 @@ struct EarlierBins {
 }
 
 impl EarlierBins {
-    fn new(bins: Option<&Bins>) -> Self {
-        Self { counts: vec![0; bins.map_or(0, Bins::count)] }
+    fn new(bins: Option<&ColumnBins>) -> Self {
+        Self { counts: vec![0; bins.map_or(0, ColumnBins::count)] }
     }
 
     #[inline]
@@ -69,10 +69,10 @@ pub(super) struct NumberCounts {
 
 impl NumberCounts {
     /// Counts by the bins of earlier files, if there are any.
-    pub(super) fn new(bins: Option<&Bins>) -> Self {
-        let bins = bins.filter(|bins| matches!(bins, Bins::Below(_)));
+    pub(super) fn new(bins: Option<&ColumnBins>) -> Self {
+        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Below(_)));
         let ends: Arc<[f64]> = match bins {
-            Some(Bins::Below(ends)) => ends.as_slice().into(),
+            Some(ColumnBins::Below(ends)) => ends.as_slice().into(),
             _ => Arc::default(),
         };
         let earlier = EarlierBins::new(bins);
@@ -129,10 +129,10 @@ impl NumberCounts {
     /// The profile, with the drift from the earlier shares.
     pub(super) fn profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
         self.kept.sort_unstable_by(f64::total_cmp);
-        let bins = Bins::of_numbers(&self.kept);
+        let bins = ColumnBins::of_numbers(&self.kept);
         let missing = self.missing as f64 / rows.max(1) as f64;
         let mut counts = vec![0; bins.count()];
-        if let Bins::Below(ends) = &bins {
+        if let ColumnBins::Below(ends) = &bins {
             self.kept.iter().for_each(|value| counts[1 + ends.partition_point(|end| end <= value)] += 1);
         }
         // The sample is of the values that are there.
@@ -143,7 +143,7 @@ impl NumberCounts {
             missing,
             distinct: None,
             drift: self.earlier.drift(earlier),
-            distribution: Distribution { bins, shares },
+            distribution: ValueDistribution { bins, shares },
         }
     }
 }
@@ -165,10 +165,10 @@ pub(super) struct CategoryCounts {
 
 impl CategoryCounts {
     /// Counts by the bins of earlier files, if there are any.
-    pub(super) fn new(bins: Option<&Bins>) -> Self {
-        let bins = bins.filter(|bins| matches!(bins, Bins::Values(_)));
+    pub(super) fn new(bins: Option<&ColumnBins>) -> Self {
+        let bins = bins.filter(|bins| matches!(bins, ColumnBins::Values(_)));
         let values: &[String] = match bins {
-            Some(Bins::Values(values)) => values,
+            Some(ColumnBins::Values(values)) => values,
             _ => &[],
         };
         let places = values
@@ -223,13 +223,13 @@ impl CategoryCounts {
         let others = self.values.saturating_sub(counted);
         let counts: Vec<u64> =
             [missing].into_iter().chain(top.iter().map(|(_, count)| *count)).chain([others]).collect();
-        let bins = Bins::of_values(top.iter().map(|(value, _)| *value));
+        let bins = ColumnBins::of_values(top.iter().map(|(value, _)| *value));
         FeatureProfile {
             column: column.to_owned(),
             missing: missing as f64 / rows.max(1) as f64,
             distinct: Some(self.distinct.estimate().0),
             drift: self.earlier.drift(earlier),
-            distribution: Distribution { bins, shares: shares(&counts) },
+            distribution: ValueDistribution { bins, shares: shares(&counts) },
         }
     }
 }
@@ -261,11 +261,11 @@ mod tests {
 
     #[test]
     fn a_column_that_was_of_another_kind_has_no_drift() {
-        let text = Bins::of_values([hash_value(b"a")].into_iter());
+        let text = ColumnBins::of_values([hash_value(b"a")].into_iter());
         let mut counts = NumberCounts::new(Some(&text));
         counts.add(Some(1.0));
         assert_eq!(counts.profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
-        let mut counts = CategoryCounts::new(Some(&Bins::Below(vec![1.0])));
+        let mut counts = CategoryCounts::new(Some(&ColumnBins::Below(vec![1.0])));
         counts.add(hash_value(b"a"), 1);
         assert_eq!(counts.profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
     }

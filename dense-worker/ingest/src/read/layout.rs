@@ -12,11 +12,11 @@ use crate::columnar::file::{ColumnFile, FileFormat};
 use crate::columnar::groups::RowGroups;
 use crate::columnar::magic::other_format;
 use crate::columnar::shapes::check_shapes;
-use crate::parse::fields::{Fields, Syntax};
+use crate::parse::fields::{LineFields, FieldSyntax};
 use crate::read::names::{most_similar, used_columns, usual_separators};
 use crate::read::objects::check_objects;
 use crate::read::records::{RecordScanner, RecordSyntax};
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 use crate::source::object_of;
 use crate::stdin::is_stdin;
 
@@ -67,7 +67,7 @@ impl FileLayout {
     /// Reads the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
         let records = records(&job.data.format);
-        let head = || Head::open(path, cancel, job.data.max_line_bytes, records.clone());
+        let head = || FileHead::open(path, cancel, job.data.max_line_bytes, records.clone());
         let (head, names) = match &job.data.format {
             Format::Criteo => {
                 let mut head = head()?;
@@ -185,12 +185,12 @@ pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
 }
 
 /// How the fields of a format are written.
-pub(crate) fn syntax(format: &Format) -> Syntax {
+pub(crate) fn syntax(format: &Format) -> FieldSyntax {
     match format {
         Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => {
-            Syntax { delimiter: b'\t', quotes: false, trim: false }
+            FieldSyntax { delimiter: b'\t', quotes: false, trim: false }
         }
-        Format::Delimited(format) => Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
+        Format::Delimited(format) => FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim },
     }
 }
 
@@ -219,8 +219,8 @@ fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestErro
         return error;
     };
     let has_column = |separator: u8| {
-        let syntax = Syntax { delimiter: separator, quotes: true, trim: true };
-        let mut fields = Fields::default();
+        let syntax = FieldSyntax { delimiter: separator, quotes: true, trim: true };
+        let mut fields = LineFields::default();
         let divided = fields.tokenize(header.as_bytes(), syntax).is_ok();
         divided && (0..fields.len()).any(|field| fields.get(header.as_bytes(), field) == column.as_bytes())
     };
@@ -248,23 +248,23 @@ fn unlabelled(job: &Job, names: &[String]) -> Vec<String> {
 }
 
 /// The first lines of a file.
-struct Head {
+struct FileHead {
     path: PathBuf,
-    text: BufReader<Text>,
+    text: BufReader<FileText>,
     max_line_bytes: usize,
     records: Option<RecordSyntax>,
     offset: u64,
     line: u64,
 }
 
-impl Head {
+impl FileHead {
     fn open(
         path: &Path,
         cancel: &Arc<AtomicBool>,
         max_line_bytes: usize,
         records: Option<RecordSyntax>,
     ) -> Result<Self, IngestError> {
-        let text = BufReader::new(Text::open(path, Reach::Start, cancel)?);
+        let text = BufReader::new(FileText::open(path, ReadReach::Start, cancel)?);
         let mut head = Self { path: path.into(), text, max_line_bytes, records, offset: 0, line: 1 };
         let start = head.text.fill_buf().map(|start| (start.starts_with(BYTE_ORDER_MARK), other_format(start)));
         let (has_mark, other) = start.map_err(|error| head.text.get_ref().explain(error))?;
@@ -294,7 +294,7 @@ impl Head {
             first = self.next_line()?;
         }
         (self.offset, self.line) = (offset, line);
-        let mut fields = Fields::default();
+        let mut fields = LineFields::default();
         let unlabelled = unlabelled(job, &names);
         let is_divided = fields.tokenize(&first, syntax(&job.data.format)).is_ok();
         Ok(if is_divided && fields.len() == unlabelled.len() { unlabelled } else { names })
@@ -338,10 +338,10 @@ impl Head {
     }
 
     fn names(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
-        let syntax = Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
-        let mut fields = Fields::default();
+        let syntax = FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
+        let mut fields = LineFields::default();
         if fields.tokenize(line, syntax).is_err() {
-            let divides = |delimiter: &u8| fields.tokenize(line, Syntax { delimiter: *delimiter, ..syntax }).is_ok();
+            let divides = |delimiter: &u8| fields.tokenize(line, FieldSyntax { delimiter: *delimiter, ..syntax }).is_ok();
             let other = usual_separators(format.delimiter).find(divides).map(|other| char::from(other).to_string());
             let hint = other.map(|other| format!(" with the separator of the job; set data.delimiter = {other:?}?"));
             return Err(self.bad_header(format!("its quotes do not pair up{}", hint.unwrap_or_default())));

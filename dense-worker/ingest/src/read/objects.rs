@@ -11,7 +11,7 @@ use zagros_job::Job;
 
 use crate::IngestError;
 use crate::read::names::{most_similar, used_columns};
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 
 /// How much of a file is read: a few hundred objects. A key that is rarer may be anywhere.
 const FIRST_BYTES: u64 = 256 << 10;
@@ -21,7 +21,7 @@ const LISTED: usize = 60;
 
 /// Refuses a file whose first objects have none of the keys of a column. There is no header that could say which keys exist.
 pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<(), IngestError> {
-    let text = Text::open(path, Reach::Start, cancel)?;
+    let text = FileText::open(path, ReadReach::Start, cancel)?;
     let names = names(path, text)?;
     // Rows that are predicted need no label. Lines that are no objects are malformed rows, and reported as such.
     if names.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) ->
 }
 
 /// The keys of the first objects, those of objects inside as paths.
-fn names(path: &Path, text: Text) -> Result<BTreeSet<String>, IngestError> {
+fn names(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestError> {
     let (mut start, mut names) = (BufReader::new(text.take(FIRST_BYTES)), BTreeSet::new());
     let mut line = Vec::new();
     loop {

@@ -13,7 +13,7 @@ use crate::read::layout::FileLayout;
 use crate::read::line_blocks::{BlockLimits, LineBlocks};
 use crate::read::record_blocks::RecordBlocks;
 use crate::read::record_starts::record_start;
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 use crate::{IngestError, SplitSource, SplitTask};
 
 /// Assumed bytes of a row of columns, for the number of rows in a block.
@@ -21,9 +21,9 @@ const BYTES_OF_A_ROW: usize = 128;
 
 /// Rows of one split.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct RowBlock {
     pub(crate) layout: Arc<FileLayout>,
-    pub(crate) content: Content,
+    pub(crate) content: BlockBody,
     /// Bytes of the file that the rows took.
     pub(crate) bytes: u64,
     pub(crate) place: RowPlace,
@@ -35,14 +35,14 @@ pub(crate) struct Block {
 
 /// The rows of a block.
 #[derive(Debug)]
-pub(crate) enum Content {
-    Lines(Lines),
+pub(crate) enum BlockBody {
+    Lines(BlockLines),
     /// Rows of a row group, which the parser decodes.
     Slice(RowSlice),
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
+pub(crate) struct BlockLines {
     pub(crate) text: Vec<u8>,
     /// The place of the first one in the text of the file, decompressed.
     pub(crate) offset: u64,
@@ -71,8 +71,8 @@ impl RowPlace {
         if self.split_offset == layout.data_start || self.row_group.is_some() {
             return Ok(layout.first_line + self.lines_before + index);
         }
-        let reach = Reach::To(self.split_offset);
-        let mut text = Text::open(&layout.path, reach, &Arc::default())?.take(self.split_offset);
+        let reach = ReadReach::To(self.split_offset);
+        let mut text = FileText::open(&layout.path, reach, &Arc::default())?.take(self.split_offset);
         let (mut buffer, mut lines) = (vec![0; 1 << 20], 0);
         loop {
             let read = text.read(&mut buffer).map_err(|error| text.get_ref().explain(error))?;
@@ -91,10 +91,10 @@ pub(crate) struct BlockReader {
     block_bytes: usize,
     cancel: Arc<AtomicBool>,
     layouts: HashMap<PathBuf, Arc<FileLayout>>,
-    open: Option<Open>,
+    open: Option<OpenReader>,
 }
 
-enum Open {
+enum OpenReader {
     Lines(OpenSplit),
     Slices(OpenSlices),
 }
@@ -103,20 +103,20 @@ struct OpenSplit {
     id: u64,
     layout: Arc<FileLayout>,
     is_whole_file: bool,
-    text: RowBlocks,
+    text: SplitBlocks,
     place: RowPlace,
     /// Bytes of the file that are accounted for, from its start.
     accounted: u64,
 }
 
 /// The rows of a split in blocks.
-enum RowBlocks {
-    Lines(LineBlocks<Text>),
-    Records(RecordBlocks<Text>),
+enum SplitBlocks {
+    Lines(LineBlocks<FileText>),
+    Records(RecordBlocks<FileText>),
 }
 
-impl RowBlocks {
-    fn source(&self) -> &Text {
+impl SplitBlocks {
+    fn source(&self) -> &FileText {
         match self {
             Self::Lines(lines) => lines.source(),
             Self::Records(records) => records.source(),
@@ -151,17 +151,17 @@ impl BlockReader {
     }
 
     /// The next block, which uses the memory of `text`; `None` if the source has no more splits.
-    pub(crate) fn next_block(&mut self, mut text: Vec<u8>) -> Result<Option<Block>, IngestError> {
+    pub(crate) fn next_block(&mut self, mut text: Vec<u8>) -> Result<Option<RowBlock>, IngestError> {
         loop {
             if let Some(open) = &mut self.open {
                 let block = match open {
-                    Open::Lines(open) => {
+                    OpenReader::Lines(open) => {
                         let offset = open.text.offset();
                         let has_lines = open.text.next_block(&mut text)?;
                         let completes = (!has_lines).then_some(open.id);
-                        open.block(Lines { text, offset }, completes)
+                        open.block(BlockLines { text, offset }, completes)
                     }
-                    Open::Slices(open) => open.block(),
+                    OpenReader::Slices(open) => open.block(),
                 };
                 if block.completes.is_some() {
                     self.open = None;
@@ -178,19 +178,19 @@ impl BlockReader {
     /// The file that is being read, if there is one.
     pub(crate) fn path(&self) -> PathBuf {
         let layout = self.open.as_ref().map(|open| match open {
-            Open::Lines(open) => &open.layout,
-            Open::Slices(open) => &open.layout,
+            OpenReader::Lines(open) => &open.layout,
+            OpenReader::Slices(open) => &open.layout,
         });
         layout.map(|layout| layout.path.clone()).unwrap_or_default()
     }
 
-    fn open_split(&mut self, task: &SplitTask) -> Result<Open, IngestError> {
+    fn open_split(&mut self, task: &SplitTask) -> Result<OpenReader, IngestError> {
         let layout = self.layout(task)?;
         if let Some(row_groups) = &layout.row_groups {
             let rows = (self.block_bytes / BYTES_OF_A_ROW).max(1);
-            return Ok(Open::Slices(OpenSlices::new(&layout, row_groups, task, rows)));
+            return Ok(OpenReader::Slices(OpenSlices::new(&layout, row_groups, task, rows)));
         }
-        self.open_lines(task, layout).map(Open::Lines)
+        self.open_lines(task, layout).map(OpenReader::Lines)
     }
 
     fn open_lines(&self, task: &SplitTask, layout: Arc<FileLayout>) -> Result<OpenSplit, IngestError> {
@@ -206,20 +206,20 @@ impl BlockReader {
             Some(records) => record_start(&task.path, records, layout.data_start, task.start, &self.cancel)?,
         };
         let text = if layout.is_compressed {
-            let mut text = Text::open(&task.path, Reach::To(u64::MAX), &self.cancel)?;
+            let mut text = FileText::open(&task.path, ReadReach::To(u64::MAX), &self.cancel)?;
             text.skip_to(offset)?;
             text
         } else {
-            Text::open_at(&task.path, offset, end, &self.cancel)?
+            FileText::open_at(&task.path, offset, end, &self.cancel)?
         };
         let text = match &layout.records {
-            Some(records) => RowBlocks::Records(RecordBlocks::new(text, records.clone(), offset, end, limits)),
+            Some(records) => SplitBlocks::Records(RecordBlocks::new(text, records.clone(), offset, end, limits)),
             None => {
                 let mut lines = LineBlocks::new(text, offset, end, limits);
                 if !starts_at_data {
                     lines.skip_line().map_err(|error| lines.source().explain(error))?;
                 }
-                RowBlocks::Lines(lines)
+                SplitBlocks::Lines(lines)
             }
         };
         let split_offset = text.offset();
@@ -244,7 +244,7 @@ impl BlockReader {
 }
 
 impl OpenSplit {
-    fn block(&mut self, lines: Lines, completes: Option<u64>) -> Block {
+    fn block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
         let position =
             if self.layout.is_compressed { self.text.source().compressed_bytes() } else { self.text.offset() };
         let bytes = position.saturating_sub(self.accounted);
@@ -252,7 +252,7 @@ impl OpenSplit {
         let place = self.place;
         self.place.lines_before += count_lines(&lines.text);
         let (layout, is_whole_file) = (Arc::clone(&self.layout), self.is_whole_file);
-        Block { layout, content: Content::Lines(lines), bytes, place, completes, is_whole_file }
+        RowBlock { layout, content: BlockBody::Lines(lines), bytes, place, completes, is_whole_file }
     }
 }
 
@@ -286,7 +286,7 @@ impl OpenSlices {
     }
 
     /// The next slice. The bytes of the split are spread evenly over its rows.
-    fn block(&mut self) -> Block {
+    fn block(&mut self) -> RowBlock {
         let slice = self.slices.next();
         if let (Some(slice), Some(row_groups)) = (slice.filter(|slice| slice.start == 0), &self.layout.row_groups) {
             (slice.group..self.end.min(slice.group + 2)).for_each(|group| row_groups.prefetch(group));
@@ -300,9 +300,9 @@ impl OpenSlices {
         self.bytes -= bytes;
         self.rows -= taken;
         let place = slice.map_or((0, None), |slice| (slice.start, Some(slice.group)));
-        Block {
+        RowBlock {
             layout: Arc::clone(&self.layout),
-            content: slice.map_or_else(|| Content::Lines(Lines::default()), Content::Slice),
+            content: slice.map_or_else(|| BlockBody::Lines(BlockLines::default()), BlockBody::Slice),
             bytes,
             place: RowPlace { split_offset: 0, lines_before: place.0, row_group: place.1 },
             completes: slice.is_none().then_some(self.id),
@@ -328,10 +328,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
 
-    fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<Block>, IngestError> {
-        let mut reader = BlockReader::new(Arc::new(job), Dealt::new(tasks), block_bytes, Arc::default());
+    fn blocks(job: Job, tasks: Vec<SplitTask>, block_bytes: usize) -> Result<Vec<RowBlock>, IngestError> {
+        let mut reader = BlockReader::new(Arc::new(job), DealtSplits::new(tasks), block_bytes, Arc::default());
         let mut blocks = Vec::new();
         while let Some(block) = reader.next_block(Vec::new())? {
             blocks.push(block);
@@ -339,8 +339,8 @@ mod tests {
         Ok(blocks)
     }
 
-    fn lines(block: &Block) -> &[u8] {
-        let Content::Lines(lines) = &block.content else { panic!("no lines") };
+    fn lines(block: &RowBlock) -> &[u8] {
+        let BlockBody::Lines(lines) = &block.content else { panic!("no lines") };
         &lines.text
     }
 

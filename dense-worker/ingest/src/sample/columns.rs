@@ -6,7 +6,7 @@ use super::{ColumnFormat, PLACES, RowSample, SampleLimits, SampledColumn, Sample
 use crate::IngestError;
 use crate::columnar::file::{ColumnFile, FileFormat};
 use crate::columnar::groups::{RowGroups, RowSlice, UsedColumn};
-use crate::columnar::kind::Kind;
+use crate::columnar::kind::ValueKind;
 use crate::columnar::sample::column_texts;
 
 /// Columns of all files. The first file says which there are.
@@ -69,12 +69,12 @@ fn form(column: &UsedColumn) -> ValueForm {
         return ValueForm::List;
     }
     match column.kind {
-        Kind::Bool => ValueForm::Bool,
-        Kind::Integer | Kind::Unsigned(_) | Kind::Half | Kind::Single | Kind::Double | Kind::Decimal(_) => {
+        ValueKind::Bool => ValueForm::Bool,
+        ValueKind::Integer | ValueKind::Unsigned(_) | ValueKind::Half | ValueKind::Single | ValueKind::Double | ValueKind::Decimal(_) => {
             ValueForm::Number
         }
-        Kind::Text | Kind::Uuid | Kind::Nothing => ValueForm::Text,
-        Kind::Date | Kind::Time(_) | Kind::Timestamp(_) => ValueForm::Time,
+        ValueKind::Text | ValueKind::Uuid | ValueKind::Nothing => ValueForm::Text,
+        ValueKind::Date | ValueKind::Time(_) | ValueKind::Timestamp(_) => ValueForm::Time,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{PLACES, RowSample, SampleLimits, SampledRows, spread};
 use crate::IngestError;
-use crate::read::text::{Reach, Text};
+use crate::read::text::{ReadReach, FileText};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -33,7 +33,7 @@ struct FileLines {
 
 /// Lines of a file: all, or those of several places.
 fn of_file(path: &Path, limits: SampleLimits) -> Result<FileLines, IngestError> {
-    let text = Text::open(path, Reach::To(limits.bytes as u64), &Arc::default())?;
+    let text = FileText::open(path, ReadReach::To(limits.bytes as u64), &Arc::default())?;
     let (size, is_compressed) = (text.file_bytes(), text.compression().is_some());
     if !is_compressed && size > limits.bytes as u64 {
         return at_places(path, size, limits);
@@ -52,7 +52,7 @@ fn at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileLines, 
     let mut lines = Vec::new();
     for place in 0..PLACES as u64 {
         let offset = place * (size - length) / (PLACES as u64 - 1);
-        let (mut bytes, _) = read(Text::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
+        let (mut bytes, _) = read(FileText::open_at(path, offset, offset + length, &Arc::default())?, length as usize)?;
         if offset + length < size {
             without_last_line(&mut bytes);
         }
@@ -63,7 +63,7 @@ fn at_places(path: &Path, size: u64, limits: SampleLimits) -> Result<FileLines, 
 }
 
 /// At most `most` bytes, and whether these are all.
-fn read(mut text: Text, most: usize) -> Result<(Vec<u8>, bool), IngestError> {
+fn read(mut text: FileText, most: usize) -> Result<(Vec<u8>, bool), IngestError> {
     let mut bytes = Vec::new();
     let read = text.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
     read.map_err(|error| text.explain(error))?;

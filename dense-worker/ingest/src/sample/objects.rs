@@ -13,7 +13,7 @@ use crate::parse::bad::shown;
 /// The columns of the objects of a sample. `path` is named in errors.
 pub(super) fn sample(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
     let SampledRows::Lines(lines) = &sample.rows else { return Ok(sample) };
-    let mut columns = Columns::default();
+    let mut columns = ObjectColumns::default();
     for (row, line) in number_from(0, lines) {
         match serde_json::from_str(line) {
             Ok(Value::Object(object)) => object.into_iter().for_each(|(key, value)| columns.put(row, key, value)),
@@ -37,13 +37,13 @@ fn no_object(path: &Path, line: &str) -> IngestError {
 
 /// Columns as their keys occur.
 #[derive(Default)]
-struct Columns {
+struct ObjectColumns {
     places: HashMap<String, usize>,
-    found: Vec<Found>,
+    found: Vec<FoundColumn>,
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundColumn {
     name: String,
     texts: Vec<String>,
     numbers: usize,
@@ -52,7 +52,7 @@ struct Found {
     has_objects: bool,
 }
 
-impl Columns {
+impl ObjectColumns {
     fn put(&mut self, row: usize, name: String, value: Value) {
         match value {
             Value::Object(object) => {
@@ -81,10 +81,10 @@ impl Columns {
         }
     }
 
-    fn find_or_add(&mut self, name: String) -> &mut Found {
+    fn find_or_add(&mut self, name: String) -> &mut FoundColumn {
         let next = self.found.len();
         let place = *self.places.entry(name).or_insert_with_key(|name| {
-            self.found.push(Found { name: name.clone(), ..Found::default() });
+            self.found.push(FoundColumn { name: name.clone(), ..FoundColumn::default() });
             next
         });
         &mut self.found[place]
@@ -105,7 +105,7 @@ impl Columns {
     }
 }
 
-impl Found {
+impl FoundColumn {
     /// Empty texts for the rows before `row`. A key that occurs twice in an object keeps its first value.
     fn fill(&mut self, row: usize) {
         self.texts.resize(row, String::new());

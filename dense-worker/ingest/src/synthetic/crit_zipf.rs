@@ -8,9 +8,9 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use crate::synthetic::counter::Stream;
+use crate::synthetic::counter::RandomStream;
 use crate::synthetic::planted::{CATEGORIES, INTEGERS};
-use crate::synthetic::zipf::Zipf;
+use crate::synthetic::zipf::ZipfDistribution;
 use crate::{Batch, IngestError};
 
 /// Part of the number of each random stream.
@@ -25,19 +25,19 @@ const FULL: [u32; CATEGORIES] = [
     10, 5_652, 2_173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 ];
 
-/// Largest vocabulary of [`Vocabulary::Small`].
+/// Largest vocabulary of [`IdVocabulary::Small`].
 const SMALL_MOST: u32 = 122_780;
 
 /// How many distinct ids there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vocabulary {
+pub enum IdVocabulary {
     /// Criteo-Kaggle's 33,762,577.
     Full,
     /// The same, but at most 122,780 per column: 1,000,003.
     Small,
 }
 
-impl Vocabulary {
+impl IdVocabulary {
     /// Distinct ids of each column.
     #[must_use]
     pub fn sizes(self) -> [u32; CATEGORIES] {
@@ -62,7 +62,7 @@ pub struct CritZipf {
 impl CritZipf {
     /// Makes the first `samples` samples. The full workload has 2,150,400.
     #[must_use]
-    pub fn generate(vocabulary: Vocabulary, samples: usize) -> Self {
+    pub fn generate(vocabulary: IdVocabulary, samples: usize) -> Self {
         let mut made = Self {
             samples,
             dense: vec![0.0; samples * INTEGERS],
@@ -124,7 +124,7 @@ impl CritZipf {
     }
 
     fn make_ids(&mut self, column: usize, size: u32, logits: &mut [f64]) {
-        let (zipf, number) = (Zipf::new(size, EXPONENT), column as u64);
+        let (zipf, number) = (ZipfDistribution::new(size, EXPONENT), column as u64);
         let (values, weights) = (stream(100 + number), stream(300 + number));
         for (sample, logit) in logits.iter_mut().enumerate() {
             let rank = u64::from(zipf.rank(values.uniform(sample as u64)));
@@ -136,8 +136,8 @@ impl CritZipf {
     }
 }
 
-fn stream(number: u64) -> Stream {
-    Stream::new(SEED * 1_000_003 + number)
+fn stream(number: u64) -> RandomStream {
+    RandomStream::new(SEED * 1_000_003 + number)
 }
 
 fn read(folder: &Path, name: &str) -> Result<Vec<u8>, IngestError> {
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_samples_are_those_of_the_specification() {
-        let made = CritZipf::generate(Vocabulary::Small, 256);
+        let made = CritZipf::generate(IdVocabulary::Small, 256);
         let batch = made.batch(0..256).unwrap();
         assert_eq!(batch.numeric[..INTEGERS], FIRST_DENSE);
         assert_eq!(batch.numeric[255 * INTEGERS..][..3], LAST_DENSE);
@@ -208,13 +208,13 @@ mod tests {
 
     #[test]
     fn the_vocabularies_have_the_sizes_of_the_specification() {
-        assert_eq!(Vocabulary::Full.sizes().iter().sum::<u32>(), 33_762_577);
-        assert_eq!(Vocabulary::Small.sizes().iter().sum::<u32>(), 1_000_003);
+        assert_eq!(IdVocabulary::Full.sizes().iter().sum::<u32>(), 33_762_577);
+        assert_eq!(IdVocabulary::Small.sizes().iter().sum::<u32>(), 1_000_003);
     }
 
     #[test]
     fn files_hold_the_same_samples() {
-        let (folder, made) = (TempDir::new().unwrap(), CritZipf::generate(Vocabulary::Small, 40));
+        let (folder, made) = (TempDir::new().unwrap(), CritZipf::generate(IdVocabulary::Small, 40));
         let write = |name: &str, bytes: Vec<u8>| fs::write(folder.path().join(name), bytes).unwrap();
         write("dense.bin", made.dense.iter().flat_map(|value| value.to_le_bytes()).collect());
         write("cat.bin", made.ids.iter().flat_map(|id| id.to_le_bytes()).collect());

@@ -18,8 +18,8 @@
 use zagros_zip::ZipEq;
 
 use crate::IngestError;
-use crate::synthetic::counter::Stream;
-use crate::synthetic::planted::{Purpose, Streams};
+use crate::synthetic::counter::RandomStream;
+use crate::synthetic::planted::{StreamPurpose, RandomStreams};
 
 /// Steps of a numeric factor, each written with six decimals.
 const STEPS: u32 = 100_000;
@@ -107,7 +107,7 @@ pub(crate) struct FactorRow {
 
 /// A term: its coefficient, and factor and frequency j of each of its functions ψⱼ.
 #[derive(Clone, Debug, PartialEq)]
-struct Term {
+struct TeacherTerm {
     coefficient: f64,
     functions: Vec<(usize, usize)>,
 }
@@ -118,9 +118,9 @@ pub(crate) struct FactorTeacher {
     bias: f64,
     /// Steps of each factor.
     steps: Vec<u32>,
-    cells: Vec<Stream>,
-    clicks: Stream,
-    terms: Vec<Term>,
+    cells: Vec<RandomStream>,
+    clicks: RandomStream,
+    terms: Vec<TeacherTerm>,
     /// One more than the largest frequency.
     frequencies: usize,
 }
@@ -129,7 +129,7 @@ impl FactorTeacher {
     /// Plants the teacher of a specification.
     pub(crate) fn new(spec: &FactorSpec) -> Result<Self, IngestError> {
         spec.check()?;
-        let streams = Streams { seed: spec.seed };
+        let streams = RandomStreams { seed: spec.seed };
         let terms = terms(spec, &streams)?;
         let frequencies = 1 + terms.iter().flat_map(|term| term.functions.iter().map(|(_, j)| *j)).max().unwrap_or(0);
         let factors = 0..spec.factors;
@@ -139,8 +139,8 @@ impl FactorTeacher {
                 .clone()
                 .map(|factor| if is_numeric(factor as usize) { STEPS } else { spec.values })
                 .collect(),
-            cells: factors.map(|factor| streams.get(Purpose::FactorCell, u64::from(factor))).collect(),
-            clicks: streams.get(Purpose::FactorClick, 0),
+            cells: factors.map(|factor| streams.get(StreamPurpose::FactorCell, u64::from(factor))).collect(),
+            clicks: streams.get(StreamPurpose::FactorClick, 0),
             terms,
             frequencies,
         })
@@ -148,7 +148,7 @@ impl FactorTeacher {
 
     /// Row `number`. It depends only on the teacher and the number.
     pub(crate) fn row(&self, number: u64) -> FactorRow {
-        let draw = |(stream, steps): (&Stream, &u32)| (stream.uniform(number) * f64::from(*steps)) as u32;
+        let draw = |(stream, steps): (&RandomStream, &u32)| (stream.uniform(number) * f64::from(*steps)) as u32;
         let cells: Vec<u32> = self.cells.iter().zip_eq(&self.steps).map(draw).collect();
         let logit = self.logit(&cells);
         let clicked = self.clicks.uniform(number) < 1.0 / (1.0 + (-logit).exp());
@@ -159,7 +159,7 @@ impl FactorTeacher {
     fn logit(&self, cells: &[u32]) -> f64 {
         let values = self.functions(cells);
         let value = |(factor, j): &(usize, usize)| values[factor * self.frequencies + j];
-        let term = |term: &Term| term.coefficient * term.functions.iter().map(value).product::<f64>();
+        let term = |term: &TeacherTerm| term.coefficient * term.functions.iter().map(value).product::<f64>();
         self.bias + self.terms.iter().map(term).sum::<f64>()
     }
 
@@ -221,7 +221,7 @@ pub(crate) fn write_row(row: &FactorRow, text: &mut Vec<u8>) {
 }
 
 /// The terms in their order, with their coefficients.
-fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError> {
+fn terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>, IngestError> {
     let wanted = spec.terms as usize;
     let mut bound = 1;
     let mut found = Vec::new();
@@ -238,7 +238,7 @@ fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError>
         }
         bound += 1;
     }
-    let ties = streams.get(Purpose::FactorOrder, 0);
+    let ties = streams.get(StreamPurpose::FactorOrder, 0);
     let rank = |functions: &Vec<(usize, usize)>| {
         let roughness: usize = functions.iter().map(|(_, j)| j * j).sum();
         let name = functions.iter().fold(0_u64, |name, (factor, j)| name * 8_209 + (factor * 128 + j) as u64 + 1);
@@ -249,10 +249,10 @@ fn terms(spec: &FactorSpec, streams: &Streams) -> Result<Vec<Term>, IngestError>
     let exponent = -(1.0 + spec.decay) / 2.0;
     let sizes: Vec<f64> = (1..=wanted).map(|k| (k as f64).powf(exponent)).collect();
     let norm = sizes.iter().map(|size| size * size).sum::<f64>().sqrt();
-    let signs = streams.get(Purpose::FactorSign, 0);
+    let signs = streams.get(StreamPurpose::FactorSign, 0);
     let term = |(k, functions): (usize, Vec<(usize, usize)>)| {
         let sign = if signs.bits(k as u64) & 1 == 0 { 1.0 } else { -1.0 };
-        Term { coefficient: sign * spec.signal * sizes[k] / norm, functions }
+        TeacherTerm { coefficient: sign * spec.signal * sizes[k] / norm, functions }
     };
     Ok(found.into_iter().enumerate().map(term).collect())
 }
@@ -305,7 +305,7 @@ mod tests {
         let mut sums = vec![0.0; terms.len() * terms.len()];
         for number in 0..125 {
             let values = teacher.functions(&[number % 5, number / 5 % 5, number / 25]);
-            let term_value = |term: &Term| -> f64 {
+            let term_value = |term: &TeacherTerm| -> f64 {
                 term.functions.iter().map(|(factor, j)| values[factor * teacher.frequencies + j]).product()
             };
             for (place, sum) in sums.iter_mut().enumerate() {

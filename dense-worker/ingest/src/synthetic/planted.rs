@@ -6,8 +6,8 @@
 //! to chance.
 
 use crate::IngestError;
-use crate::synthetic::counter::{Stream, splitmix};
-use crate::synthetic::zipf::Zipf;
+use crate::synthetic::counter::{RandomStream, splitmix};
+use crate::synthetic::zipf::ZipfDistribution;
 use crate::transform::symmetric_log;
 
 /// Integer columns of Criteo's format.
@@ -93,7 +93,7 @@ impl SyntheticSpec {
 
 /// A row before it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct PlantedRow {
     /// Whether it is a click.
     pub(crate) clicked: bool,
     /// Log-odds of a click.
@@ -112,8 +112,8 @@ pub(crate) struct PlantedModel {
     integers: Vec<IntegerColumn>,
     categories: Vec<CategoryColumn>,
     crossed_integers: f64,
-    crossed_categories: Stream,
-    clicks: Stream,
+    crossed_categories: RandomStream,
+    clicks: RandomStream,
 }
 
 #[derive(Clone, Debug)]
@@ -126,17 +126,17 @@ struct IntegerColumn {
     /// Subtracted from the count, because Criteo's I2 has negative values.
     shift: i64,
     effect: f64,
-    values: Stream,
-    missing: Stream,
+    values: RandomStream,
+    missing: RandomStream,
 }
 
 #[derive(Clone, Debug)]
 struct CategoryColumn {
-    zipf: Zipf,
+    zipf: ZipfDistribution,
     missing_rate: f64,
-    values: Stream,
-    missing: Stream,
-    effects: Stream,
+    values: RandomStream,
+    missing: RandomStream,
+    effects: RandomStream,
     /// Largest effect, relative to the spec's.
     weight: f64,
     /// Subtracted from each effect, so that no seed makes clicks rare or common.
@@ -148,7 +148,7 @@ impl PlantedModel {
     /// Plants the model of a specification.
     pub(crate) fn new(spec: &SyntheticSpec) -> Result<Self, IngestError> {
         spec.check()?;
-        let streams = Streams { seed: spec.seed };
+        let streams = RandomStreams { seed: spec.seed };
         let integer = |column| IntegerColumn::new(column, spec.integer_effect, &streams);
         let category = |column: usize| CategoryColumn::new(column, spec.vocabularies[column], spec.zipf, &streams);
         Ok(Self {
@@ -157,13 +157,13 @@ impl PlantedModel {
             integers: (0..INTEGERS).map(integer).collect(),
             categories: (0..CATEGORIES).map(category).collect(),
             crossed_integers: spec.integer_effect / 2.0,
-            crossed_categories: streams.get(Purpose::Cross, 0),
-            clicks: streams.get(Purpose::Click, 0),
+            crossed_categories: streams.get(StreamPurpose::Cross, 0),
+            clicks: streams.get(StreamPurpose::Click, 0),
         })
     }
 
     /// Row `number`. It depends only on the planted model and the number.
-    pub(crate) fn row(&self, number: u64) -> Row {
+    pub(crate) fn row(&self, number: u64) -> PlantedRow {
         let (mut integers, mut categories) = ([None; INTEGERS], [None; CATEGORIES]);
         let (mut logit, mut standard) = (self.bias, [0.0; INTEGERS]);
         for (j, column) in self.integers.iter().enumerate() {
@@ -182,14 +182,14 @@ impl PlantedModel {
         let crossed = CROSSED.map(|f| u64::from(ranks[f]));
         logit += self.category_effect / 2.0 * signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
         let clicked = self.clicks.uniform(number) < 1.0 / (1.0 + (-logit).exp());
-        Row { clicked, logit, integers, categories }
+        PlantedRow { clicked, logit, integers, categories }
     }
 }
 
 impl IntegerColumn {
-    fn new(column: usize, effect: f64, streams: &Streams) -> Self {
+    fn new(column: usize, effect: f64, streams: &RandomStreams) -> Self {
         let number = column as u64;
-        let choice = |at| streams.get(Purpose::IntegerShape, number).uniform(at);
+        let choice = |at| streams.get(StreamPurpose::IntegerShape, number).uniform(at);
         let mut made = Self {
             scale: 0.6 + 1.2 * choice(0),
             mean: 0.0,
@@ -197,8 +197,8 @@ impl IntegerColumn {
             missing_rate: 0.45 * choice(1).powi(3),
             shift: if column == 1 { 2 } else { 0 },
             effect: effect * signed(choice(2)),
-            values: streams.get(Purpose::Integer, number),
-            missing: streams.get(Purpose::IntegerMissing, number),
+            values: streams.get(StreamPurpose::Integer, number),
+            missing: streams.get(StreamPurpose::IntegerMissing, number),
         };
         let quantile = |n: u32| (f64::from(n) + 0.5) / f64::from(QUANTILES);
         let total: f64 = (0..QUANTILES).map(|n| logarithm(made.quantile(quantile(n)))).sum();
@@ -226,15 +226,15 @@ impl IntegerColumn {
 }
 
 impl CategoryColumn {
-    fn new(column: usize, vocabulary: u32, s: f64, streams: &Streams) -> Self {
+    fn new(column: usize, vocabulary: u32, s: f64, streams: &RandomStreams) -> Self {
         let number = column as u64;
-        let choice = streams.get(Purpose::CategoryShape, number);
+        let choice = streams.get(StreamPurpose::CategoryShape, number);
         let mut column = Self {
-            zipf: Zipf::new(vocabulary, s),
+            zipf: ZipfDistribution::new(vocabulary, s),
             missing_rate: 0.1 * choice.uniform(0).powi(3),
-            values: streams.get(Purpose::Category, number),
-            missing: streams.get(Purpose::CategoryMissing, number),
-            effects: streams.get(Purpose::CategoryEffect, number),
+            values: streams.get(StreamPurpose::Category, number),
+            missing: streams.get(StreamPurpose::CategoryMissing, number),
+            effects: streams.get(StreamPurpose::CategoryEffect, number),
             weight: if vocabulary > LONG { LONG_WEIGHT } else { 1.0 },
             mean_effect: 0.0,
             texts: choice.bits(1) as u32,
@@ -269,7 +269,7 @@ impl CategoryColumn {
 
 /// The purpose of a random stream. New ones are appended and never reordered, because the order determines the data.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
+pub(super) enum StreamPurpose {
     Integer,
     IntegerMissing,
     IntegerShape,
@@ -286,13 +286,13 @@ pub(super) enum Purpose {
 }
 
 /// All random streams of a seed.
-pub(super) struct Streams {
+pub(super) struct RandomStreams {
     pub(super) seed: u64,
 }
 
-impl Streams {
-    pub(super) fn get(&self, purpose: Purpose, column: u64) -> Stream {
-        Stream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
+impl RandomStreams {
+    pub(super) fn get(&self, purpose: StreamPurpose, column: u64) -> RandomStream {
+        RandomStream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
     }
 }
 
@@ -355,8 +355,8 @@ mod tests {
     #[test]
     fn rows_look_like_criteos() {
         let planted = planted(1);
-        let rows: Vec<Row> = (0..5_000).map(|number| planted.row(number)).collect();
-        let is_missing = |row: &Row| row.integers.contains(&None) && row.categories.contains(&None);
+        let rows: Vec<PlantedRow> = (0..5_000).map(|number| planted.row(number)).collect();
+        let is_missing = |row: &PlantedRow| row.integers.contains(&None) && row.categories.contains(&None);
         assert!(rows.iter().any(is_missing));
         let integers = || rows.iter().flat_map(|row| row.integers.into_iter().flatten());
         assert!(integers().any(|value| value < 0) && integers().any(|value| value > 1_000));

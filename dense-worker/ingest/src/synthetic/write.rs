@@ -8,7 +8,7 @@ use std::thread;
 
 use crate::IngestError;
 use crate::synthetic::factors::{self, FactorSpec, FactorTeacher};
-use crate::synthetic::planted::{PlantedModel, Row, SyntheticSpec};
+use crate::synthetic::planted::{PlantedModel, PlantedRow, SyntheticSpec};
 
 /// Number of rows that a thread makes at once.
 const CHUNK: u64 = 8_192;
@@ -17,7 +17,7 @@ const CHUNK: u64 = 8_192;
 const TEST_START: u64 = 1 << 48;
 
 /// Label and planted logit of each row of a file, in its order.
-type Truth = Vec<(f32, f32)>;
+type RowTruth = Vec<(f32, f32)>;
 
 /// Writes `train.txt` and `test.txt` in Criteo's format into `folder`, and makes the folder if needed. The same
 /// specification writes the same bytes. A file has its final name only once it is whole.
@@ -65,14 +65,14 @@ struct RowWriter<'a, Make> {
 
 impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     /// Training and test part. Returns the truth of the test part.
-    fn write_parts(&self, folder: &Path, names: [&str; 2], rows: [u64; 2]) -> Result<Truth, IngestError> {
+    fn write_parts(&self, folder: &Path, names: [&str; 2], rows: [u64; 2]) -> Result<RowTruth, IngestError> {
         let unwritable = |source| IngestError::Unwritable { path: folder.into(), source };
         fs::create_dir_all(folder).map_err(unwritable)?;
         self.write_file(0..rows[0], &folder.join(names[0]))?;
         self.write_file(TEST_START..TEST_START + rows[1], &folder.join(names[1]))
     }
 
-    fn write_file(&self, rows: Range<u64>, path: &Path) -> Result<Truth, IngestError> {
+    fn write_file(&self, rows: Range<u64>, path: &Path) -> Result<RowTruth, IngestError> {
         let mut partial = path.as_os_str().to_owned();
         partial.push(".partial");
         let partial = Path::new(&partial);
@@ -87,11 +87,11 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
         written.map_err(|source| IngestError::Unwritable { path: path.into(), source })
     }
 
-    fn write_rows(&self, rows: Range<u64>, path: &Path) -> io::Result<Truth> {
+    fn write_rows(&self, rows: Range<u64>, path: &Path) -> io::Result<RowTruth> {
         let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
         let mut file = File::create(path)?;
         file.write_all(self.head)?;
-        let mut truth = Truth::new();
+        let mut truth = RowTruth::new();
         let mut start = rows.start;
         while start < rows.end {
             let end = rows.end.min(start + threads * CHUNK);
@@ -106,7 +106,7 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     }
 
     /// The text of consecutive chunks, with one thread for each.
-    fn make_chunks(&self, rows: Range<u64>) -> Vec<(Vec<u8>, Truth)> {
+    fn make_chunks(&self, rows: Range<u64>) -> Vec<(Vec<u8>, RowTruth)> {
         thread::scope(|scope| {
             let starts = rows.clone().step_by(CHUNK as usize);
             let chunk = |start: u64| start..rows.end.min(start + CHUNK);
@@ -118,8 +118,8 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
         })
     }
 
-    fn make_chunk(&self, rows: Range<u64>) -> (Vec<u8>, Truth) {
-        let (mut text, mut truth) = (Vec::with_capacity(CHUNK as usize * 256), Truth::with_capacity(CHUNK as usize));
+    fn make_chunk(&self, rows: Range<u64>) -> (Vec<u8>, RowTruth) {
+        let (mut text, mut truth) = (Vec::with_capacity(CHUNK as usize * 256), RowTruth::with_capacity(CHUNK as usize));
         for number in rows {
             truth.push((self.make)(number, &mut text));
         }
@@ -127,7 +127,7 @@ impl<Make: Fn(u64, &mut Vec<u8>) -> (f32, f32) + Sync> RowWriter<'_, Make> {
     }
 }
 
-fn write_row(row: &Row, text: &mut Vec<u8>) {
+fn write_row(row: &PlantedRow, text: &mut Vec<u8>) {
     text.push(if row.clicked { b'1' } else { b'0' });
     for integer in row.integers {
         text.push(b'\t');

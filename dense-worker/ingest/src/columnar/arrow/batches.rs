@@ -13,7 +13,7 @@ use ::arrow_schema::{ArrowError, SchemaRef};
 
 use super::body::{BatchFailure, StoredMessage, used_buffers};
 use crate::IngestError;
-use crate::columnar::fault::{Fault, caught, fail};
+use crate::columnar::fault::{FileFault, caught, fail};
 use crate::source::RandomAccess;
 
 /// Record batches that are held at least: the one that is read, and its neighbours.
@@ -22,7 +22,7 @@ const HELD: usize = 3;
 const HELD_BYTES: usize = 64 << 20;
 
 /// The arrays of a record batch by their fields; those of unused fields are not there.
-pub(crate) type Arrays = Arc<HashMap<usize, ArrayRef>>;
+pub(crate) type FieldArrays = Arc<HashMap<usize, ArrayRef>>;
 
 /// The record batches of a file.
 pub(crate) struct RecordBatches {
@@ -41,7 +41,7 @@ pub(crate) struct RecordBatches {
 
 /// A record batch that one thread decodes, and the others wait for.
 #[derive(Default)]
-struct HeldBatch(Mutex<Option<Arrays>>);
+struct HeldBatch(Mutex<Option<FieldArrays>>);
 
 impl fmt::Debug for RecordBatches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +82,7 @@ impl RecordBatches {
     ///
     /// # Errors
     /// If they cannot be read, or are damaged.
-    pub(crate) fn arrays(&self, number: usize) -> std::result::Result<Arrays, IngestError> {
+    pub(crate) fn arrays(&self, number: usize) -> std::result::Result<FieldArrays, IngestError> {
         let batch = self.hold(number);
         let mut decoded = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(arrays) = &*decoded {
@@ -109,7 +109,7 @@ impl RecordBatches {
     fn decode(&self, number: usize) -> std::result::Result<HashMap<usize, ArrayRef>, IngestError> {
         let dictionaries = self.dictionaries()?;
         let stored = &self.batches[number];
-        let damaged = |Fault(reason)| {
+        let damaged = |FileFault(reason)| {
             let unit = "record batch";
             IngestError::DamagedGroup { path: self.path.clone(), unit, number, reason }
         };
@@ -131,7 +131,7 @@ impl RecordBatches {
                     read_record_batch(&body, batch, schema, dictionaries, Some(only.as_slice()), &self.version);
                 Ok(Arc::clone(decoded.map_err(fault)?.column(0)))
             });
-            decoded.map(|array| (*field, array)).map_err(|Fault(reason)| IngestError::DamagedColumn {
+            decoded.map(|array| (*field, array)).map_err(|FileFault(reason)| IngestError::DamagedColumn {
                 path: self.path.clone(),
                 unit: "record batch",
                 number,
@@ -150,7 +150,7 @@ impl RecordBatches {
             for stored in &self.dictionaries {
                 match self.add_dictionary(stored, &mut entries) {
                     Ok(()) => {}
-                    Err(BatchFailure::Fault(Fault(reason))) => return Err(reason),
+                    Err(BatchFailure::Fault(FileFault(reason))) => return Err(reason),
                     Err(BatchFailure::Unreadable(error)) => {
                         let reason = error.to_string();
                         unreadable = Some(*error);
@@ -178,7 +178,7 @@ impl RecordBatches {
         let message = stored.message()?;
         let dictionary = message.header_as_dictionary_batch();
         let Some((dictionary, batch)) = dictionary.and_then(|dictionary| Some((dictionary, dictionary.data()?))) else {
-            return Err(Fault::new("its message is none").into());
+            return Err(FileFault::new("its message is none").into());
         };
         // It has one column, of which everything is read.
         let buffers = batch.buffers().map_or(0, |buffers| buffers.len());
@@ -198,13 +198,13 @@ impl HeldBatch {
 }
 
 /// What the crate says.
-pub(super) fn fault(error: ArrowError) -> Fault {
+pub(super) fn fault(error: ArrowError) -> FileFault {
     match error {
         ArrowError::ParseError(text)
         | ArrowError::SchemaError(text)
         | ArrowError::IpcError(text)
         | ArrowError::InvalidArgumentError(text)
-        | ArrowError::NotYetImplemented(text) => Fault(text),
-        other => Fault(other.to_string()),
+        | ArrowError::NotYetImplemented(text) => FileFault(text),
+        other => FileFault(other.to_string()),
     }
 }

@@ -17,7 +17,7 @@ use ::arrow_schema::{DataType, Field, UnionMode};
 use bytes::Bytes;
 
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, fail};
+use crate::columnar::fault::{FileFault, Result, fail};
 use crate::columnar::magic::ARROW_STREAM as CONTINUATION;
 use crate::source::RandomAccess;
 
@@ -40,7 +40,7 @@ pub(crate) struct StoredMessage {
 
 impl StoredMessage {
     /// The message that a block of a footer names.
-    pub(super) fn read(path: &Path, file: &RandomAccess, bytes: u64, block: &Block) -> Placed<Self> {
+    pub(super) fn read(path: &Path, file: &RandomAccess, bytes: u64, block: &Block) -> BodyResult<Self> {
         let (at, body) = Self::place(bytes, block)?;
         let metadata = file.read(path, at, (body.start - at) as usize).map_err(Box::new)?;
         Ok(Self { metadata, body })
@@ -76,7 +76,7 @@ impl StoredMessage {
             let end = start.checked_add(u64::try_from(body).ok()?)?;
             (end <= bytes).then_some((offset, start..end))
         });
-        place.ok_or_else(|| Fault::new("it names a place outside of the file"))
+        place.ok_or_else(|| FileFault::new("it names a place outside of the file"))
     }
 
     /// What the message says of itself.
@@ -92,7 +92,7 @@ impl StoredMessage {
         file: &RandomAccess,
         batch: RecordBatch<'_>,
         used: &[usize],
-    ) -> Placed<Buffer> {
+    ) -> BodyResult<Buffer> {
         let length = self.body.end - self.body.start;
         let mut body = vec![0; length as usize];
         let places = places(batch, used, length)?;
@@ -110,30 +110,30 @@ impl StoredMessage {
         if whole > MOST_BODY {
             let text =
                 format!("its used columns take {whole} bytes, the most is {MOST_BODY}; write smaller record batches");
-            return Err(Fault::new(text).into());
+            return Err(FileFault::new(text).into());
         }
         let rows = batch.length();
         if u64::try_from(rows).is_ok_and(|rows| rows / 8 <= whole + FREE_ROWS / 8) {
             return Ok(Buffer::from_vec(body));
         }
-        Err(Fault::new(format!("it claims {rows} rows in {whole} bytes")).into())
+        Err(FileFault::new(format!("it claims {rows} rows in {whole} bytes")).into())
     }
 }
 
 /// A result of reading a part of a file: what is wrong in it, or why it cannot be read.
-pub(super) type Placed<T> = std::result::Result<T, BatchFailure>;
+pub(super) type BodyResult<T> = std::result::Result<T, BatchFailure>;
 
 /// Why a part of a file was not read.
 #[derive(Debug)]
 pub(crate) enum BatchFailure {
     /// What is wrong in it.
-    Fault(Fault),
+    Fault(FileFault),
     /// The file itself.
     Unreadable(Box<IngestError>),
 }
 
-impl From<Fault> for BatchFailure {
-    fn from(fault: Fault) -> Self {
+impl From<FileFault> for BatchFailure {
+    fn from(fault: FileFault) -> Self {
         Self::Fault(fault)
     }
 }

@@ -11,11 +11,11 @@ use ::arrow_schema::SchemaRef;
 use super::batches::RecordBatches;
 use super::body::StoredMessage;
 use super::content::FileContent;
-use super::schema::{Leaf, leaves};
+use super::schema::{ArrowLeaf, leaves};
 use super::stream;
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, caught, fail};
-use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::fault::{FileFault, Result, caught, fail};
+use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::magic::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
 use zagros_zip::ZipEq;
@@ -34,7 +34,7 @@ const END: u64 = 64 << 10;
 pub(crate) struct ArrowFooter {
     schema: SchemaRef,
     version: MetadataVersion,
-    leaves: Vec<Arc<Leaf>>,
+    leaves: Vec<Arc<ArrowLeaf>>,
     names: Vec<String>,
     /// Dictionaries with the columns that name them, and record batches.
     dictionaries: Vec<Block>,
@@ -50,7 +50,7 @@ impl ArrowFooter {
     /// Reads the footer of a file.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
         let start = source.read(path, 0, bytes.min(START) as usize)?;
         let content = if start.starts_with(&CONTINUATION) {
             stream::content(path, &source, bytes)?
@@ -61,10 +61,10 @@ impl ArrowFooter {
             let footer = source.read(path, bytes - TAIL - length, length as usize)?;
             caught(|| described(&footer)).map_err(damaged)?
         } else {
-            return Err(damaged(Fault(other_format(&start))));
+            return Err(damaged(FileFault(other_format(&start))));
         };
         let FileContent { schema, version, dictionaries, batches, named } = content;
-        let leaves: Vec<Arc<Leaf>> = leaves(&schema).into_iter().map(Arc::new).collect();
+        let leaves: Vec<Arc<ArrowLeaf>> = leaves(&schema).into_iter().map(Arc::new).collect();
         let names = leaves.iter().map(|leaf| leaf.name.clone()).collect();
         Ok(Self { schema, version, leaves, names, dictionaries, batches, named, bytes, source })
     }
@@ -88,7 +88,7 @@ impl ArrowFooter {
                 column: leaf.name.clone(),
                 reason,
             })?;
-            let description = Description::Arrow(Arc::clone(leaf));
+            let description = ColumnDescription::Arrow(Arc::clone(leaf));
             Ok(UsedColumn { name: leaf.name.clone(), position, kind, description })
         };
         let columns = positions.into_iter().map(used).collect::<std::result::Result<Vec<_>, IngestError>>()?;
@@ -98,7 +98,7 @@ impl ArrowFooter {
         let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.batches)?;
         for (number, (block, read)) in self.batches.iter().zip_eq(messages).enumerate() {
             let stored = read.and_then(|stored| Ok((rows(&stored)?, stored)));
-            let (rows, stored) = stored.map_err(|Fault(reason)| IngestError::DamagedGroup {
+            let (rows, stored) = stored.map_err(|FileFault(reason)| IngestError::DamagedGroup {
                 path: path.into(),
                 unit: "record batch",
                 number,
@@ -131,7 +131,7 @@ impl ArrowFooter {
             match read.and_then(|stored| Ok((dictionary_id(&stored)?, stored))) {
                 Ok((id, stored)) if named.contains(&id) => used.push(stored),
                 Ok(_) => {}
-                Err(Fault(reason)) => {
+                Err(FileFault(reason)) => {
                     let reason = format!("a dictionary: {reason}; if the file is damaged, write it again");
                     return Err(IngestError::DamagedFooter { path: path.into(), reason });
                 }
@@ -159,13 +159,13 @@ fn described(footer: &[u8]) -> Result<FileContent> {
 fn rows(stored: &StoredMessage) -> Result<u64> {
     let message = stored.message()?;
     let rows = message.header_as_record_batch().and_then(|batch| u64::try_from(batch.length()).ok());
-    rows.ok_or_else(|| Fault::new("it is no record batch"))
+    rows.ok_or_else(|| FileFault::new("it is no record batch"))
 }
 
 fn dictionary_id(stored: &StoredMessage) -> Result<i64> {
     let message = stored.message()?;
     let id = message.header_as_dictionary_batch().map(|dictionary| dictionary.id());
-    id.ok_or_else(|| Fault::new("its message is none"))
+    id.ok_or_else(|| FileFault::new("its message is none"))
 }
 
 /// Bytes of the footer of a file whose last bytes these are.

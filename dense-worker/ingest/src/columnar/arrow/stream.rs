@@ -14,7 +14,7 @@ use ::arrow_ipc::{Block, MessageHeader};
 use super::body::{BatchFailure, StoredMessage};
 use super::content::FileContent;
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, caught, fail};
+use crate::columnar::fault::{FileFault, Result, caught, fail};
 use crate::columnar::magic::ARROW_STREAM as CONTINUATION;
 use crate::source::RandomAccess;
 
@@ -28,7 +28,7 @@ const PREFIX: u64 = 8;
 pub(super) fn content(path: &Path, source: &RandomAccess, bytes: u64) -> std::result::Result<FileContent, IngestError> {
     let (mut content, mut at, mut seen) = (None, 0, BTreeSet::new());
     while let Some(block) = next_block(path, source, bytes, at)? {
-        let damaged = |Fault(reason)| {
+        let damaged = |FileFault(reason)| {
             let reason =
                 format!("the message at byte {at} of the stream: {reason}; if the file is damaged, write it again");
             IngestError::DamagedFooter { path: path.into(), reason }

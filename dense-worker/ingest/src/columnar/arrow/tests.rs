@@ -11,7 +11,7 @@ use ::arrow_schema::Schema;
 use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_job::{Columnar, Format, Job, PoolAt, Pooling, Values};
 
-use crate::fixture::{self, Dealt};
+use crate::fixture::{self, DealtSplits};
 use crate::source::use_store;
 use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
 
@@ -63,7 +63,7 @@ fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
     let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
     let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
     let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
-    BatchStream::open(job, options(), Dealt::new(borders.windows(2).map(task).collect()))?.collect()
+    BatchStream::open(job, options(), DealtSplits::new(borders.windows(2).map(task).collect()))?.collect()
 }
 
 fn refused(job: &Job, bytes: &[u8]) -> String {

@@ -9,7 +9,7 @@ use ::arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarB
 use ::arrow_schema::DataType;
 
 use crate::columnar::fault::{Result, fail};
-use crate::columnar::kind::Value;
+use crate::columnar::kind::ColumnValue;
 
 /// Milliseconds of a day.
 const DAY: i64 = 86_400_000;
@@ -127,26 +127,26 @@ impl ArrayValues {
 
     /// Calls `take` with a value that is there.
     #[inline]
-    pub(super) fn with_value<R>(&self, index: usize, take: impl FnOnce(Value<'_>) -> R) -> R {
-        let int = |value: i64| Value::Int(value);
+    pub(super) fn with_value<R>(&self, index: usize, take: impl FnOnce(ColumnValue<'_>) -> R) -> R {
+        let int = |value: i64| ColumnValue::Int(value);
         match &self.stored {
-            StoredValues::Null => take(Value::Bytes(b"")),
+            StoredValues::Null => take(ColumnValue::Bytes(b"")),
             StoredValues::Bool(values) => take(int(i64::from(values.value(index)))),
             StoredValues::Whole(values) => take(int(values.get(index))),
-            StoredValues::F16(values) => take(Value::Bytes(&values[index].to_le_bytes())),
-            StoredValues::F32(values) => take(Value::Float(f64::from(values[index]))),
-            StoredValues::F64(values) => take(Value::Float(values[index])),
-            StoredValues::I128(values) => take(Value::Bytes(&values[index].to_be_bytes())),
-            StoredValues::I256(values) => take(Value::Bytes(&values[index].to_be_bytes())),
+            StoredValues::F16(values) => take(ColumnValue::Bytes(&values[index].to_le_bytes())),
+            StoredValues::F32(values) => take(ColumnValue::Float(f64::from(values[index]))),
+            StoredValues::F64(values) => take(ColumnValue::Float(values[index])),
+            StoredValues::I128(values) => take(ColumnValue::Bytes(&values[index].to_be_bytes())),
+            StoredValues::I256(values) => take(ColumnValue::Bytes(&values[index].to_be_bytes())),
             StoredValues::Days(values) => take(int(values[index].div_euclid(DAY))),
             StoredValues::Texts(ends, bytes) => {
-                take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
+                take(ColumnValue::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
             }
             StoredValues::LongTexts(ends, bytes) => {
-                take(Value::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
+                take(ColumnValue::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
             }
-            StoredValues::Views(values) => take(Value::Bytes(values.value(index))),
-            StoredValues::Fixed(width, bytes) => take(Value::Bytes(&bytes[index * width..(index + 1) * width])),
+            StoredValues::Views(values) => take(ColumnValue::Bytes(values.value(index))),
+            StoredValues::Fixed(width, bytes) => take(ColumnValue::Bytes(&bytes[index * width..(index + 1) * width])),
             StoredValues::Entries(keys, entries) => entries.with_value(keys.place(index), take),
         }
     }

@@ -13,8 +13,8 @@ use super::pages::ChunkPlace;
 use super::schema;
 use super::stored::StoredGroups;
 use crate::IngestError;
-use crate::columnar::fault::{Fault, Result, caught, fail};
-use crate::columnar::groups::{Description, GroupPlace, RowGroup, RowGroups, UsedColumn};
+use crate::columnar::fault::{FileFault, Result, caught, fail};
+use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::magic::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
 
@@ -39,7 +39,7 @@ impl ParquetFooter {
     /// Reads the footer of a file.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
-        let damaged = |Fault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
+        let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
         let read = |at: u64, length: u64| source.read(path, at, length as usize);
         let end = bytes.min(END);
         let last = read(bytes - end, end)?;
@@ -48,7 +48,7 @@ impl ParquetFooter {
         let start = if ends_as_parquet { MAGIC[..].into() } else { read(0, bytes.min(TAIL))? };
         if !start.starts_with(MAGIC) || bytes < MAGIC.len() as u64 + TAIL {
             let none = "it does not start with PAR1, so it is no Parquet file; check data.format";
-            return Err(damaged(Fault::new(
+            return Err(damaged(FileFault::new(
                 other_format(&start).filter(|_| !start.starts_with(MAGIC)).unwrap_or(none),
             )));
         }
@@ -83,7 +83,7 @@ impl ParquetFooter {
         let (mut groups, mut first_row, mut last_middle) = (Vec::new(), 0_u64, 0);
         for (number, group) in self.metadata.row_groups().iter().enumerate() {
             let chunks = columns.iter().map(|column| {
-                self.place(group, column).map_err(|Fault(reason)| IngestError::DamagedColumn {
+                self.place(group, column).map_err(|FileFault(reason)| IngestError::DamagedColumn {
                     path: path.into(),
                     unit: "row group",
                     number,
@@ -111,8 +111,8 @@ impl ParquetFooter {
         let (name, column) =
             (self.names[position].clone(), self.metadata.file_metadata().schema_descr().column(position));
         match caught(|| schema::kind(&column)) {
-            Ok(kind) => Ok(UsedColumn { name, position, kind, description: Description::Parquet(column) }),
-            Err(Fault(reason)) => Err(IngestError::UnusableColumn { path: path.into(), column: name, reason }),
+            Ok(kind) => Ok(UsedColumn { name, position, kind, description: ColumnDescription::Parquet(column) }),
+            Err(FileFault(reason)) => Err(IngestError::UnusableColumn { path: path.into(), column: name, reason }),
         }
     }
 

@@ -77,7 +77,7 @@ mod tests {
     use zagros_fake_s3::{FakeS3, S3Fault};
     use zagros_job::{Columnar, Format, Job};
 
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::source::use_store;
     use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
 
@@ -132,7 +132,7 @@ mod tests {
         let tasks = borders.windows(2).map(task).collect();
         let (start, cancel) = (StreamStart::default(), Arc::default());
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
-        BatchStream::open(job, options, Dealt::new(tasks))?.collect()
+        BatchStream::open(job, options, DealtSplits::new(tasks))?.collect()
     }
 
     #[test]
