@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::{DataContent, FileStart, file_start, fits};
+use zagros_ingest::{DataContent, FileStart, file_start, can_read_file};
 use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, Source, Values};
 
 use crate::InitError;
@@ -66,7 +66,7 @@ fn with_format(job: &Job, format: Format) -> Job {
 
 fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
     let own = &job.data.format;
-    if DataContent::of_format(own) == DataContent::Lines && fits(job, &start.path) {
+    if DataContent::of_format(own) == DataContent::Lines && can_read_file(job, &start.path) {
         return Ok(None);
     }
     let found = divided(start);
@@ -75,7 +75,7 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
         divide_lists(&mut job, &found);
         Some(job)
     };
-    if let Some(fitting) = [named(true), named(false)].into_iter().flatten().find(|other| fits(other, &start.path)) {
+    if let Some(fitting) = [named(true), named(false)].into_iter().flatten().find(|other| can_read_file(other, &start.path)) {
         return Ok(Some(fitting));
     }
     match own {

@@ -198,7 +198,7 @@ fn identity(args: &PredictArgs, Model { job, saved, .. }: &Model) -> Result<Stri
             continue;
         }
         // Those of a folder or a pattern one by one. What cannot be read is refused when it is.
-        let found = zagros_ingest::files(job, std::slice::from_ref(file)).unwrap_or_default();
+        let found = zagros_ingest::find_files(job, std::slice::from_ref(file)).unwrap_or_default();
         for FileInfo { path, bytes, .. } in found {
             let data = std::fs::metadata(&path).ok();
             let changed = data.and_then(|data| data.modified().ok()?.duration_since(UNIX_EPOCH).ok());

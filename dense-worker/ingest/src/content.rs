@@ -18,7 +18,7 @@ use zagros_job::{Format, Job};
 
 use crate::columnar::magic;
 use crate::read::text::{ReadReach, FileText};
-use crate::{DataPart, IngestError, check_first_rows, files};
+use crate::{DataPart, IngestError, check_first_rows, find_files};
 
 /// Bytes of text that are looked at. A stream keeps them for its reader.
 const START: usize = 64 << 10;
@@ -124,7 +124,7 @@ pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
 /// # Errors
 /// As [`file_start`].
 pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
-    same_content(&crate::find::find(paths)?)
+    same_content(&crate::find::expand_paths(paths)?)
 }
 
 /// As [`file_starts`], of files that were found. There is at least one.
@@ -171,10 +171,10 @@ fn pattern(paths: &[&Path]) -> Option<String> {
 
 /// Whether a job reads the first rows of a file: the file has its columns, and no row is malformed.
 #[must_use]
-pub fn fits(job: &Job, path: &Path) -> bool {
+pub fn can_read_file(job: &Job, path: &Path) -> bool {
     let mut job = job.clone();
     (job.data.max_bad_rows, job.data.max_bad_share) = (0, 0.0);
-    files(&job, &[path.to_path_buf()]).and_then(|files| check_first_rows(&job, &files, DataPart::All)).is_ok()
+    find_files(&job, &[path.to_path_buf()]).and_then(|files| check_first_rows(&job, &files, DataPart::All)).is_ok()
 }
 
 #[cfg(test)]
@@ -228,11 +228,11 @@ mod tests {
     #[test]
     fn a_job_fits_if_it_reads_the_first_rows() {
         let (_folder, path) = fixture::file("click;age;city;tags\n1;2;x;y\n");
-        assert!(!fits(&fixture::delimited(|_| ()), &path));
+        assert!(!can_read_file(&fixture::delimited(|_| ()), &path));
         let mut other = fixture::delimited(|format| format.delimiter = b';');
-        assert!(fits(&other, &path));
+        assert!(can_read_file(&other, &path));
         other.data.max_bad_rows = 9;
         let (_folder, bad) = fixture::file("click;age;city;tags\n1;many;x;y\n");
-        assert!(!fits(&other, &bad));
+        assert!(!can_read_file(&other, &bad));
     }
 }

@@ -93,14 +93,14 @@ mod tests {
     use zagros_job::TestPart;
 
     use super::*;
-    use crate::{files, fixture};
+    use crate::{find_files, fixture};
 
     fn counted(text: &str, change: impl FnOnce(&mut Job)) -> RowCount {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![path];
         change(&mut job);
-        let found = files(&job, &job.data.train).unwrap();
+        let found = find_files(&job, &job.data.train).unwrap();
         training_rows(&job, &found).unwrap()
     }
 
@@ -134,7 +134,7 @@ mod tests {
             std::fs::copy(&path, copy).unwrap();
         });
         let job = fixture::delimited(|_| ());
-        let found = files(&job, &paths).unwrap();
+        let found = find_files(&job, &paths).unwrap();
         assert_eq!(training_rows(&job, &found).unwrap(), RowCount::Estimated(20_000));
         assert_eq!(training_rows(&job, &found[..10]).unwrap(), RowCount::Counted(1000));
     }

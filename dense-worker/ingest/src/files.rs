@@ -8,7 +8,7 @@ use zagros_zip::ZipEq;
 
 use crate::columnar::groups::UsedColumn;
 use crate::columnar::kind::ValueKind;
-use crate::find::find;
+use crate::find::expand_paths;
 use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::block::BlockParser;
 use crate::parse::sink::NullSink;
@@ -25,8 +25,8 @@ const FIRST_BYTES: usize = 64 << 10;
 ///
 /// # Errors
 /// The first file that fails.
-pub fn files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
-    let paths = find(paths)?;
+pub fn find_files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
+    let paths = expand_paths(paths)?;
     let (mut infos, mut first) = (Vec::with_capacity(paths.len()), None);
     for path in &paths {
         let (info, layout) = look_at(job, path)?;
@@ -59,7 +59,7 @@ pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result
 }
 
 /// Refuses held-out files in which a column holds another kind of data than in the training files. Of each list the first file is
-/// looked at: [`files`] compares the others with it.
+/// looked at: [`find_files`] compares the others with it.
 ///
 /// # Errors
 /// The first column that differs, or a file that cannot be read.
@@ -120,7 +120,7 @@ mod tests {
         let mut encoder = GzEncoder::new(fs::File::create(&zipped).unwrap(), Compression::fast());
         encoder.write_all(b"some text\n").unwrap();
         encoder.finish().unwrap();
-        let found = files(&fixture::criteo(), &[path.clone(), zipped.clone()]).unwrap();
+        let found = find_files(&fixture::criteo(), &[path.clone(), zipped.clone()]).unwrap();
         let bytes = fs::metadata(&zipped).unwrap().len();
         let expected =
             [FileInfo { path, bytes: 10, splittable: true }, FileInfo { path: zipped, bytes, splittable: false }];
@@ -131,7 +131,7 @@ mod tests {
     fn a_path_that_is_not_a_readable_file_is_refused() {
         let (folder, empty) = fixture::file("");
         let missing = folder.path().join("missing.txt");
-        let refused = |path: &Path| files(&fixture::criteo(), &[path.into()]).unwrap_err().to_string();
+        let refused = |path: &Path| find_files(&fixture::criteo(), &[path.into()]).unwrap_err().to_string();
         assert!(refused(&missing).contains("missing.txt: No such file"), "{}", refused(&missing));
         assert!(refused(&empty).ends_with("is empty; remove it from the job file or write it again"));
         let whole = refused(folder.path());
@@ -144,7 +144,7 @@ mod tests {
         let bad = folder.path().join("bad.csv");
         fs::write(&bad, "click,age,city,tags\n1,2,x,y\n5,2,x,y\n").unwrap();
         let mut job = fixture::delimited(|_| ());
-        let infos = files(&job, &[good, bad]).unwrap();
+        let infos = find_files(&job, &[good, bad]).unwrap();
         let error = check_first_rows(&job, &infos, DataPart::All).unwrap_err().to_string();
         assert!(error.contains("bad.csv:3:1: expected"), "{error}");
         check_first_rows(&job, &infos[..1], DataPart::All).unwrap();
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn a_header_without_the_jobs_columns_is_refused_before_the_first_step() {
         let (_folder, path) = fixture::file("click,age,tags\n1,2,x\n");
-        let error = files(&fixture::delimited(|_| ()), &[path]).unwrap_err().to_string();
+        let error = find_files(&fixture::delimited(|_| ()), &[path]).unwrap_err().to_string();
         assert!(error.contains("no column \"city\""), "{error}");
     }
 }

@@ -24,7 +24,7 @@ const MATCHES: MatchOptions =
 ///
 /// # Errors
 /// When a folder or a pattern stands for no file, or cannot be read.
-pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
+pub(crate) fn expand_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
     let mut found = Vec::with_capacity(paths.len());
     for path in paths {
         if is_stdin(path) {
@@ -173,7 +173,7 @@ mod tests {
 
     fn found(folder: &TempDir, names: &[&str]) -> Result<Vec<String>, String> {
         let paths: Vec<_> = names.iter().map(|name| folder.path().join(name)).collect();
-        let files = find(&paths).map_err(|error| error.to_string())?;
+        let files = expand_paths(&paths).map_err(|error| error.to_string())?;
         let name = |path: &PathBuf| path.strip_prefix(folder.path()).unwrap().display().to_string();
         Ok(files.iter().map(name).collect())
     }

@@ -25,7 +25,7 @@ const ALL: u64 = 256 << 20;
 ///
 /// # Errors
 /// The first file that cannot be read.
-pub fn fingerprints(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
+pub fn fingerprint_files(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
     let bytes = (ALL / (SAMPLES * files.len().max(1) as u64)).clamp(BYTES.0, BYTES.1);
     files.iter().map(|file| fingerprint(file, bytes)).collect()
 }
@@ -106,6 +106,6 @@ mod tests {
     #[test]
     fn a_file_that_is_gone_is_named() {
         let gone = FileInfo { path: "no/such/file".into(), bytes: 3, splittable: true };
-        assert!(fingerprints(&[gone]).unwrap_err().to_string().contains("no/such/file"));
+        assert!(fingerprint_files(&[gone]).unwrap_err().to_string().contains("no/such/file"));
     }
 }

@@ -17,7 +17,7 @@ use crate::parse::sink::RowSink;
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::quantiles::QuantileSketch;
 use crate::transform::NumericShape;
-use crate::{DataPart, IngestError, WholeFiles, files};
+use crate::{DataPart, IngestError, WholeFiles, find_files};
 
 mod encodings;
 
@@ -99,7 +99,7 @@ fn measure(
     if job.data.train.is_empty() {
         return Err(IngestError::NoFiles { key: "train" });
     }
-    let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
+    let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
     let (reduced, mut total) = reduced(job, what);
     let mut bad = BadBudget::new(&job.data, LISTED);
     let (part, cancel) = (DataPart::Train, Arc::clone(cancel));

@@ -13,7 +13,7 @@ use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;
-use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
+use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
 
 /// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,8 +67,8 @@ pub struct CategoryColumn {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn inspect(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
-    let splits = Box::new(WholeFiles::new(&files(job, &job.data.train)?));
+pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
+    let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
     let mut job = job.clone();
     job.features = job.features.with_plain_categories();
     if limit.is_some() {
@@ -314,7 +314,7 @@ mod tests {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![path];
-        inspect(&job, limit).unwrap()
+        inspect_columns(&job, limit).unwrap()
     }
 
     const TEXT: &str = "click,age,city,tags\n1,2,Basel,a|b\n0,?,Bern,a\n0,6,?,?\nbad\n0,4,Basel,b|c|d\n";

@@ -27,7 +27,7 @@ use crate::parse::bad_budget::{BadBudget, LISTED};
 use crate::parse::sink::{RowSink, RowValues};
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::transform::features_of_numbers;
-use crate::{DataPart, IngestError, WholeFiles, files};
+use crate::{DataPart, IngestError, WholeFiles, find_files};
 
 /// The features of some files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ pub struct DataProfile {
 ///
 /// # Errors
 /// When a file cannot be read.
-pub fn profile(
+pub fn profile_files(
     job: &Job,
     paths: &[PathBuf],
     limit: u64,
@@ -60,7 +60,7 @@ pub fn profile(
     job.eval.group_by = None;
     job.features = job.features.with_plain_categories();
     let job = Arc::new(job);
-    let found = files(&job, paths)?;
+    let found = find_files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);
     let mut total = ProfileSink::new(&job, before);
     let (mut bad, mut whole, empty) = (BadBudget::boundless(LISTED), true, total.clone());
@@ -79,7 +79,7 @@ pub fn profile(
             pipeline.recycle(parsed.sink);
         }
     }
-    Ok(total.profile(&job, before, whole, bad.count()))
+    Ok(total.data_profile(&job, before, whole, bad.count()))
 }
 
 /// The counts of a block, and of all blocks.
@@ -116,7 +116,7 @@ impl ProfileSink {
         self.positives += other.positives;
     }
 
-    fn profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
+    fn data_profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
         let shares = |column: &str| earlier(before, column).map(|earlier| earlier.shares.as_slice());
         let rows = self.rows;
         let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
@@ -186,7 +186,7 @@ mod tests {
         let (_folder, path) = fixture::file(format!("click,age,city,tags\n{rows}"));
         let mut job = fixture::delimited(|_| ());
         job.data.threads = threads;
-        profile(&job, &[path], limit, before).unwrap()
+        profile_files(&job, &[path], limit, before).unwrap()
     }
 
     fn feature<'a>(profile: &'a DataProfile, column: &str) -> &'a FeatureProfile {

@@ -11,4 +11,4 @@ mod zipf;
 pub use crit_zipf::{CritZipf, IdVocabulary};
 pub use factors::{FactorColumns, FactorSpec, factor_columns};
 pub use planted::SyntheticSpec;
-pub use write::{generate, generate_factors};
+pub use write::{generate_criteo, generate_factors};

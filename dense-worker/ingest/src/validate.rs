@@ -9,7 +9,7 @@ use zagros_job::Job;
 use crate::parse::bad_budget::BadBudget;
 use crate::parse::sink::NullSink;
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
-use crate::{BadRow, DataPart, IngestError, WholeFiles, files};
+use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
 
 /// The result of a check of all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub struct ValidationReport {
 ///
 /// # Errors
 /// When a file cannot be read. Malformed rows are not an error here.
-pub fn validate(job: &Job, shown: usize) -> Result<ValidationReport, IngestError> {
+pub fn validate_rows(job: &Job, shown: usize) -> Result<ValidationReport, IngestError> {
     let paths: Vec<_> = job.data_files().into_iter().map(Path::to_owned).collect();
-    let found = files(job, &paths)?;
+    let found = find_files(job, &paths)?;
     let splits = Box::new(WholeFiles::new(&found));
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
@@ -72,7 +72,7 @@ mod tests {
         let mut job = fixture::delimited(|_| ());
         job.data.train = vec![train.clone()];
         job.data.test = TestPart::Files(vec![test.clone()]);
-        let found = validate(&job, 2).unwrap();
+        let found = validate_rows(&job, 2).unwrap();
         assert_eq!((found.files, found.good, found.bad), (2, 3, 3));
         let places: Vec<_> = found.first_bad.iter().map(|row| (row.path.clone(), row.line, row.column)).collect();
         assert_eq!(places, [(train, 3, 2), (test, 3, 2)]);
@@ -86,7 +86,7 @@ mod tests {
         let (_folder, path) = fixture::file(fixture::criteo_line(1));
         let mut job = fixture::criteo();
         job.data.train = vec![path];
-        let found = validate(&job, 10).unwrap();
+        let found = validate_rows(&job, 10).unwrap();
         assert_eq!(found, ValidationReport { files: 1, good: 1, bad: 0, first_bad: Vec::new() });
         assert_eq!(found.to_string(), "1 good rows and 0 malformed ones in 1 file\n");
     }

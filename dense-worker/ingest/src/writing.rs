@@ -28,7 +28,7 @@ const ALTERNATIVES: [&[Writing]; 3] = [
 ///
 /// # Errors
 /// When the file cannot be read.
-pub fn writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<Writing>>, IngestError> {
+pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<Writing>>, IngestError> {
     let columns = text_columns(job);
     let Some(first) = files.first().filter(|first| !columns.is_empty() && !is_stdin(&first.path)) else {
         return Ok(BTreeMap::new());
@@ -67,7 +67,7 @@ pub fn check_writings(
         return Ok(());
     }
     for file in files {
-        for (column, found) in writings(job, std::slice::from_ref(file))? {
+        for (column, found) in detect_writings(job, std::slice::from_ref(file))? {
             let Some((expected, found)) = known.get(&column).and_then(|known| conflict(known, &found)) else {
                 continue;
             };
@@ -168,7 +168,7 @@ fn conflict(known: &BTreeSet<Writing>, found: &BTreeSet<Writing>) -> Option<(Wri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{files, fixture};
+    use crate::{find_files, fixture};
 
     fn set(texts: &[&str]) -> BTreeSet<Writing> {
         of_texts(texts.iter().map(|text| text.as_bytes()))
@@ -232,11 +232,11 @@ mod tests {
         let job = fixture::delimited(|_| ());
         let files_of = |text: &str| {
             let (folder, path) = fixture::file(text);
-            let files = files(&job, &[path]).unwrap();
+            let files = find_files(&job, &[path]).unwrap();
             (folder, files)
         };
         let (_folder, train) = files_of("click,age,city,tags\n1,2,7,x\n0,many,?,x\n1,3,,x\n");
-        let known = writings(&job, &train).unwrap();
+        let known = detect_writings(&job, &train).unwrap();
         assert_eq!(known, BTreeMap::from([("city".to_owned(), BTreeSet::from([Writing::Whole]))]));
         let (_folder, other) = files_of("click,age,city,tags\n1,2,7.0,x\n");
         let error = check_writings(&job, &other, &known).unwrap_err().to_string();

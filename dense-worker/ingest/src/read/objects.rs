@@ -72,13 +72,13 @@ fn collect(path: &str, value: &Value, names: &mut BTreeSet<String>) {
 mod tests {
     use zagros_job::{Columnar, Format};
 
-    use crate::{files, fixture};
+    use crate::{find_files, fixture};
 
     fn check(text: &str) -> Result<(), String> {
         let (_folder, path) = fixture::file(text);
         let mut job = fixture::delimited(|_| ());
         job.data.format = Format::Jsonl(Columnar::default());
-        files(&job, &[path]).map(drop).map_err(|error| error.to_string())
+        find_files(&job, &[path]).map(drop).map_err(|error| error.to_string())
     }
 
     #[test]

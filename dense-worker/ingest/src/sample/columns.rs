@@ -10,7 +10,7 @@ use crate::columnar::kind::ValueKind;
 use crate::columnar::sample::column_texts;
 
 /// Columns of all files. The first file says which there are.
-pub(super) fn sample(files: &[&Path], format: ColumnFormat, each: SampleLimits) -> Result<RowSample, IngestError> {
+pub(super) fn sample_rows(files: &[&Path], format: ColumnFormat, each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut columns, mut unusable, mut is_whole) = (Vec::new(), Vec::new(), true);
     let file_format = if format == ColumnFormat::Arrow { FileFormat::Arrow } else { FileFormat::Parquet };
     for (index, path) in files.iter().enumerate() {

@@ -11,7 +11,7 @@ use crate::IngestError;
 use crate::parse::bad::shown;
 
 /// The columns of the objects of a sample. `path` is named in errors.
-pub(super) fn sample(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
+pub(super) fn sample_rows(path: &Path, sample: RowSample) -> Result<RowSample, IngestError> {
     let SampledRows::Lines(lines) = &sample.rows else { return Ok(sample) };
     let mut columns = ObjectColumns::default();
     for (row, line) in number_from(0, lines) {
@@ -140,7 +140,7 @@ mod tests {
 
     fn columns(lines: &[&str]) -> Result<RowSample, IngestError> {
         let rows = SampledRows::Lines(lines.iter().map(|line| (*line).to_owned()).collect());
-        sample(
+        sample_rows(
             Path::new("rows.jsonl"),
             RowSample { files: 1, names: Vec::new(), is_whole: true, is_spread: true, rows },
         )

@@ -7,7 +7,7 @@ use zagros_job::{MissingLabel, Numeric, Target, TargetKind, TestPart};
 
 use super::*;
 use crate::fixture::{self, DealtSplits};
-use crate::{BadRow, SplitTask, WholeFiles, files};
+use crate::{BadRow, SplitTask, WholeFiles, find_files};
 
 mod quoted;
 
@@ -38,7 +38,7 @@ fn criteo_text(rows: u64) -> String {
 fn a_file_becomes_batches_with_its_counts() {
     let (_folder, path) = fixture::file(criteo_text(20));
     let job = fixture::criteo();
-    let infos = files(&job, &[path]).unwrap();
+    let infos = find_files(&job, &[path]).unwrap();
     let mut stream = BatchStream::open(&job, options(DataPart::All), Box::new(WholeFiles::new(&infos))).unwrap();
     let batches: Vec<Batch> = stream.by_ref().map(Result::unwrap).collect();
     assert_eq!(batches.iter().map(|batch| batch.size).collect::<Vec<_>>(), [8, 8, 4]);

@@ -27,7 +27,7 @@ type RowTruth = Vec<(f32, f32)>;
 ///
 /// # Errors
 /// When the specification is impossible or a file cannot be written.
-pub fn generate(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
+pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let planted = PlantedModel::new(spec)?;
     let make = |number: u64, text: &mut Vec<u8>| {
         let row = planted.row(number);
@@ -38,7 +38,7 @@ pub fn generate(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, 
     rows.write_parts(folder, ["train.txt", "test.txt"], [spec.rows, spec.test_rows])
 }
 
-/// Writes `train.csv` and `test.csv` of a teacher over latent factors into `folder`, with a header. Otherwise as [`generate`].
+/// Writes `train.csv` and `test.csv` of a teacher over latent factors into `folder`, with a header. Otherwise as [`generate_criteo`].
 ///
 /// # Errors
 /// When the specification is impossible or a file cannot be written.
@@ -166,7 +166,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files, fixture};
+    use crate::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files, fixture};
 
     fn spec(rows: u64, test_rows: u64) -> SyntheticSpec {
         SyntheticSpec { rows, test_rows, ..SyntheticSpec::default() }
@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn files_are_read_back_with_the_planted_labels() {
         let folder = TempDir::new().unwrap();
-        let truth = generate(&spec(3, 20_000), &folder.path().join("new/folder")).unwrap();
+        let truth = generate_criteo(&spec(3, 20_000), &folder.path().join("new/folder")).unwrap();
         let job = fixture::criteo();
-        let infos = files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
+        let infos = find_files(&job, &[folder.path().join("new/folder/test.txt")]).unwrap();
         let options = StreamOptions {
             part: DataPart::All,
             epoch: 0,
@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn the_same_spec_writes_the_same_bytes_and_test_rows_do_not_depend_on_training_rows() {
         let (one, two) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-        generate(&spec(10_000, 50), one.path()).unwrap();
-        generate(&spec(9_000, 50), two.path()).unwrap();
+        generate_criteo(&spec(10_000, 50), one.path()).unwrap();
+        generate_criteo(&spec(9_000, 50), two.path()).unwrap();
         let read = |folder: &TempDir, name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!(read(&one, "test.txt"), read(&two, "test.txt"));
         assert!(read(&one, "train.txt").starts_with(&read(&two, "train.txt")));
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_made_is_named() {
         let (_folder, path) = fixture::file("a file, not a folder");
-        let error = generate(&spec(1, 1), &path.join("below")).unwrap_err().to_string();
+        let error = generate_criteo(&spec(1, 1), &path.join("below")).unwrap_err().to_string();
         assert!(error.starts_with("cannot write ") && error.contains("below"), "{error}");
     }
 
@@ -236,7 +236,7 @@ mod tests {
     fn a_failed_write_leaves_no_partial_file() {
         let folder = TempDir::new().unwrap();
         fs::create_dir_all(folder.path().join("train.txt/in-the-way")).unwrap();
-        let error = generate(&spec(1, 1), folder.path()).unwrap_err();
+        let error = generate_criteo(&spec(1, 1), folder.path()).unwrap_err();
         assert!(matches!(error, IngestError::Unwritable { .. }), "{error}");
         assert!(!folder.path().join("train.txt.partial").exists());
     }

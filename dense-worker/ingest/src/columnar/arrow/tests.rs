@@ -13,7 +13,7 @@ use zagros_job::{Columnar, Format, Job, PoolAt, Pooling, Values};
 
 use crate::fixture::{self, DealtSplits};
 use crate::source::use_store;
-use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
+use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
 
 const ROWS: usize = 30_000;
 const BATCHES: usize = 5;
@@ -60,7 +60,7 @@ fn options() -> StreamOptions {
 /// The batches of a file in three splits.
 fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
     let path = PathBuf::from(path);
-    let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
+    let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
     let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
     let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
     BatchStream::open(job, options(), DealtSplits::new(borders.windows(2).map(task).collect()))?.collect()
@@ -98,7 +98,7 @@ fn what_the_store_says_is_the_error() {
     use_store("s3://arrow-bad", &store);
     store.put("a", arrow());
     let path = PathBuf::from("s3://arrow-bad/a");
-    let found = files(&job(), std::slice::from_ref(&path)).unwrap();
+    let found = find_files(&job(), std::slice::from_ref(&path)).unwrap();
     store.inject(S3Fault::Denies, "GET /arrow-bad/a", 1_000);
     let stream = BatchStream::open(&job(), options(), Box::new(crate::WholeFiles::new(&found))).unwrap();
     let denied = stream.collect::<Result<Vec<_>, _>>().unwrap_err();

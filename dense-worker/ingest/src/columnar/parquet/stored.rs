@@ -79,7 +79,7 @@ mod tests {
 
     use crate::fixture::{self, DealtSplits};
     use crate::source::use_store;
-    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
+    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
 
     const SCHEMA: &str = "message rows { required int32 click; required int32 age; required binary city (UTF8);
         required binary tags (UTF8); required binary unused (UTF8); }";
@@ -126,7 +126,7 @@ mod tests {
 
     fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
         let path = PathBuf::from(path);
-        let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
+        let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
         let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
         let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
         let tasks = borders.windows(2).map(task).collect();
@@ -167,7 +167,7 @@ mod tests {
         assert!(error("text").contains("it does not start with PAR1"), "{}", error("text"));
         store.put("a", content);
         let path = PathBuf::from("s3://parquet-bad/a");
-        let found = files(&job, std::slice::from_ref(&path)).unwrap();
+        let found = find_files(&job, std::slice::from_ref(&path)).unwrap();
         store.inject(S3Fault::Denies, "GET /parquet-bad/a", 1_000);
         let (start, cancel) = (StreamStart::default(), Arc::default());
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
