@@ -26,7 +26,7 @@ impl BatchAssembler {
     }
 
     /// Skips the first `rows` rows.
-    pub(crate) fn skipping(self, rows: u64) -> Self {
+    pub(crate) fn with_skipped_rows(self, rows: u64) -> Self {
         Self { skip: rows, ..self }
     }
 
@@ -47,7 +47,7 @@ impl BatchAssembler {
         while start < rows.size {
             let end = rows.size.min(start + self.size - self.current.size);
             append(&mut self.current, start..end);
-            self.current.bytes += share(rows.bytes, end, rows.size) - share(rows.bytes, start, rows.size);
+            self.current.bytes += share_of_bytes(rows.bytes, end, rows.size) - share_of_bytes(rows.bytes, start, rows.size);
             if self.current.size == self.size {
                 let next = self.current.spacious_like();
                 self.full.push_back(std::mem::replace(&mut self.current, next));
@@ -65,7 +65,7 @@ impl BatchAssembler {
     }
 
     /// Number of rows that it holds.
-    pub(crate) fn rows(&self) -> usize {
+    pub(crate) fn row_count(&self) -> usize {
         self.full.len() * self.size + self.current.size
     }
 
@@ -117,7 +117,7 @@ pub(crate) struct ShuffleOrder {
 impl WindowShuffler {
     /// Windows of `rows` samples.
     pub(crate) fn new(rows: usize, order: ShuffleOrder, empty: Batch) -> Self {
-        Self { windows: BatchAssembler::new(rows, empty).skipping(order.skip), order }
+        Self { windows: BatchAssembler::new(rows, empty).with_skipped_rows(order.skip), order }
     }
 
     /// Adds rows. Full windows go to `out`.
@@ -132,7 +132,7 @@ impl WindowShuffler {
     /// Whether so many rows are held, here or after the windows in `out`, that one may be delivered. Reading is therefore a
     /// window ahead of delivery, and no delivery waits for a whole window to be read.
     pub(crate) fn is_ahead(&self, out: &BatchAssembler) -> bool {
-        self.windows.rows() + out.rows() >= self.windows.size
+        self.windows.row_count() + out.row_count() >= self.windows.size
     }
 
     /// Ends the last window.
@@ -158,7 +158,7 @@ impl ShuffleOrder {
 }
 
 /// The first `part` of `whole` equal shares of `bytes`.
-fn share(bytes: u64, part: usize, whole: usize) -> u64 {
+fn share_of_bytes(bytes: u64, part: usize, whole: usize) -> u64 {
     (u128::from(bytes) * part as u128 / whole as u128) as u64
 }
 

@@ -92,7 +92,7 @@ impl Batch {
 
     /// Adds samples of a batch with the same features, without its bytes and completed splits.
     pub fn append(&mut self, other: &Self, samples: Range<usize>) {
-        let (width, targets) = (other.numeric_width(), other.targets());
+        let (width, targets) = (other.numeric_width(), other.target_count());
         self.size += samples.len();
         self.labels.extend_from_slice(&other.labels[samples.start * targets..samples.end * targets]);
         self.weights.extend_from_slice(other.weights.get(samples.clone()).unwrap_or_default());
@@ -124,7 +124,7 @@ impl Batch {
     /// # Panics
     /// When there is no such sample.
     pub(crate) fn append_picked(&mut self, other: &Self, order: &[usize]) {
-        let (width, targets) = (other.numeric_width(), other.targets());
+        let (width, targets) = (other.numeric_width(), other.target_count());
         self.size += order.len();
         for sample in order {
             self.labels.extend_from_slice(&other.labels[sample * targets..(sample + 1) * targets]);
@@ -155,7 +155,7 @@ impl Batch {
 
     /// How much its samples count together.
     #[must_use]
-    pub fn weight(&self) -> f64 {
+    pub fn total_weight(&self) -> f64 {
         if self.weights.is_empty() {
             self.size as f64
         } else {
@@ -164,7 +164,7 @@ impl Batch {
     }
 
     /// Number of targets.
-    fn targets(&self) -> usize {
+    fn target_count(&self) -> usize {
         self.labels.len().checked_div(self.size).unwrap_or(0)
     }
 
@@ -181,11 +181,11 @@ impl CategoryIds {
     /// When there is no such sample.
     #[must_use]
     pub fn sample_ids(&self, sample: usize) -> &[u64] {
-        &self.ids[self.range(sample)]
+        &self.ids[self.sample_range(sample)]
     }
 
     /// Where the ids of a sample are.
-    pub(crate) fn range(&self, sample: usize) -> Range<usize> {
+    pub(crate) fn sample_range(&self, sample: usize) -> Range<usize> {
         match &self.offsets {
             None => sample..sample + 1,
             Some(offsets) => offsets[sample] as usize..offsets[sample + 1] as usize,
@@ -223,7 +223,7 @@ impl CategoryIds {
             return;
         };
         for sample in order {
-            let range = other.range(*sample);
+            let range = other.sample_range(*sample);
             self.weights.extend_from_slice(other.weights.get(range.clone()).unwrap_or_default());
             self.ids.extend_from_slice(&other.ids[range]);
             offsets.push(self.ids.len() as u32);
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn samples_count_once_unless_they_have_weights() {
-        assert_eq!(numbered(0..3).weight(), 6.0);
-        assert_eq!(Batch { weights: Vec::new(), ..numbered(0..3) }.weight(), 3.0);
+        assert_eq!(numbered(0..3).total_weight(), 6.0);
+        assert_eq!(Batch { weights: Vec::new(), ..numbered(0..3) }.total_weight(), 3.0);
     }
 
     #[test]

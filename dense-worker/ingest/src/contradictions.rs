@@ -89,14 +89,14 @@ impl ContradictionCounts {
             let Some(pair) = self.pairs.iter().find(is_contradictory) else { continue };
             self.count += 1;
             if self.first.is_none() {
-                self.first = Some(FirstContradiction { pair: *pair, place: located(layout, place, row as u64)? });
+                self.first = Some(FirstContradiction { pair: *pair, place: locate_contradiction(layout, place, row as u64)? });
             }
         }
         Ok(())
     }
 
     /// What was found so far; `None` if there is nothing.
-    pub(crate) fn found(&self) -> Option<ContradictoryRows> {
+    pub(crate) fn contradictory_rows(&self) -> Option<ContradictoryRows> {
         let FirstContradiction { pair, place } = self.first.as_ref()?;
         let labels = [pair.own, pair.given].map(|target| self.names[target].clone());
         Some(ContradictoryRows { labels, count: self.count, rows: self.rows, place: place.clone() })
@@ -104,9 +104,9 @@ impl ContradictionCounts {
 }
 
 /// The place of a row that is well-formed, but for malformed rows before it in its block.
-fn located(layout: &FileLayout, place: RowPlace, row: u64) -> Result<String, IngestError> {
+fn locate_contradiction(layout: &FileLayout, place: RowPlace, row: u64) -> Result<String, IngestError> {
     let (path, line) = (layout.path.display(), place.line_number(layout, row)?);
-    Ok(match layout.row_groups.as_ref().map(RowGroups::unit).zip(place.row_group()) {
+    Ok(match layout.row_groups.as_ref().map(RowGroups::unit_name).zip(place.row_group()) {
         None => format!("{path}:{line}"),
         Some((unit, number)) => format!("{path}: {unit} {number}, row {line}"),
     })

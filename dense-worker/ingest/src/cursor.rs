@@ -47,7 +47,7 @@ impl StreamCursor {
     }
 
     /// Notes that the stream's next batch is delivered.
-    pub fn deliver(&mut self, batch: &Batch) {
+    pub fn record_delivery(&mut self, batch: &Batch) {
         self.delivered += batch.size as u64;
         self.ends.extend_from_slice(&batch.completes);
     }
@@ -118,10 +118,10 @@ mod tests {
             cursor.remainder(&[4, 5, 6]),
             StreamRemainder { splits: vec![4, 5, 6], start: StreamStart::default() }
         );
-        cursor.deliver(&batch(8, &[(4, 7)]));
+        cursor.record_delivery(&batch(8, &[(4, 7)]));
         let start = StreamStart { drop: 1, windows: 0, skip: 0 };
         assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![5, 6], start });
-        cursor.deliver(&batch(8, &[(5, 16)]));
+        cursor.record_delivery(&batch(8, &[(5, 16)]));
         assert_eq!(cursor.remainder(&[4, 5, 6]), StreamRemainder { splits: vec![6], start: StreamStart::default() });
     }
 
@@ -152,7 +152,7 @@ mod tests {
                 let read = stream(&job, remainder.start, needed);
                 let delivered = &read[..batches.min(read.len())];
                 let mut cursor = StreamCursor::new(remainder.start, shuffle_rows);
-                delivered.iter().for_each(|batch| cursor.deliver(batch));
+                delivered.iter().for_each(|batch| cursor.record_delivery(batch));
                 found.extend(samples(delivered));
                 remainder = cursor.remainder(&remainder.splits);
             }

@@ -85,7 +85,7 @@ fn same_columns(first: &FileLayout, other: &FileLayout) -> Result<(), IngestErro
     let (Some(expected), Some(found)) = (&first.row_groups, &other.row_groups) else { return Ok(()) };
     let words = |column: &UsedColumn| {
         let lists = if column.is_list() { "lists of " } else { "" };
-        format!("{lists}{}", column.kind.word())
+        format!("{lists}{}", column.kind.plain_name())
     };
     for (expected, found) in expected.columns.iter().zip_eq(&found.columns) {
         let is_empty = |column: &UsedColumn| column.kind == ValueKind::Nothing;

@@ -32,7 +32,7 @@ impl SplitHash {
                 .chain(batch.weights.get(row))
                 .for_each(|number| mix(&mut self.values, number.to_bits().into()));
             for column in &batch.categorical {
-                let (ids, range) = (column.sample_ids(row), column.range(row));
+                let (ids, range) = (column.sample_ids(row), column.sample_range(row));
                 ids.iter().for_each(|id| mix(&mut self.values, *id));
                 let weights = column.weights.get(range).unwrap_or_default();
                 weights.iter().for_each(|weight| mix(&mut self.values, weight.to_bits().into()));

@@ -108,7 +108,7 @@ impl BatchStream {
         let shuffler = shuffles.then(|| shuffle(job.data.shuffle_rows));
         // Rows that are not shuffled go to the assembler in their order.
         let skip = if shuffler.is_some() { skip } else { drop.saturating_add(skip) };
-        let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).skipping(skip);
+        let assembler = BatchAssembler::new(job.train.batch_size, sink.rows.empty_like()).with_skipped_rows(skip);
         let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes, cancel };
         Ok(Self {
             pipeline: ParsePipeline::start(config, &sink)?,
@@ -134,8 +134,8 @@ impl BatchStream {
 
     /// Training rows so far whose labels contradict each other; `None` if there are none.
     #[must_use]
-    pub fn contradictions(&self) -> Option<ContradictoryRows> {
-        self.contradictions.found()
+    pub fn contradictory_rows(&self) -> Option<ContradictoryRows> {
+        self.contradictions.contradictory_rows()
     }
 
     fn advance(&mut self) -> Result<Option<Batch>, IngestError> {

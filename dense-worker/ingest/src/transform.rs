@@ -134,7 +134,7 @@ impl EncodedInput {
     /// Writes the number of a category to its input of the row at a place.
     #[inline]
     pub(crate) fn put(&self, id: u64, place: u64, row: &mut [f32]) {
-        row[self.position] = self.encoder.value(id, place);
+        row[self.position] = self.encoder.encode(id, place);
     }
 }
 

@@ -344,7 +344,7 @@ impl Scorer {
         // Wherever batches of training end, and wherever reading starts, a row is at the same place in its block.
         job.train.batch_size = batch_of_blocks(job.train.batch_size);
         let source = match self.group {
-            Some(group) => WholeFiles::share(&held_out.files, group.rank, group.world),
+            Some(group) => WholeFiles::rank_share(&held_out.files, group.rank, group.world),
             None => WholeFiles::new(&held_out.files),
         };
         Box::new(move |cancel| {

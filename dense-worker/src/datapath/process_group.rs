@@ -64,7 +64,7 @@ impl RankTurn {
     /// The turn with this batch.
     pub(crate) fn with_batch(self, batch: &Batch) -> Self {
         let samples = u32::try_from(batch.size).unwrap_or(u32::MAX);
-        Self { samples, weight: batch.weight() as f32, bytes: batch.bytes as f32, ..self }
+        Self { samples, weight: batch.total_weight() as f32, bytes: batch.bytes as f32, ..self }
     }
 
     /// Writes the turn into the words of all ranks. Each rank writes only its own words, so the sum holds all turns.

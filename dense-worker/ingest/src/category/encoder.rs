@@ -56,7 +56,7 @@ impl CategoryEncoder {
 
     /// The number of a category in the row at a place.
     #[inline]
-    pub(crate) fn value(&self, id: u64, place: u64) -> f32 {
+    pub(crate) fn encode(&self, id: u64, place: u64) -> f32 {
         let start = self.starts.get(&id).copied().unwrap_or(0) as usize;
         let column = if self.folds == 0 { self.last } else { fold_of(place, self.folds) };
         self.values[start + column]
@@ -86,11 +86,11 @@ mod tests {
         let (train, test) = (CategoryEncoder::new(&encoding(), DataPart::Train), CategoryEncoder::new(&encoding(), DataPart::Test));
         for place in 0..40 {
             let fold = fold_of(place, 2);
-            assert_eq!([7, u64::MAX, 8].map(|id| train.value(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);
-            assert_eq!([7, u64::MAX, 8].map(|id| test.value(id, place)), [5.0, -3.0, 2.0]);
+            assert_eq!([7, u64::MAX, 8].map(|id| train.encode(id, place)), [[3.0, -1.0, 0.0], [4.0, -2.0, 1.0]][fold]);
+            assert_eq!([7, u64::MAX, 8].map(|id| test.encode(id, place)), [5.0, -3.0, 2.0]);
         }
         let unmeasured = Encoding { fitted: None, ..encoding() };
-        assert_eq!(CategoryEncoder::new(&unmeasured, DataPart::Train).value(7, 3), 0.0);
+        assert_eq!(CategoryEncoder::new(&unmeasured, DataPart::Train).encode(7, 3), 0.0);
     }
 
     /// Pinned: a run that goes on must find its rows in their folds (xxh3 of the place's bytes, computed with python-xxhash).

@@ -40,7 +40,7 @@ impl CellReading {
         match self {
             Self::Text => Some(hash_value(text)),
             _ if text.is_empty() => Some(missing_id()),
-            Self::Buckets(edges) => Some(small_id(range_of(edges, parse_number(text)?))),
+            Self::Buckets(edges) => Some(small_id(range_index(edges, parse_number(text)?))),
             Self::Date(part) => Some(small_id(date_part(text, *part)?)),
         }
     }
@@ -51,7 +51,7 @@ impl CellReading {
     }
 
     /// What a message expects of a cell.
-    pub(crate) fn expected(&self, column: &str) -> String {
+    pub(crate) fn expected_text(&self, column: &str) -> String {
         match self {
             Self::Text => format!("a text in column \"{column}\""),
             Self::Buckets(_) => format!("a number in column \"{column}\""),
@@ -64,7 +64,7 @@ impl CellReading {
 
 /// The number of the range of a value: that of the edges that are not greater.
 #[inline]
-pub(crate) fn range_of(edges: &[f64], value: f64) -> u32 {
+pub(crate) fn range_index(edges: &[f64], value: f64) -> u32 {
     edges.partition_point(|edge| *edge <= value) as u32
 }
 
@@ -146,7 +146,7 @@ mod tests {
         #[test]
         fn the_range_is_between_its_edges(mut edges in prop::collection::btree_set(-50_i32..50, 0..9), value in -60_i32..60) {
             let list: Vec<f64> = edges.iter().copied().map(f64::from).collect();
-            let range = range_of(&list, f64::from(value)) as usize;
+            let range = range_index(&list, f64::from(value)) as usize;
             prop_assert_eq!(range, edges.iter().filter(|edge| **edge <= value).count());
             edges.clear();
         }

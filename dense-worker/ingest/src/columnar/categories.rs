@@ -68,24 +68,24 @@ impl CategoryCells {
                 let separator = |column: &UsedColumn| Some(separator).filter(|_| !column.is_list());
                 let weights = ValueWeights::from_feature(feature);
                 let form = |column: &UsedColumn| BagForm::new(separator(column), weights.is_some());
-                let bags = columns.decoded(first, |column| BagCells::new(texts(column), form(column)))?;
+                let bags = columns.open_column(first, |column| BagCells::new(texts(column), form(column)))?;
                 let Some(weights) = weights else { return Ok(Self::Many(Box::new(bags))) };
                 let lists = |column: &UsedColumn| NumberLists::new(texts(column), separator(column));
-                let numbers = columns.decoded(first + 1, lists)?;
+                let numbers = columns.open_column(first + 1, lists)?;
                 Ok(Self::Weighted(Box::new(WeightedCells { bags, numbers, weights })))
             }
             (None, [part]) if *part.reading == Reading::Text => {
-                Ok(Self::One(Box::new(columns.decoded(first, |column| IdCells::new(texts(column)))?)))
+                Ok(Self::One(Box::new(columns.open_column(first, |column| IdCells::new(texts(column)))?)))
             }
             (None, parts) => {
                 let open = |(index, part): (usize, &zagros_job::Part<'_>)| match part.reading {
                     Reading::Text => {
-                        let cells = columns.decoded(first + index, |column| IdCells::new(texts(column)))?;
+                        let cells = columns.open_column(first + index, |column| IdCells::new(texts(column)))?;
                         Ok(PartCells::Text(Box::new(cells)))
                     }
                     reading => {
                         let convert = |column: &UsedColumn| ToPart::new(texts(column), CellReading::new(reading));
-                        let cells = columns.decoded(first + index, |column| ConvertedCells::new(convert(column)))?;
+                        let cells = columns.open_column(first + index, |column| ConvertedCells::new(convert(column)))?;
                         Ok(PartCells::Number(Box::new(cells)))
                     }
                 };
@@ -95,7 +95,7 @@ impl CategoryCells {
     }
 
     /// Number of columns that are read.
-    pub(super) fn columns(&self) -> usize {
+    pub(super) fn column_count(&self) -> usize {
         match self {
             Self::One(_) | Self::Many(_) => 1,
             Self::Weighted(_) => 2,
@@ -139,16 +139,16 @@ impl CategoryCells {
         match self {
             Self::One(_) | Self::Many(_) => false,
             Self::Parts(parts) => parts.iter().any(is_faulty),
-            Self::Weighted(cells) => (0..cells.bags.out.ends.len()).any(|row| cells.row(row, |_, _| ()).is_err()),
+            Self::Weighted(cells) => (0..cells.bags.out.ends.len()).any(|row| cells.put_row(row, |_, _| ()).is_err()),
         }
     }
 
     /// Gives the values of a row to `sink`.
     #[inline]
-    pub(super) fn row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), CategoryFault<'_>> {
+    pub(super) fn put_row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), CategoryFault<'_>> {
         match self {
             Self::One(column) => sink.id(feature, column.out.ids[row]),
-            Self::Parts(parts) => sink.id(feature, combined(parts, row)?),
+            Self::Parts(parts) => sink.id(feature, combined_id(parts, row)?),
             Self::Many(column) => {
                 let BagCells { ids, ends, .. } = &column.out;
                 let start = row.checked_sub(1).map_or(0, |before| ends[before]);
@@ -157,7 +157,7 @@ impl CategoryCells {
             }
             Self::Weighted(cells) => {
                 let put = |id, weight| sink.weighted_id(feature, id, weight);
-                cells.row(row, put).map_err(CategoryFault::Weights)?;
+                cells.put_row(row, put).map_err(CategoryFault::Weights)?;
                 sink.end_bag(feature);
             }
         }
@@ -165,17 +165,17 @@ impl CategoryCells {
     }
 
     /// Gives all rows of the slice, none of them malformed, to `batch`.
-    pub(super) fn put(&self, feature: usize, batch: &mut BatchSink) {
+    pub(super) fn put_column(&self, feature: usize, batch: &mut BatchSink) {
         match self {
             Self::One(column) => batch.id_column(feature, column.out.ids.iter().copied()),
             Self::Parts(parts) => {
-                let rows = parts.first().map_or(0, PartCells::rows);
-                batch.id_column(feature, (0..rows).map(|row| combined(parts, row).unwrap_or_else(|_| missing_id())));
+                let rows = parts.first().map_or(0, PartCells::row_count);
+                batch.id_column(feature, (0..rows).map(|row| combined_id(parts, row).unwrap_or_else(|_| missing_id())));
             }
             Self::Many(column) => batch.bag_column(feature, &column.out.ids, &column.out.ends),
             Self::Weighted(cells) => {
                 // No row is malformed.
-                (0..cells.bags.out.ends.len()).for_each(|row| drop(self.row(feature, row, batch)));
+                (0..cells.bags.out.ends.len()).for_each(|row| drop(self.put_row(feature, row, batch)));
             }
         }
     }
@@ -185,7 +185,7 @@ impl WeightedCells {
     /// Gives the values of a row with their weights to `put`. A missing value is skipped with its weight. A cell whose only value is
     /// missing may stand beside an empty one.
     #[inline]
-    fn row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
+    fn put_row(&self, row: usize, mut put: impl FnMut(u64, f32)) -> Result<(), Box<FieldFault>> {
         let (BagCells { ids, ends, .. }, numbers, missing) = (&self.bags.out, &self.numbers.out, missing_id());
         let start = row.checked_sub(1).map_or(0, |before| ends[before]);
         let (ids, cells) = (&ids[start..ends[row]], numbers.row_items(row));
@@ -202,8 +202,8 @@ impl WeightedCells {
             return Err(at_weights(self.weights.other_number(ids.len(), cells.len())));
         }
         for (id, cell) in ids.iter().zip_eq(cells).filter(|(id, _)| **id != missing) {
-            let weight = cell.number().and_then(|number| self.weights.weight(number));
-            put(*id, weight.ok_or_else(|| at_weights(self.weights.no_weight(numbers.shown(*cell))))?);
+            let weight = cell.as_number().and_then(|number| self.weights.weight(number));
+            put(*id, weight.ok_or_else(|| at_weights(self.weights.no_weight(numbers.shown_item(*cell))))?);
         }
         Ok(())
     }
@@ -211,13 +211,13 @@ impl WeightedCells {
 
 /// The id of a row: of its only part, or of the combination.
 #[inline]
-fn combined(parts: &[PartCells], row: usize) -> Result<u64, CategoryFault<'_>> {
+fn combined_id(parts: &[PartCells], row: usize) -> Result<u64, CategoryFault<'_>> {
     if let [part] = parts {
-        return part.id(row).map_err(|column| CategoryFault::Part(0, column));
+        return part.row_id(row).map_err(|column| CategoryFault::Part(0, column));
     }
     let mut cross = CrossId::default();
     for (index, part) in parts.iter().enumerate() {
-        cross.add(part.id(row).map_err(|column| CategoryFault::Part(index, column))?);
+        cross.add(part.row_id(row).map_err(|column| CategoryFault::Part(index, column))?);
     }
     Ok(cross.finish())
 }
@@ -236,7 +236,7 @@ impl PartCells {
         }
     }
 
-    fn rows(&self) -> usize {
+    fn row_count(&self) -> usize {
         match self {
             Self::Text(column) => column.out.ids.len(),
             Self::Number(column) => column.out.cells.len(),
@@ -244,7 +244,7 @@ impl PartCells {
     }
 
     #[inline]
-    fn id(&self, row: usize) -> Result<u64, &DecodedColumn<ConvertedCells<ToPart>>> {
+    fn row_id(&self, row: usize) -> Result<u64, &DecodedColumn<ConvertedCells<ToPart>>> {
         match self {
             Self::Text(column) => Ok(column.out.ids[row]),
             Self::Number(column) => match column.out.cells[row] {

@@ -52,8 +52,8 @@ impl<'a> GroupColumns<'a> {
         row_groups: &'a RowGroups,
         group: usize,
     ) -> std::result::Result<Self, IngestError> {
-        let source = match (&row_groups.place, row_groups.ranges(group)?) {
-            (GroupPlace::Batches(batches), _) => GroupSource::Arrays(batches.arrays(group)?),
+        let source = match (&row_groups.place, row_groups.store_ranges(group)?) {
+            (GroupPlace::Batches(batches), _) => GroupSource::Arrays(batches.batch_arrays(group)?),
             (_, Some(ranges)) => GroupSource::Store(ranges),
             (_, None) => {
                 let file = open_file(path).map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
@@ -64,25 +64,25 @@ impl<'a> GroupColumns<'a> {
     }
 
     /// Where the columns of a row group in a store are.
-    pub(super) fn ranges(&self) -> Option<GroupRanges> {
+    pub(super) fn store_ranges(&self) -> Option<GroupRanges> {
         if let GroupSource::Store(ranges) = &self.source { Some(Arc::clone(ranges)) } else { None }
     }
 
     /// A column, not decoded yet.
-    pub(super) fn decoded<O>(
+    pub(super) fn open_column<O>(
         &self,
         index: usize,
         out: impl FnOnce(&UsedColumn) -> O,
     ) -> std::result::Result<DecodedColumn<O>, IngestError> {
         let column = &self.row_groups.columns[index];
-        let ranges = self.ranges();
-        let reader = self.reader(column, index);
+        let ranges = self.store_ranges();
+        let reader = self.open_reader(column, index);
         let reader =
-            reader.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
+            reader.map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))?;
         Ok(DecodedColumn { reader, out: out(column), position: column.position })
     }
 
-    fn reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
+    fn open_reader(&self, column: &UsedColumn, index: usize) -> Result<DecodedReader> {
         let chunks = &self.row_groups.groups[self.group].chunks;
         let file = match (&self.source, &column.description) {
             (GroupSource::Arrays(arrays), ColumnDescription::Arrow(leaf)) => {
@@ -112,13 +112,13 @@ impl<'a> GroupColumns<'a> {
         rows: usize,
     ) -> std::result::Result<(), IngestError> {
         let decoded = column.decode(skipped, rows);
-        let ranges = self.ranges();
-        decoded.map_err(|fault| failed(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
+        let ranges = self.store_ranges();
+        decoded.map_err(|fault| column_error(self.path, self.row_groups, self.group, index, ranges.as_ref(), fault))
     }
 }
 
 /// The fault of a used column in a row group, or what the store said.
-pub(super) fn failed(
+pub(super) fn column_error(
     path: &Path,
     row_groups: &RowGroups,
     number: usize,
@@ -130,7 +130,7 @@ pub(super) fn failed(
         return IngestError::Store { source };
     }
     let (FileFault(reason), column) = (fault, row_groups.columns[index].name.clone());
-    IngestError::DamagedColumn { path: path.into(), unit: row_groups.unit(), number, column, reason }
+    IngestError::DamagedColumn { path: path.into(), unit: row_groups.unit_name(), number, column, reason }
 }
 
 impl<O: ColumnOutput> DecodedColumn<O> {

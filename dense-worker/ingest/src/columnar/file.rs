@@ -31,15 +31,15 @@ impl ColumnFile {
     }
 
     /// The names of the columns, in their order.
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn column_names(&self) -> &[String] {
         match self {
-            Self::Parquet(footer) => footer.names(),
-            Self::Arrow(footer) => footer.names(),
+            Self::Parquet(footer) => footer.column_names(),
+            Self::Arrow(footer) => footer.column_names(),
         }
     }
 
     /// Size of the file.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn file_bytes(&self) -> u64 {
         match self {
             Self::Parquet(footer) => footer.bytes,
             Self::Arrow(footer) => footer.bytes,

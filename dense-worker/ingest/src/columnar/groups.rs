@@ -86,20 +86,20 @@ impl UsedColumn {
 
 impl RowGroups {
     /// The row groups that the split `[start, end)` owns.
-    pub(crate) fn owned(&self, start: u64, end: u64) -> std::ops::Range<usize> {
+    pub(crate) fn owned_groups(&self, start: u64, end: u64) -> std::ops::Range<usize> {
         let groups_before = |byte: u64| self.groups.partition_point(|group| group.middle < byte);
         groups_before(start)..groups_before(end)
     }
 
     /// What the format calls a row group.
-    pub(crate) fn unit(&self) -> &'static str {
+    pub(crate) fn unit_name(&self) -> &'static str {
         if let GroupPlace::Batches(_) = self.place { "record batch" } else { "row group" }
     }
 
     /// The columns of a row group in a store; `None` for all others.
-    pub(crate) fn ranges(&self, group: usize) -> Result<Option<GroupRanges>, StoreError> {
+    pub(crate) fn store_ranges(&self, group: usize) -> Result<Option<GroupRanges>, StoreError> {
         match &self.place {
-            GroupPlace::Store(stored) => stored.group(group, &self.groups[group].chunks).map(Some),
+            GroupPlace::Store(stored) => stored.group_ranges(group, &self.groups[group].chunks).map(Some),
             GroupPlace::Disk | GroupPlace::Batches(_) => Ok(None),
         }
     }
@@ -112,7 +112,7 @@ impl RowGroups {
         // A failure comes again when the rows are read.
         match &self.place {
             GroupPlace::Disk => {}
-            GroupPlace::Store(_) => drop(self.ranges(group)),
+            GroupPlace::Store(_) => drop(self.store_ranges(group)),
             GroupPlace::Batches(batches) => batches.prefetch(group),
         }
     }

@@ -39,7 +39,7 @@ pub(crate) enum ColumnValue<'a> {
 
 impl ValueKind {
     /// In words. Columns of one kind of data have one word, whatever their width: files may differ in that.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn plain_name(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
             Self::Integer | Self::Unsigned(_) | Self::Half | Self::Single | Self::Double | Self::Decimal(_) => {
@@ -58,9 +58,9 @@ impl ValueKind {
     pub(crate) fn number(self, value: ColumnValue<'_>) -> Option<f64> {
         Some(match (self, value) {
             (Self::Text | Self::Uuid | Self::Nothing, _) => return None,
-            (Self::Half, ColumnValue::Bytes(bytes)) => half(u16::from_le_bytes(*bytes.first_chunk()?)),
-            (Self::Decimal(scale), value) => decimal(value)? as f64 / 10_f64.powi(scale.cast_signed()),
-            (Self::Unsigned(bits), ColumnValue::Int(value)) => unsigned(value, bits) as f64,
+            (Self::Half, ColumnValue::Bytes(bytes)) => half_to_f64(u16::from_le_bytes(*bytes.first_chunk()?)),
+            (Self::Decimal(scale), value) => decimal_digits(value)? as f64 / 10_f64.powi(scale.cast_signed()),
+            (Self::Unsigned(bits), ColumnValue::Int(value)) => to_unsigned(value, bits) as f64,
             (Self::Time(parts) | Self::Timestamp(parts), ColumnValue::Int(value)) => value as f64 / parts as f64,
             (_, ColumnValue::Int(value)) => value as f64,
             (_, ColumnValue::Float(value)) => value,
@@ -72,33 +72,33 @@ impl ValueKind {
     pub(crate) fn text<'a>(self, value: ColumnValue<'a>, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         buffer.clear();
         match (self, value) {
-            (Self::Uuid, ColumnValue::Bytes(bytes)) => uuid(bytes, buffer),
-            (Self::Half, ColumnValue::Bytes(_)) => float(self.number(value).unwrap_or(f64::NAN), true, buffer),
-            (Self::Decimal(scale), value) => decimal_text(decimal(value), scale, buffer),
+            (Self::Uuid, ColumnValue::Bytes(bytes)) => push_uuid(bytes, buffer),
+            (Self::Half, ColumnValue::Bytes(_)) => push_float(self.number(value).unwrap_or(f64::NAN), true, buffer),
+            (Self::Decimal(scale), value) => push_decimal(decimal_digits(value), scale, buffer),
             (_, ColumnValue::Bytes(bytes)) => return bytes,
             (Self::Bool, ColumnValue::Int(value)) => buffer.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
-            (Self::Unsigned(bits), ColumnValue::Int(value)) => integer(false, unsigned(value, bits), buffer),
-            (Self::Date, ColumnValue::Int(days)) => date(days, buffer),
-            (Self::Time(parts), ColumnValue::Int(value)) => time(value, parts, buffer),
+            (Self::Unsigned(bits), ColumnValue::Int(value)) => push_integer(false, to_unsigned(value, bits), buffer),
+            (Self::Date, ColumnValue::Int(days)) => push_date(days, buffer),
+            (Self::Time(parts), ColumnValue::Int(value)) => push_time(value, parts, buffer),
             (Self::Timestamp(parts), ColumnValue::Int(value)) => {
                 let day = parts.saturating_mul(86_400);
-                date(value.div_euclid(day), buffer);
+                push_date(value.div_euclid(day), buffer);
                 buffer.push(b' ');
-                time(value.rem_euclid(day), parts, buffer);
+                push_time(value.rem_euclid(day), parts, buffer);
             }
-            (_, ColumnValue::Int(value)) => integer(value < 0, value.unsigned_abs(), buffer),
-            (_, ColumnValue::Float(value)) => float(value, self == Self::Single, buffer),
+            (_, ColumnValue::Int(value)) => push_integer(value < 0, value.unsigned_abs(), buffer),
+            (_, ColumnValue::Float(value)) => push_float(value, self == Self::Single, buffer),
         }
         buffer
     }
 }
 
-fn unsigned(value: i64, bits: u32) -> u64 {
+fn to_unsigned(value: i64, bits: u32) -> u64 {
     if bits == 32 { u64::from(value as u32) } else { value.cast_unsigned() }
 }
 
 /// Digits, which is several times faster than the standard library's formatting.
-fn integer(negative: bool, mut value: u64, out: &mut Vec<u8>) {
+fn push_integer(negative: bool, mut value: u64, out: &mut Vec<u8>) {
     let (mut digits, mut at) = ([0; 20], 20);
     loop {
         at -= 1;
@@ -115,7 +115,7 @@ fn integer(negative: bool, mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// The shortest text that is read back as the same number; a whole number without a fraction.
-fn float(value: f64, single: bool, out: &mut Vec<u8>) {
+fn push_float(value: f64, single: bool, out: &mut Vec<u8>) {
     // A vector takes every write.
     let _ = match value {
         value if value.is_nan() => out.write(b"NaN").map(drop),
@@ -126,7 +126,7 @@ fn float(value: f64, single: bool, out: &mut Vec<u8>) {
 }
 
 /// A number of 16 bits: sign, 5 bits of exponent, 10 bits of fraction.
-fn half(bits: u16) -> f64 {
+fn half_to_f64(bits: u16) -> f64 {
     let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
     let size = match exponent {
         0 => fraction * 2_f64.powi(-24),
@@ -138,7 +138,7 @@ fn half(bits: u16) -> f64 {
 }
 
 /// The number without its point; `None` if it has more than 38 digits.
-fn decimal(value: ColumnValue<'_>) -> Option<i128> {
+fn decimal_digits(value: ColumnValue<'_>) -> Option<i128> {
     match value {
         ColumnValue::Int(value) => Some(i128::from(value)),
         ColumnValue::Float(_) => None,
@@ -156,7 +156,7 @@ fn decimal(value: ColumnValue<'_>) -> Option<i128> {
     }
 }
 
-fn decimal_text(value: Option<i128>, scale: u32, out: &mut Vec<u8>) {
+fn push_decimal(value: Option<i128>, scale: u32, out: &mut Vec<u8>) {
     let Some(value) = value else { return out.extend_from_slice(b"a decimal of more than 38 digits") };
     let (sign, size, width) = (if value < 0 { "-" } else { "" }, value.unsigned_abs(), scale as usize);
     let unit = 10_u128.pow(scale);
@@ -166,7 +166,7 @@ fn decimal_text(value: Option<i128>, scale: u32, out: &mut Vec<u8>) {
     };
 }
 
-fn uuid(bytes: &[u8], out: &mut Vec<u8>) {
+fn push_uuid(bytes: &[u8], out: &mut Vec<u8>) {
     for (index, byte) in bytes.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             out.push(b'-');
@@ -177,7 +177,7 @@ fn uuid(bytes: &[u8], out: &mut Vec<u8>) {
 
 /// Year, month and day in the Gregorian calendar. Years are counted from March, so that a leap day is the last day of a
 /// year; 400 years have 146,097 days.
-fn date(days: i64, out: &mut Vec<u8>) {
+fn push_date(days: i64, out: &mut Vec<u8>) {
     // Days since 0000-03-01.
     let days = days.saturating_add(719_468);
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
@@ -190,7 +190,7 @@ fn date(days: i64, out: &mut Vec<u8>) {
 }
 
 /// Hours, minutes and seconds, with a fraction if there is one.
-fn time(value: i64, parts: i64, out: &mut Vec<u8>) {
+fn push_time(value: i64, parts: i64, out: &mut Vec<u8>) {
     let (seconds, fraction) = (value.div_euclid(parts), value.rem_euclid(parts));
     let _ = write!(out, "{:02}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60);
     if fraction > 0 {

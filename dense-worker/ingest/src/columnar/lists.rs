@@ -34,7 +34,7 @@ impl NumberLists {
 
     /// The items of a decoded row; none where the only one is missing.
     #[inline]
-    pub(super) fn vector(&self, row: usize) -> &[ConvertedCell] {
+    pub(super) fn row_vector(&self, row: usize) -> &[ConvertedCell] {
         match self.row_items(row) {
             [ConvertedCell::Missing] => &[],
             cells => cells,
@@ -42,21 +42,21 @@ impl NumberLists {
     }
 
     /// The items of all decoded rows.
-    pub(super) fn cells(&self) -> &[ConvertedCell] {
+    pub(super) fn all_items(&self) -> &[ConvertedCell] {
         &self.items.cells
     }
 
     /// Number of decoded rows.
-    pub(super) fn rows(&self) -> usize {
+    pub(super) fn row_count(&self) -> usize {
         self.ends.len()
     }
 
     /// An item that is no number, as a message shows it.
-    pub(super) fn shown(&self, cell: ConvertedCell) -> String {
+    pub(super) fn shown_item(&self, cell: ConvertedCell) -> String {
         match cell {
             ConvertedCell::Missing => "null".to_owned(),
             ConvertedCell::Number(number) => number.to_string(),
-            ConvertedCell::Faulty(text) => self.items.text(text).to_owned(),
+            ConvertedCell::Faulty(text) => self.items.faulty_text(text).to_owned(),
         }
     }
 
@@ -67,7 +67,7 @@ impl NumberLists {
     }
 
     /// Gives the numbers of a value to `put`.
-    fn each(&mut self, value: ColumnValue<'_>, put: impl Fn(&mut ConvertedCells<ToNumber>, ColumnValue<'_>)) {
+    fn each_number(&mut self, value: ColumnValue<'_>, put: impl Fn(&mut ConvertedCells<ToNumber>, ColumnValue<'_>)) {
         let Self { items, separator, missing, .. } = self;
         match (separator, value) {
             (Some(separator), ColumnValue::Bytes(text)) => {
@@ -81,11 +81,11 @@ impl NumberLists {
 
 impl ColumnOutput for NumberLists {
     fn value(&mut self, value: ColumnValue<'_>) {
-        self.each(value, ConvertedCells::value);
+        self.each_number(value, ConvertedCells::value);
     }
 
     fn remember(&mut self, value: ColumnValue<'_>) {
-        self.each(value, ConvertedCells::remember);
+        self.each_number(value, ConvertedCells::remember);
         self.dictionary_ends.push(self.items.dictionary.len());
     }
 
@@ -135,7 +135,7 @@ mod tests {
         found.null();
         found.end_row();
         assert_eq!(found.row_items(0), [ConvertedCell::Number(0.5), ConvertedCell::Missing, ConvertedCell::Faulty(0)]);
-        assert_eq!((found.row_items(1), found.shown(found.row_items(0)[2])), (&[][..], "\"inf\"".to_owned()));
+        assert_eq!((found.row_items(1), found.shown_item(found.row_items(0)[2])), (&[][..], "\"inf\"".to_owned()));
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
             [vec![one(1.0), one(2.5)], vec![missing], vec![], vec![one(3.0), missing, ConvertedCell::Faulty(0)], vec![one(7.0)]];
         assert_eq!(rows(&found), expected);
         assert_eq!(rows(&entries), expected);
-        assert!(found.vector(1).is_empty() && found.vector(4).len() == 1);
+        assert!(found.row_vector(1).is_empty() && found.row_vector(4).len() == 1);
         assert_eq!(entries.entry(5), Err(NO_ENTRY));
     }
 }

@@ -33,11 +33,11 @@ impl NumericCells {
         let texts = |column: &UsedColumn| ValueTexts::new(column.kind, missing.clone());
         let cell = NumberCell::new(feature);
         let Some(width) = feature.width else {
-            let cells = columns.decoded(index, |column| ConvertedCells::new(ToNumber(texts(column))))?;
+            let cells = columns.open_column(index, |column| ConvertedCells::new(ToNumber(texts(column))))?;
             return Ok(Self::One(Box::new(cells), cell));
         };
         let separator = |column: &UsedColumn| feature.separator.as_deref().filter(|_| !column.is_list());
-        let lists = columns.decoded(index, |column| NumberLists::new(texts(column), separator(column)))?;
+        let lists = columns.open_column(index, |column| NumberLists::new(texts(column), separator(column)))?;
         Ok(Self::Vector(Box::new(lists), cell, width))
     }
 
@@ -62,26 +62,26 @@ impl NumericCells {
             Self::One(column, _) => column.out.cells.iter().any(is_faulty),
             Self::Vector(column, _, width) => {
                 let other_width =
-                    |row: usize| !matches!(column.out.vector(row).len(), 0) && column.out.vector(row).len() != *width;
-                column.out.cells().iter().any(is_faulty) || (0..column.out.rows()).any(other_width)
+                    |row: usize| !matches!(column.out.row_vector(row).len(), 0) && column.out.row_vector(row).len() != *width;
+                column.out.all_items().iter().any(is_faulty) || (0..column.out.row_count()).any(other_width)
             }
         }
     }
 
     /// Gives the numbers of a row, the first of which is number `first`, to `sink`. Returns the number after them.
     #[inline]
-    pub(super) fn row<S: RowSink>(&self, first: usize, row: usize, sink: &mut S) -> Result<usize, Box<FieldFault>> {
+    pub(super) fn put_row<S: RowSink>(&self, first: usize, row: usize, sink: &mut S) -> Result<usize, Box<FieldFault>> {
         match self {
             Self::One(column, cell) => {
                 let found = column.out.cells[row];
                 if let ConvertedCell::Faulty(text) = found {
-                    return Err(field_fault(column.position, cell, column.out.text(text).into()));
+                    return Err(field_fault(column.position, cell, column.out.faulty_text(text).into()));
                 }
-                sink.numeric(first, found.number());
+                sink.numeric(first, found.as_number());
                 Ok(first + 1)
             }
             Self::Vector(column, cell, width) => {
-                let cells = column.out.vector(row);
+                let cells = column.out.row_vector(row);
                 if !cells.is_empty() && cells.len() != *width {
                     let mut fault = cell.other_width(*width, cells.len());
                     fault.column = column.position + 1;
@@ -90,9 +90,9 @@ impl NumericCells {
                 for index in 0..*width {
                     let found = cells.get(index).copied().unwrap_or(ConvertedCell::Missing);
                     if matches!(found, ConvertedCell::Faulty(_)) {
-                        return Err(field_fault(column.position, cell, column.out.shown(found)));
+                        return Err(field_fault(column.position, cell, column.out.shown_item(found)));
                     }
-                    sink.numeric(first + index, found.number());
+                    sink.numeric(first + index, found.as_number());
                 }
                 Ok(first + width)
             }
@@ -100,16 +100,16 @@ impl NumericCells {
     }
 
     /// Gives all rows of the slice, none of them malformed, to `batch`. Returns the number after the feature's.
-    pub(super) fn put(&self, first: usize, batch: &mut BatchSink) -> usize {
+    pub(super) fn put_column(&self, first: usize, batch: &mut BatchSink) -> usize {
         match self {
             Self::One(column, _) => {
-                batch.number_column(first, column.out.cells.iter().map(|cell| cell.number()));
+                batch.number_column(first, column.out.cells.iter().map(|cell| cell.as_number()));
                 first + 1
             }
             Self::Vector(column, _, width) => {
                 for index in 0..*width {
-                    let number = |row: usize| column.out.row_items(row).get(index).and_then(|cell| cell.number());
-                    batch.number_column(first + index, (0..column.out.rows()).map(number));
+                    let number = |row: usize| column.out.row_items(row).get(index).and_then(|cell| cell.as_number());
+                    batch.number_column(first + index, (0..column.out.row_count()).map(number));
                 }
                 first + width
             }

@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 
 use super::kind::{ValueKind, ColumnValue};
 use crate::category::date::date_part;
-use crate::category::reading::{CellReading, missing_id, range_of};
+use crate::category::reading::{CellReading, missing_id, range_index};
 use crate::hash_value;
 use crate::parse::bad::shown;
 use crate::parse::label::{LabelTexts, sample_weight};
@@ -115,12 +115,12 @@ impl ValueTexts {
     }
 
     /// The values of a cell of several, missing ones empty.
-    fn values(&mut self, value: ColumnValue<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
+    fn split_values(&mut self, value: ColumnValue<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
         let Self { kind, missing, buffer, .. } = self;
         missing.values(kind.text(value, buffer), separator, false).for_each(put);
     }
 
-    fn text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
+    fn value_text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
         self.kind.text(value, &mut self.buffer)
     }
 
@@ -208,22 +208,22 @@ impl BagCells {
         Self { ids, ends, dictionary, dictionary_ends, texts, form }
     }
 
-    fn put(texts: &mut ValueTexts, form: &BagForm, value: ColumnValue<'_>, ids: &mut Vec<u64>) {
+    fn put_ids(texts: &mut ValueTexts, form: &BagForm, value: ColumnValue<'_>, ids: &mut Vec<u64>) {
         let mut put = |text: &[u8]| ids.extend((form.keeps_missing || !text.is_empty()).then(|| hash_value(text)));
         match &form.separator {
             None => put(texts.present_text(value)),
-            Some(separator) => texts.values(value, separator, put),
+            Some(separator) => texts.split_values(value, separator, put),
         }
     }
 }
 
 impl ColumnOutput for BagCells {
     fn value(&mut self, value: ColumnValue<'_>) {
-        Self::put(&mut self.texts, &self.form, value, &mut self.ids);
+        Self::put_ids(&mut self.texts, &self.form, value, &mut self.ids);
     }
 
     fn remember(&mut self, value: ColumnValue<'_>) {
-        Self::put(&mut self.texts, &self.form, value, &mut self.dictionary);
+        Self::put_ids(&mut self.texts, &self.form, value, &mut self.dictionary);
         self.dictionary_ends.push(self.dictionary.len());
     }
 
@@ -265,7 +265,7 @@ pub(super) enum ConvertedCell {
 
 impl ConvertedCell {
     #[inline]
-    pub(super) fn number(self) -> Option<f64> {
+    pub(super) fn as_number(self) -> Option<f64> {
         if let Self::Number(number) = self { Some(number) } else { None }
     }
 }
@@ -295,7 +295,7 @@ impl<C: CellConverter> ConvertedCells<C> {
     }
 
     /// The text of a faulty cell.
-    pub(super) fn text(&self, index: u32) -> &str {
+    pub(super) fn faulty_text(&self, index: u32) -> &str {
         self.faulty.get(index as usize).map_or("another value", String::as_str)
     }
 
@@ -405,7 +405,7 @@ impl CellConverter for ToPart {
     fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()> {
         match &self.reading {
             CellReading::Buckets(edges) => Ok(match self.number.cell(value)? {
-                ConvertedCell::Number(number) => ConvertedCell::Number(f64::from(range_of(edges, number))),
+                ConvertedCell::Number(number) => ConvertedCell::Number(f64::from(range_index(edges, number))),
                 other => other,
             }),
             CellReading::Date(part) => match self.number.0.present_text(value) {
@@ -442,7 +442,7 @@ impl CellConverter for ToLabel {
         let label = match value {
             // A job that names no texts means 1 and 0.
             ColumnValue::Int(truth) if texts.kind == ValueKind::Bool => label.truth(truth != 0),
-            _ => number.and_then(|number| label.number(number)).or_else(|| label.value(texts.text(value))),
+            _ => number.and_then(|number| label.number(number)).or_else(|| label.value(texts.value_text(value))),
         };
         label.map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }

@@ -26,7 +26,7 @@ pub(crate) fn column_texts(
     for of_group in slices.chunk_by(|one, next| one.group == next.group) {
         let group = of_group[0].group;
         let columns = GroupColumns::open(path, row_groups, group)?;
-        let mut column = columns.decoded(index, |column| RowTexts::new(column.kind))?;
+        let mut column = columns.open_column(index, |column| RowTexts::new(column.kind))?;
         let mut next_row = 0;
         for slice in of_group {
             let skipped = usize::try_from(slice.start.saturating_sub(next_row)).unwrap_or(usize::MAX);

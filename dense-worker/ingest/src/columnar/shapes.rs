@@ -47,7 +47,7 @@ pub(crate) fn check_shapes(job: &Job, path: &Path, columns: &[UsedColumn]) -> Re
             (Some(_), false) if column.kind != ValueKind::Text => {
                 let help = format!(
                     "it holds {}, which have no separator; remove `separator`, and `pooling`, `sequence` or `width`",
-                    column.kind.word()
+                    column.kind.plain_name()
                 );
                 return refuse(column, help);
             }

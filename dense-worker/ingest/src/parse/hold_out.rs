@@ -152,7 +152,7 @@ mod tests {
     fn parts(job: &Job, time: &str) -> Vec<DataPart> {
         let wants = |part: &DataPart| {
             let hold_out = HoldOut::from_job(job, *part).unwrap();
-            hold_out.wants(time.as_bytes(), |split| split.part(time.as_bytes(), 0)).unwrap_or(true)
+            hold_out.wants(time.as_bytes(), |split| split.row_part(time.as_bytes(), 0)).unwrap_or(true)
         };
         [DataPart::Train, DataPart::Validation, DataPart::Test].into_iter().filter(wants).collect()
     }

@@ -217,7 +217,7 @@ impl RowParser {
         let Some(hold_out) = &self.hold_out else { return Ok(true) };
         // Of a line that is too long, at least as much as the reader keeps.
         let kept = &line[..line.len().min(self.max_line_bytes + 1)];
-        hold_out.wants(time, |split| split.part(without_return(kept), offset))
+        hold_out.wants(time, |split| split.row_part(without_return(kept), offset))
     }
 
     /// Finds the fields of a line, or the values of an object.
@@ -429,7 +429,7 @@ impl PartReader {
 
     #[cold]
     fn fault(&self, text: &[u8]) -> Box<FieldFault> {
-        Box::new(FieldFault { column: 1, expected: self.reading.expected(&self.column), found: shown(text) })
+        Box::new(FieldFault { column: 1, expected: self.reading.expected_text(&self.column), found: shown(text) })
     }
 }
 

@@ -110,14 +110,14 @@ impl FileLayout {
     /// Reads the footer of a file of columns.
     fn of_columns(job: &Job, path: &Path, format: FileFormat) -> Result<Self, IngestError> {
         let footer = ColumnFile::open(path, format)?;
-        let positions = ColumnPositions::find(job, path, footer.names())?;
+        let positions = ColumnPositions::find(job, path, footer.column_names())?;
         let ColumnPositions { labels, weight, numeric, categorical, group, keys, time, .. } = &positions;
         let learned = labels.iter().chain(weight);
         let used = learned.chain(numeric).chain(categorical).chain(group).chain(keys).chain(time).copied();
         let row_groups = footer.row_groups(path, used)?;
         check_shapes(job, path, &row_groups.columns)?;
         let row_groups = Some(row_groups);
-        let bytes = footer.bytes();
+        let bytes = footer.file_bytes();
         Ok(Self {
             path: path.into(),
             bytes,

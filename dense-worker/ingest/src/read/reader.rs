@@ -272,7 +272,7 @@ struct OpenSlices {
 impl OpenSlices {
     fn new(layout: &Arc<FileLayout>, row_groups: &RowGroups, task: &SplitTask, most: usize) -> Self {
         let end = task.end.min(layout.bytes);
-        let owned = row_groups.owned(task.start, end);
+        let owned = row_groups.owned_groups(task.start, end);
         let groups: Vec<_> = owned.clone().map(|group| (group, row_groups.groups[group].rows)).collect();
         Self {
             id: task.id,

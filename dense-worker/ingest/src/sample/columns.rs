@@ -35,7 +35,7 @@ pub(super) fn sample_rows(files: &[&Path], format: ColumnFormat, each: SampleLim
 /// The columns that the trainer can read, without rows, and the others with the reason.
 fn usable(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<(String, String)>) {
     let (mut columns, mut unusable) = (Vec::new(), Vec::new());
-    let names = footer.names();
+    let names = footer.column_names();
     for (position, name) in names.iter().enumerate() {
         if names.iter().filter(|other| *other == name).count() > 1 {
             unusable.push((name.clone(), "two columns have this name".to_owned()));
@@ -56,11 +56,11 @@ fn usable(footer: &ColumnFile, path: &Path) -> (Vec<SampledColumn>, Vec<(String,
 }
 
 fn position(footer: &ColumnFile, path: &Path, name: &String) -> Result<usize, IngestError> {
-    footer.names().iter().position(|other| other == name).ok_or_else(|| IngestError::MissingColumn {
+    footer.column_names().iter().position(|other| other == name).ok_or_else(|| IngestError::MissingColumn {
         path: path.into(),
         column: name.clone(),
         similar: None,
-        found: footer.names().to_vec(),
+        found: footer.column_names().to_vec(),
     })
 }
 

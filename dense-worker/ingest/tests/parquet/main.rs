@@ -208,7 +208,7 @@ proptest! {
         let borders = [0, bytes / 3, bytes / 2, bytes];
         let all: Vec<Batch> = stream(&job, &borders, StreamStart::default()).map(Result::unwrap).collect();
         let mut cursor = StreamCursor::new(StreamStart::default(), window);
-        all[..delivered].iter().for_each(|batch| cursor.deliver(batch));
+        all[..delivered].iter().for_each(|batch| cursor.record_delivery(batch));
         let remainder = cursor.remainder(&[0, 1, 2]);
         let first = remainder.splits.first().map_or(3, |split| *split as usize);
         let rest: Vec<Batch> = stream(&job, &borders[first..], remainder.start).map(Result::unwrap).collect();

@@ -13,7 +13,7 @@ use ::arrow_schema::{ArrowError, SchemaRef};
 
 use super::body::{BatchFailure, StoredMessage, used_buffers};
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, caught, fail};
+use crate::columnar::fault::{FileFault, catch_panics, fail};
 use crate::source::RandomAccess;
 
 /// Record batches that are held at least: the one that is read, and its neighbours.
@@ -74,7 +74,7 @@ impl RecordBatches {
     /// Decodes a record batch of a store ahead; that of a disk is decoded by the thread that needs it.
     pub(crate) fn prefetch(&self, number: usize) {
         if let RandomAccess::Object(..) = self.file {
-            drop(self.arrays(number));
+            drop(self.batch_arrays(number));
         }
     }
 
@@ -82,8 +82,8 @@ impl RecordBatches {
     ///
     /// # Errors
     /// If they cannot be read, or are damaged.
-    pub(crate) fn arrays(&self, number: usize) -> std::result::Result<FieldArrays, IngestError> {
-        let batch = self.hold(number);
+    pub(crate) fn batch_arrays(&self, number: usize) -> std::result::Result<FieldArrays, IngestError> {
+        let batch = self.hold_batch(number);
         let mut decoded = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(arrays) = &*decoded {
             return Ok(Arc::clone(arrays));
@@ -93,7 +93,7 @@ impl RecordBatches {
         Ok(arrays)
     }
 
-    fn hold(&self, number: usize) -> Arc<HeldBatch> {
+    fn hold_batch(&self, number: usize) -> Arc<HeldBatch> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, batch)) = held.iter().find(|(held, _)| *held == number) {
             return Arc::clone(batch);
@@ -113,23 +113,23 @@ impl RecordBatches {
             let unit = "record batch";
             IngestError::DamagedGroup { path: self.path.clone(), unit, number, reason }
         };
-        let batch = stored.message().and_then(|message| match message.header_as_record_batch() {
+        let batch = stored.parse_message().and_then(|message| match message.header_as_record_batch() {
             Some(batch) => Ok(batch),
             None => fail("it is no record batch"),
         });
         let batch = batch.map_err(damaged)?;
         let used = used_buffers(self.schema.fields(), &self.fields, self.version, batch).map_err(damaged)?;
-        let body = match stored.body(&self.path, &self.file, batch, &used) {
+        let body = match stored.read_body(&self.path, &self.file, batch, &used) {
             Ok(body) => body,
             Err(BatchFailure::Fault(fault)) => return Err(damaged(fault)),
             Err(BatchFailure::Unreadable(error)) => return Err(*error),
         };
         let array = |field: &usize| {
-            let decoded = caught(|| {
+            let decoded = catch_panics(|| {
                 let (schema, only) = (Arc::clone(&self.schema), [*field]);
                 let decoded =
                     read_record_batch(&body, batch, schema, dictionaries, Some(only.as_slice()), &self.version);
-                Ok(Arc::clone(decoded.map_err(fault)?.column(0)))
+                Ok(Arc::clone(decoded.map_err(arrow_fault)?.column(0)))
             });
             decoded.map(|array| (*field, array)).map_err(|FileFault(reason)| IngestError::DamagedColumn {
                 path: self.path.clone(),
@@ -175,15 +175,15 @@ impl RecordBatches {
         stored: &StoredMessage,
         entries: &mut HashMap<i64, ArrayRef>,
     ) -> std::result::Result<(), BatchFailure> {
-        let message = stored.message()?;
+        let message = stored.parse_message()?;
         let dictionary = message.header_as_dictionary_batch();
         let Some((dictionary, batch)) = dictionary.and_then(|dictionary| Some((dictionary, dictionary.data()?))) else {
             return Err(FileFault::new("its message is none").into());
         };
         // It has one column, of which everything is read.
         let buffers = batch.buffers().map_or(0, |buffers| buffers.len());
-        let body = stored.body(&self.path, &self.file, batch, &(0..buffers).collect::<Vec<_>>())?;
-        caught(|| read_dictionary(&body, dictionary, &self.schema, entries, &self.version).map_err(fault))?;
+        let body = stored.read_body(&self.path, &self.file, batch, &(0..buffers).collect::<Vec<_>>())?;
+        catch_panics(|| read_dictionary(&body, dictionary, &self.schema, entries, &self.version).map_err(arrow_fault))?;
         Ok(())
     }
 }
@@ -198,7 +198,7 @@ impl HeldBatch {
 }
 
 /// What the crate says.
-pub(super) fn fault(error: ArrowError) -> FileFault {
+pub(super) fn arrow_fault(error: ArrowError) -> FileFault {
     match error {
         ArrowError::ParseError(text)
         | ArrowError::SchemaError(text)

@@ -41,7 +41,7 @@ pub(crate) struct StoredMessage {
 impl StoredMessage {
     /// The message that a block of a footer names.
     pub(super) fn read(path: &Path, file: &RandomAccess, bytes: u64, block: &Block) -> BodyResult<Self> {
-        let (at, body) = Self::place(bytes, block)?;
+        let (at, body) = Self::block_place(bytes, block)?;
         let metadata = file.read(path, at, (body.start - at) as usize).map_err(Box::new)?;
         Ok(Self { metadata, body })
     }
@@ -56,7 +56,7 @@ impl StoredMessage {
         bytes: u64,
         blocks: &[Block],
     ) -> std::result::Result<Vec<Result<Self>>, IngestError> {
-        let places: Vec<Result<(u64, Range<u64>)>> = blocks.iter().map(|block| Self::place(bytes, block)).collect();
+        let places: Vec<Result<(u64, Range<u64>)>> = blocks.iter().map(|block| Self::block_place(bytes, block)).collect();
         let wanted: Vec<Range<u64>> = places.iter().flatten().map(|(at, body)| *at..body.start).collect();
         let mut fetched = file.read_all(path, &wanted)?.into_iter();
         let message = |place: Result<(u64, Range<u64>)>| {
@@ -67,7 +67,7 @@ impl StoredMessage {
     }
 
     /// Where the metadata of a block starts, and where its body is.
-    fn place(bytes: u64, block: &Block) -> Result<(u64, Range<u64>)> {
+    fn block_place(bytes: u64, block: &Block) -> Result<(u64, Range<u64>)> {
         let (at, metadata, body) = (block.offset(), block.metaDataLength(), block.bodyLength());
         let metadata = Some(metadata).filter(|length| (8..=MOST_METADATA).contains(length));
         let place = metadata.and_then(|metadata| {
@@ -80,13 +80,13 @@ impl StoredMessage {
     }
 
     /// What the message says of itself.
-    pub(super) fn message(&self) -> Result<Message<'_>> {
+    pub(super) fn parse_message(&self) -> Result<Message<'_>> {
         let start = if self.metadata.starts_with(&CONTINUATION) { 8 } else { 4 };
         root_as_message(&self.metadata[start..]).or_else(|error| fail(format!("its metadata makes no sense: {error}")))
     }
 
     /// The buffers at `used`, decompressed, and nothing of others: a body of which they are read.
-    pub(super) fn body(
+    pub(super) fn read_body(
         &self,
         path: &Path,
         file: &RandomAccess,
@@ -95,9 +95,9 @@ impl StoredMessage {
     ) -> BodyResult<Buffer> {
         let length = self.body.end - self.body.start;
         let mut body = vec![0; length as usize];
-        let places = places(batch, used, length)?;
+        let places = buffer_places(batch, used, length)?;
         let gap = if matches!(file, RandomAccess::Disk(_)) { 0 } else { GAP };
-        for part in merged(places.clone(), gap) {
+        for part in merge_places(places.clone(), gap) {
             let out = &mut body[part.start as usize..part.end as usize];
             file.read_into(path, self.body.start + part.start, out).map_err(Box::new)?;
         }
@@ -105,7 +105,7 @@ impl StoredMessage {
         let mut whole = 0_u64;
         for place in places {
             let start = &body[place.start as usize..place.end as usize];
-            whole = whole.saturating_add(if compressed { decompressed(start)? } else { start.len() as u64 });
+            whole = whole.saturating_add(if compressed { decompressed_bytes(start)? } else { start.len() as u64 });
         }
         if whole > MOST_BODY {
             let text =
@@ -145,7 +145,7 @@ impl From<Box<IngestError>> for BatchFailure {
 }
 
 /// Bytes of a buffer as its first eight say.
-fn decompressed(buffer: &[u8]) -> Result<u64> {
+fn decompressed_bytes(buffer: &[u8]) -> Result<u64> {
     if buffer.is_empty() {
         return Ok(0);
     }
@@ -158,7 +158,7 @@ fn decompressed(buffer: &[u8]) -> Result<u64> {
 }
 
 /// Where the used buffers are in a body of so many bytes.
-fn places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> Result<Vec<Range<u64>>> {
+fn buffer_places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> Result<Vec<Range<u64>>> {
     let Some(buffers) = batch.buffers() else { return fail("it has no list of its buffers") };
     let place = |index: &usize| {
         if *index >= buffers.len() {
@@ -173,7 +173,7 @@ fn places(batch: RecordBatch<'_>, used: &[usize], length: u64) -> Result<Vec<Ran
 }
 
 /// Places in order, those with less than a gap between them as one.
-fn merged(mut places: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
+fn merge_places(mut places: Vec<Range<u64>>, gap: u64) -> Vec<Range<u64>> {
     places.sort_unstable_by_key(|place| place.start);
     let mut merged: Vec<Range<u64>> = Vec::with_capacity(places.len());
     for place in places.into_iter().filter(|place| !place.is_empty()) {
@@ -196,7 +196,7 @@ pub(super) fn used_buffers(
     let most = batch.buffers().map_or(0, |buffers| buffers.len());
     let (mut buffers, mut at) = (Vec::new(), 0_usize);
     for (index, field) in fields.iter().enumerate() {
-        let end = at.saturating_add(count(field, version, &mut variadic));
+        let end = at.saturating_add(buffer_count(field, version, &mut variadic));
         if end > most {
             return fail(format!("it has {most} buffers, and its schema more"));
         }
@@ -209,9 +209,9 @@ pub(super) fn used_buffers(
 }
 
 /// Buffers of a field and of those inside.
-fn count(field: &Field, version: MetadataVersion, variadic: &mut VecDeque<i64>) -> usize {
+fn buffer_count(field: &Field, version: MetadataVersion, variadic: &mut VecDeque<i64>) -> usize {
     let mut sum = |fields: &[&Field]| {
-        fields.iter().fold(0_usize, |sum, field| sum.saturating_add(count(field, version, variadic)))
+        fields.iter().fold(0_usize, |sum, field| sum.saturating_add(buffer_count(field, version, variadic)))
     };
     match field.data_type() {
         DataType::Null => 0,
@@ -240,17 +240,17 @@ mod tests {
 
     #[test]
     fn neighbouring_places_are_read_at_once() {
-        assert_eq!(merged(vec![70..80, 0..10, 10..20, 25..30, 90..90], 0), [0..20, 25..30, 70..80]);
-        assert_eq!(merged(vec![70..80, 0..10, 10..20, 25..30, 5..7], 8), [0..30, 70..80]);
-        assert_eq!(merged(vec![0..100, 20..30, 200..201], 0), [0..100, 200..201]);
+        assert_eq!(merge_places(vec![70..80, 0..10, 10..20, 25..30, 90..90], 0), [0..20, 25..30, 70..80]);
+        assert_eq!(merge_places(vec![70..80, 0..10, 10..20, 25..30, 5..7], 8), [0..30, 70..80]);
+        assert_eq!(merge_places(vec![0..100, 20..30, 200..201], 0), [0..100, 200..201]);
     }
 
     #[test]
     fn the_size_of_a_compressed_buffer_is_checked() {
-        assert_eq!(decompressed(&[]), Ok(0));
-        assert_eq!(decompressed(&[&7_i64.to_le_bytes()[..], b"abc"].concat()), Ok(7));
-        assert_eq!(decompressed(&[&(-1_i64).to_le_bytes()[..], b"abc"].concat()), Ok(11));
-        assert!(decompressed(&(-2_i64).to_le_bytes()).is_err());
-        assert!(decompressed(b"short").is_err());
+        assert_eq!(decompressed_bytes(&[]), Ok(0));
+        assert_eq!(decompressed_bytes(&[&7_i64.to_le_bytes()[..], b"abc"].concat()), Ok(7));
+        assert_eq!(decompressed_bytes(&[&(-1_i64).to_le_bytes()[..], b"abc"].concat()), Ok(11));
+        assert!(decompressed_bytes(&(-2_i64).to_le_bytes()).is_err());
+        assert!(decompressed_bytes(b"short").is_err());
     }
 }

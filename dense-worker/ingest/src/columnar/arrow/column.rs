@@ -13,7 +13,7 @@ use ::arrow_schema::DataType;
 
 use super::schema::ArrowLeaf;
 use super::values::{ArrayValues, StoredValues, WholeNumbers};
-use crate::columnar::fault::{Result, caught, fail};
+use crate::columnar::fault::{Result, catch_panics, fail};
 use crate::columnar::output::ColumnOutput;
 
 /// Rows that name entries of a dictionary and are given at once.
@@ -63,7 +63,7 @@ enum ListEnds {
 impl ArrowColumn {
     /// The column `leaf` of the field with the values of `array`.
     pub(crate) fn new(leaf: &ArrowLeaf, array: &ArrayRef) -> Result<Self> {
-        let node = caught(|| ArrayNode::new(array, &leaf.steps))?;
+        let node = catch_panics(|| ArrayNode::new(array, &leaf.steps))?;
         Ok(Self { node, rows: array.len(), at: 0, is_remembered: false })
     }
 
@@ -74,7 +74,7 @@ impl ArrowColumn {
         if end > self.rows {
             return fail("it has fewer rows than its record batch");
         }
-        caught(|| {
+        catch_panics(|| {
             self.remember(out);
             match &self.node {
                 ArrayNode::Values(values) if self.is_remembered => give_entries(values, start, end, out),
@@ -155,7 +155,7 @@ impl ArrayNode {
                 return Ok(());
             }
             Self::Values(ArrayValues { stored: StoredValues::Entries(keys, _), .. }) if place.remembered => {
-                return out.entry(keys.place(index)).or_else(fail);
+                return out.entry(keys.entry_place(index)).or_else(fail);
             }
             Self::Values(values) => {
                 values.with_value(index, |value| out.value(value));
@@ -215,7 +215,7 @@ fn give_entries<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize,
         if values.is_null(row) {
             out.null();
         } else {
-            out.entry(keys.place(row)).or_else(fail)?;
+            out.entry(keys.entry_place(row)).or_else(fail)?;
         }
         out.end_row();
     }
@@ -229,7 +229,7 @@ fn give_full<O: ColumnOutput>(keys: &WholeNumbers, start: usize, end: usize, out
     while row < end {
         let here = (end - row).min(PORTION);
         // A dictionary that is remembered has no more entries than its record batch has rows.
-        (0..here).for_each(|index| places[index] = keys.place(row + index) as i32);
+        (0..here).for_each(|index| places[index] = keys.entry_place(row + index) as i32);
         out.entries(&places[..here]).or_else(fail)?;
         row += here;
     }

@@ -7,8 +7,8 @@ use ::arrow_ipc::convert::try_fb_to_schema;
 use ::arrow_ipc::{Block, MetadataVersion, Schema};
 use ::arrow_schema::SchemaRef;
 
-use super::batches::fault;
-use super::schema::dictionaries;
+use super::batches::arrow_fault;
+use super::schema::collect_dictionaries;
 use crate::columnar::fault::{Result, fail};
 
 /// What a file holds.
@@ -31,10 +31,10 @@ impl FileContent {
                 "its numbers have their most significant byte first; write it on a machine with the other order",
             );
         }
-        let schema = Arc::new(try_fb_to_schema(written).map_err(fault)?);
+        let schema = Arc::new(try_fb_to_schema(written).map_err(arrow_fault)?);
         let mut named = vec![BTreeSet::new(); schema.fields().len()];
         for (index, field) in written.fields().into_iter().flatten().enumerate() {
-            dictionaries(field, 0, &mut named[index]);
+            collect_dictionaries(field, 0, &mut named[index]);
         }
         Ok(Self { schema, version, dictionaries: Vec::new(), batches: Vec::new(), named })
     }

@@ -11,10 +11,10 @@ use ::arrow_schema::SchemaRef;
 use super::batches::RecordBatches;
 use super::body::StoredMessage;
 use super::content::FileContent;
-use super::schema::{ArrowLeaf, leaves};
+use super::schema::{ArrowLeaf, schema_leaves};
 use super::stream;
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, Result, caught, fail};
+use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::magic::{self, ARROW as MAGIC, ARROW_STREAM as CONTINUATION};
 use crate::source::RandomAccess;
@@ -53,24 +53,24 @@ impl ArrowFooter {
         let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
         let start = source.read(path, 0, bytes.min(START) as usize)?;
         let content = if start.starts_with(&CONTINUATION) {
-            stream::content(path, &source, bytes)?
+            stream::read_content(path, &source, bytes)?
         } else if start.starts_with(MAGIC) {
             let end = bytes.min(END);
             let last = source.read(path, bytes - end, end as usize)?;
             let length = footer_bytes(&last, bytes).map_err(damaged)?;
             let footer = source.read(path, bytes - TAIL - length, length as usize)?;
-            caught(|| described(&footer)).map_err(damaged)?
+            catch_panics(|| parse_footer(&footer)).map_err(damaged)?
         } else {
             return Err(damaged(FileFault(other_format(&start))));
         };
         let FileContent { schema, version, dictionaries, batches, named } = content;
-        let leaves: Vec<Arc<ArrowLeaf>> = leaves(&schema).into_iter().map(Arc::new).collect();
+        let leaves: Vec<Arc<ArrowLeaf>> = schema_leaves(&schema).into_iter().map(Arc::new).collect();
         let names = leaves.iter().map(|leaf| leaf.name.clone()).collect();
         Ok(Self { schema, version, leaves, names, dictionaries, batches, named, bytes, source })
     }
 
     /// The names of the columns, in their order.
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn column_names(&self) -> &[String] {
         &self.names
     }
 
@@ -97,7 +97,7 @@ impl ArrowFooter {
         let (mut groups, mut batches, mut first_row, mut last_middle) = (Vec::new(), Vec::new(), 0_u64, 0);
         let messages = StoredMessage::read_all(path, &self.source, self.bytes, &self.batches)?;
         for (number, (block, read)) in self.batches.iter().zip_eq(messages).enumerate() {
-            let stored = read.and_then(|stored| Ok((rows(&stored)?, stored)));
+            let stored = read.and_then(|stored| Ok((batch_rows(&stored)?, stored)));
             let (rows, stored) = stored.map_err(|FileFault(reason)| IngestError::DamagedGroup {
                 path: path.into(),
                 unit: "record batch",
@@ -141,7 +141,7 @@ impl ArrowFooter {
     }
 }
 
-fn described(footer: &[u8]) -> Result<FileContent> {
+fn parse_footer(footer: &[u8]) -> Result<FileContent> {
     let footer: Footer<'_> = match root_as_footer(footer) {
         Ok(footer) => footer,
         Err(error) => {
@@ -156,14 +156,14 @@ fn described(footer: &[u8]) -> Result<FileContent> {
 }
 
 /// Rows of a record batch.
-fn rows(stored: &StoredMessage) -> Result<u64> {
-    let message = stored.message()?;
+fn batch_rows(stored: &StoredMessage) -> Result<u64> {
+    let message = stored.parse_message()?;
     let rows = message.header_as_record_batch().and_then(|batch| u64::try_from(batch.length()).ok());
     rows.ok_or_else(|| FileFault::new("it is no record batch"))
 }
 
 fn dictionary_id(stored: &StoredMessage) -> Result<i64> {
-    let message = stored.message()?;
+    let message = stored.parse_message()?;
     let id = message.header_as_dictionary_batch().map(|dictionary| dictionary.id());
     id.ok_or_else(|| FileFault::new("its message is none"))
 }

@@ -30,17 +30,17 @@ pub(crate) struct ArrowLeaf {
 }
 
 /// The columns of a schema, in order.
-pub(super) fn leaves(schema: &Schema) -> Vec<ArrowLeaf> {
+pub(super) fn schema_leaves(schema: &Schema) -> Vec<ArrowLeaf> {
     let mut leaves = Vec::new();
     for (index, field) in schema.fields().iter().enumerate() {
         let start = ArrowLeaf { name: String::new(), field: index, steps: Vec::new(), is_list: false, kind: Ok(ValueKind::Text) };
-        visit(field, start, true, 0, &mut leaves);
+        visit_field(field, start, true, 0, &mut leaves);
     }
     leaves
 }
 
 /// Adds the columns of a field. `here` is what is known above it, and `named` says whether its name is part of the path.
-fn visit(field: &Field, mut here: ArrowLeaf, named: bool, depth: usize, leaves: &mut Vec<ArrowLeaf>) {
+fn visit_field(field: &Field, mut here: ArrowLeaf, named: bool, depth: usize, leaves: &mut Vec<ArrowLeaf>) {
     if named {
         let dot = if here.name.is_empty() { "" } else { "." };
         here.name = format!("{}{dot}{}", here.name, field.name());
@@ -54,7 +54,7 @@ fn visit(field: &Field, mut here: ArrowLeaf, named: bool, depth: usize, leaves: 
             for (index, child) in fields.iter().enumerate() {
                 let mut below = here.clone();
                 below.steps.push(index);
-                visit(child, below, true, depth + 1, leaves);
+                visit_field(child, below, true, depth + 1, leaves);
             }
         }
         DataType::List(item)
@@ -62,17 +62,17 @@ fn visit(field: &Field, mut here: ArrowLeaf, named: bool, depth: usize, leaves: 
         | DataType::FixedSizeList(item, _)
         | DataType::Map(item, _) => {
             here.is_list = true;
-            visit(item, here, false, depth + 1, leaves);
+            visit_field(item, here, false, depth + 1, leaves);
         }
         _ => {
-            here.kind = kind(field);
+            here.kind = field_kind(field);
             leaves.push(here);
         }
     }
 }
 
 /// What the values of a field mean; `Err` says why it cannot be read, and what to do.
-fn kind(field: &Field) -> Result<ValueKind, String> {
+fn field_kind(field: &Field) -> Result<ValueKind, String> {
     let is_uuid = field.metadata().get(UUID.0).is_some_and(|name| name == UUID.1);
     Ok(match field.data_type() {
         DataType::Boolean => ValueKind::Bool,
@@ -90,8 +90,8 @@ fn kind(field: &Field) -> Result<ValueKind, String> {
             _ => return Err(format!("it holds decimals of scale {scale}; write them with a scale from 0 to 38")),
         },
         DataType::Date32 | DataType::Date64 => ValueKind::Date,
-        DataType::Time32(unit) | DataType::Time64(unit) => ValueKind::Time(parts(*unit)),
-        DataType::Timestamp(unit, _) => ValueKind::Timestamp(parts(*unit)),
+        DataType::Time32(unit) | DataType::Time64(unit) => ValueKind::Time(parts_of_second(*unit)),
+        DataType::Timestamp(unit, _) => ValueKind::Timestamp(parts_of_second(*unit)),
         DataType::FixedSizeBinary(16) if is_uuid => ValueKind::Uuid,
         DataType::Utf8
         | DataType::LargeUtf8
@@ -101,7 +101,7 @@ fn kind(field: &Field) -> Result<ValueKind, String> {
         | DataType::BinaryView
         | DataType::FixedSizeBinary(_) => ValueKind::Text,
         DataType::Null => ValueKind::Nothing,
-        DataType::Dictionary(_, values) => kind(&Field::new("", values.as_ref().clone(), true))?,
+        DataType::Dictionary(_, values) => field_kind(&Field::new("", values.as_ref().clone(), true))?,
         other => {
             return Err(format!("it holds values of the type {other}, which are not read; write it as another type"));
         }
@@ -109,7 +109,7 @@ fn kind(field: &Field) -> Result<ValueKind, String> {
 }
 
 /// Parts of a second.
-fn parts(unit: TimeUnit) -> i64 {
+fn parts_of_second(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
         TimeUnit::Millisecond => 1_000,
@@ -119,10 +119,10 @@ fn parts(unit: TimeUnit) -> i64 {
 }
 
 /// The dictionaries that a field of a file names.
-pub(super) fn dictionaries(field: ::arrow_ipc::Field<'_>, depth: usize, found: &mut BTreeSet<i64>) {
+pub(super) fn collect_dictionaries(field: ::arrow_ipc::Field<'_>, depth: usize, found: &mut BTreeSet<i64>) {
     found.extend(field.dictionary().map(|dictionary| dictionary.id()));
     if depth < MOST_DEPTH {
-        field.children().into_iter().flatten().for_each(|child| dictionaries(child, depth + 1, found));
+        field.children().into_iter().flatten().for_each(|child| collect_dictionaries(child, depth + 1, found));
     }
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     fn found(fields: Vec<Field>) -> Vec<ArrowLeaf> {
-        leaves(&Schema::new(fields))
+        schema_leaves(&Schema::new(fields))
     }
 
     #[test]

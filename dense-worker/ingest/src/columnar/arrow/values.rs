@@ -63,30 +63,30 @@ impl ArrayValues {
         let stored = match array.data_type() {
             DataType::Null => StoredValues::Null,
             DataType::Boolean => StoredValues::Bool(array.as_boolean().values().clone()),
-            DataType::Int8 => whole(WholeNumbers::I8(numbers(array))),
-            DataType::Int16 => whole(WholeNumbers::I16(numbers(array))),
+            DataType::Int8 => whole(WholeNumbers::I8(number_buffer(array))),
+            DataType::Int16 => whole(WholeNumbers::I16(number_buffer(array))),
             DataType::Int32 | DataType::Date32 | DataType::Time32(_) | DataType::Decimal32(..) => {
-                whole(WholeNumbers::I32(numbers(array)))
+                whole(WholeNumbers::I32(number_buffer(array)))
             }
             DataType::Int64
             | DataType::Time64(_)
             | DataType::Timestamp(..)
             | DataType::Duration(_)
-            | DataType::Decimal64(..) => whole(WholeNumbers::I64(numbers(array))),
-            DataType::Date64 => StoredValues::Days(numbers(array)),
-            DataType::UInt8 => whole(WholeNumbers::U8(numbers(array))),
-            DataType::UInt16 => whole(WholeNumbers::U16(numbers(array))),
-            DataType::UInt32 => whole(WholeNumbers::U32(numbers(array))),
-            DataType::UInt64 => whole(WholeNumbers::U64(numbers(array))),
-            DataType::Float16 => StoredValues::F16(numbers(array)),
-            DataType::Float32 => StoredValues::F32(numbers(array)),
-            DataType::Float64 => StoredValues::F64(numbers(array)),
-            DataType::Decimal128(..) => StoredValues::I128(numbers(array)),
-            DataType::Decimal256(..) => StoredValues::I256(numbers(array)),
-            DataType::Utf8 => texts(array.as_string::<i32>(), StoredValues::Texts),
-            DataType::LargeUtf8 => texts(array.as_string::<i64>(), StoredValues::LongTexts),
-            DataType::Binary => texts(array.as_binary::<i32>(), StoredValues::Texts),
-            DataType::LargeBinary => texts(array.as_binary::<i64>(), StoredValues::LongTexts),
+            | DataType::Decimal64(..) => whole(WholeNumbers::I64(number_buffer(array))),
+            DataType::Date64 => StoredValues::Days(number_buffer(array)),
+            DataType::UInt8 => whole(WholeNumbers::U8(number_buffer(array))),
+            DataType::UInt16 => whole(WholeNumbers::U16(number_buffer(array))),
+            DataType::UInt32 => whole(WholeNumbers::U32(number_buffer(array))),
+            DataType::UInt64 => whole(WholeNumbers::U64(number_buffer(array))),
+            DataType::Float16 => StoredValues::F16(number_buffer(array)),
+            DataType::Float32 => StoredValues::F32(number_buffer(array)),
+            DataType::Float64 => StoredValues::F64(number_buffer(array)),
+            DataType::Decimal128(..) => StoredValues::I128(number_buffer(array)),
+            DataType::Decimal256(..) => StoredValues::I256(number_buffer(array)),
+            DataType::Utf8 => text_values(array.as_string::<i32>(), StoredValues::Texts),
+            DataType::LargeUtf8 => text_values(array.as_string::<i64>(), StoredValues::LongTexts),
+            DataType::Binary => text_values(array.as_binary::<i32>(), StoredValues::Texts),
+            DataType::LargeBinary => text_values(array.as_binary::<i64>(), StoredValues::LongTexts),
             DataType::Utf8View => StoredValues::Views(array.as_string_view().clone().to_binary_view()),
             DataType::BinaryView => StoredValues::Views(array.as_binary_view().clone()),
             DataType::FixedSizeBinary(width) => {
@@ -97,7 +97,7 @@ impl ArrayValues {
                 if matches!(entries.data_type(), DataType::Dictionary(..)) {
                     return fail("a dictionary of dictionaries");
                 }
-                StoredValues::Entries(keys(array, key)?, Box::new(Self::new(entries)?))
+                StoredValues::Entries(dictionary_keys(array, key)?, Box::new(Self::new(entries)?))
             }
             other => return fail(format!("values of the type {other}")),
         };
@@ -110,7 +110,7 @@ impl ArrayValues {
         match (&self.nulls, &self.stored) {
             (Some(nulls), _) if nulls.is_null(index) => true,
             (_, StoredValues::Null) => true,
-            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.place(index)),
+            (_, StoredValues::Entries(keys, entries)) => entries.is_null(keys.entry_place(index)),
             _ => false,
         }
     }
@@ -147,7 +147,7 @@ impl ArrayValues {
             }
             StoredValues::Views(values) => take(ColumnValue::Bytes(values.value(index))),
             StoredValues::Fixed(width, bytes) => take(ColumnValue::Bytes(&bytes[index * width..(index + 1) * width])),
-            StoredValues::Entries(keys, entries) => entries.with_value(keys.place(index), take),
+            StoredValues::Entries(keys, entries) => entries.with_value(keys.entry_place(index), take),
         }
     }
 }
@@ -170,34 +170,34 @@ impl WholeNumbers {
 
     /// A number that is the place of an entry in a dictionary.
     #[inline]
-    pub(super) fn place(&self, index: usize) -> usize {
+    pub(super) fn entry_place(&self, index: usize) -> usize {
         self.get(index) as usize
     }
 }
 
 /// The numbers of an array, whatever they mean.
-fn numbers<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
+fn number_buffer<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
     let data = array.to_data();
     ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())
 }
 
-fn texts<T: ByteArrayType>(
+fn text_values<T: ByteArrayType>(
     array: &GenericByteArray<T>,
     stored: impl FnOnce(ScalarBuffer<T::Offset>, Buffer) -> StoredValues,
 ) -> StoredValues {
     stored(array.offsets().inner().clone(), array.values().clone())
 }
 
-fn keys(array: &ArrayRef, key: &DataType) -> Result<WholeNumbers> {
+fn dictionary_keys(array: &ArrayRef, key: &DataType) -> Result<WholeNumbers> {
     Ok(match key {
-        DataType::Int8 => WholeNumbers::I8(numbers(array)),
-        DataType::Int16 => WholeNumbers::I16(numbers(array)),
-        DataType::Int32 => WholeNumbers::I32(numbers(array)),
-        DataType::Int64 => WholeNumbers::I64(numbers(array)),
-        DataType::UInt8 => WholeNumbers::U8(numbers(array)),
-        DataType::UInt16 => WholeNumbers::U16(numbers(array)),
-        DataType::UInt32 => WholeNumbers::U32(numbers(array)),
-        DataType::UInt64 => WholeNumbers::U64(numbers(array)),
+        DataType::Int8 => WholeNumbers::I8(number_buffer(array)),
+        DataType::Int16 => WholeNumbers::I16(number_buffer(array)),
+        DataType::Int32 => WholeNumbers::I32(number_buffer(array)),
+        DataType::Int64 => WholeNumbers::I64(number_buffer(array)),
+        DataType::UInt8 => WholeNumbers::U8(number_buffer(array)),
+        DataType::UInt16 => WholeNumbers::U16(number_buffer(array)),
+        DataType::UInt32 => WholeNumbers::U32(number_buffer(array)),
+        DataType::UInt64 => WholeNumbers::U64(number_buffer(array)),
         other => return fail(format!("a dictionary whose places are of the type {other}")),
     })
 }

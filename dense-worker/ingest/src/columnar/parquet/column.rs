@@ -16,7 +16,7 @@ use ::parquet::schema::types::ColumnDescPtr;
 
 use super::decoder::{DecodedCounts, PageDecoder, EntryLevels, PORTION, PlaceDecoder};
 use super::pages::{ChunkPlace, PageFile};
-use crate::columnar::fault::{Result, caught, fail};
+use crate::columnar::fault::{Result, catch_panics, fail};
 use crate::columnar::output::{ColumnOutput, SkippedRows};
 
 /// Entries of a page of lists: the levels of one long row are decoded at once.
@@ -78,7 +78,7 @@ impl ColumnReader {
 
     /// Goes on behind the next `skipped` rows, and gives the `rows` rows after them to `out`.
     pub(crate) fn read_slice<O: ColumnOutput>(&mut self, skipped: usize, rows: usize, out: &mut O) -> Result<()> {
-        caught(|| {
+        catch_panics(|| {
             self.skip(skipped, out)?;
             self.read(rows, out)
         })
@@ -239,8 +239,8 @@ impl ColumnReader {
     fn next_page<O: ColumnOutput>(&mut self, out: &mut O) -> Result<bool> {
         while let Some(page) = self.pages.get_next_page()? {
             if page.is_dictionary_page() {
-                let entries = PageDecoder::dictionary(&self.column, page, out)?;
-                self.places = Some(PlaceDecoder::of_dictionary(&self.column, entries)?);
+                let entries = PageDecoder::decode_dictionary(&self.column, page, out)?;
+                self.places = Some(PlaceDecoder::new_for_dictionary(&self.column, entries)?);
                 continue;
             }
             let entries = page.num_values() as usize;

@@ -117,7 +117,7 @@ impl PageDecoder {
     }
 
     /// Gives the entries of a dictionary to `out`, and says how many there are.
-    pub(super) fn dictionary<O: ColumnOutput>(column: &ColumnDescriptor, page: Page, out: &mut O) -> Result<usize> {
+    pub(super) fn decode_dictionary<O: ColumnOutput>(column: &ColumnDescriptor, page: Page, out: &mut O) -> Result<usize> {
         let Page::DictionaryPage { buf, num_values, encoding, .. } = page else { return Ok(0) };
         if !matches!(encoding, Encoding::PLAIN | Encoding::PLAIN_DICTIONARY) {
             return fail(format!("a dictionary with the encoding {encoding}"));
@@ -153,7 +153,7 @@ impl PageDecoder {
 
 impl PlaceDecoder {
     /// Decodes the places in a dictionary of so many entries, of a column with the levels of `column`.
-    pub(super) fn of_dictionary(column: &ColumnDescriptor, entries: usize) -> Result<Self> {
+    pub(super) fn new_for_dictionary(column: &ColumnDescriptor, entries: usize) -> Result<Self> {
         let number = Type::primitive_type_builder("entry", PhysicalType::INT32).build()?;
         let (definition, repetition) = (column.max_def_level(), column.max_rep_level());
         let places = Self::new(&Arc::new(ColumnDescriptor::new(

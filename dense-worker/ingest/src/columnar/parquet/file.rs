@@ -13,7 +13,7 @@ use super::pages::ChunkPlace;
 use super::schema;
 use super::stored::StoredGroups;
 use crate::IngestError;
-use crate::columnar::fault::{FileFault, Result, caught, fail};
+use crate::columnar::fault::{FileFault, Result, catch_panics, fail};
 use crate::columnar::groups::{ColumnDescription, GroupPlace, RowGroup, RowGroups, UsedColumn};
 use crate::columnar::magic::{PARQUET as MAGIC, other_format};
 use crate::source::RandomAccess;
@@ -58,9 +58,9 @@ impl ParquetFooter {
             Some(start) => last.slice(start..last.len() - behind),
             None => read(bytes - whole as u64, length)?,
         };
-        let metadata = caught(|| {
+        let metadata = catch_panics(|| {
             let metadata = ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&without_statistics()))?;
-            let names = schema::names(metadata.file_metadata().schema())?;
+            let names = schema::column_names(metadata.file_metadata().schema())?;
             Ok((metadata, names))
         });
         let (metadata, names) = metadata.map_err(damaged)?;
@@ -68,7 +68,7 @@ impl ParquetFooter {
     }
 
     /// The names of the columns, in their order.
-    pub(crate) fn names(&self) -> &[String] {
+    pub(crate) fn column_names(&self) -> &[String] {
         &self.names
     }
 
@@ -79,11 +79,11 @@ impl ParquetFooter {
         positions: impl IntoIterator<Item = usize>,
     ) -> std::result::Result<RowGroups, IngestError> {
         let columns: Vec<UsedColumn> =
-            positions.into_iter().map(|position| self.used(path, position)).collect::<std::result::Result<_, _>>()?;
+            positions.into_iter().map(|position| self.used_column(path, position)).collect::<std::result::Result<_, _>>()?;
         let (mut groups, mut first_row, mut last_middle) = (Vec::new(), 0_u64, 0);
         for (number, group) in self.metadata.row_groups().iter().enumerate() {
             let chunks = columns.iter().map(|column| {
-                self.place(group, column).map_err(|FileFault(reason)| IngestError::DamagedColumn {
+                self.chunk_place(group, column).map_err(|FileFault(reason)| IngestError::DamagedColumn {
                     path: path.into(),
                     unit: "row group",
                     number,
@@ -93,7 +93,7 @@ impl ParquetFooter {
             });
             let chunks = chunks.collect::<std::result::Result<_, _>>()?;
             // Never before an earlier one, also where a writer sorted them otherwise: owners are found by bisection.
-            last_middle = self.middle(group).max(last_middle);
+            last_middle = self.group_middle(group).max(last_middle);
             let rows = group.num_rows().max(0).cast_unsigned();
             groups.push(RowGroup { first_row, rows, middle: last_middle, chunks });
             first_row = first_row.saturating_add(rows);
@@ -107,16 +107,16 @@ impl ParquetFooter {
         Ok(RowGroups { columns, groups, place })
     }
 
-    fn used(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
+    fn used_column(&self, path: &Path, position: usize) -> std::result::Result<UsedColumn, IngestError> {
         let (name, column) =
             (self.names[position].clone(), self.metadata.file_metadata().schema_descr().column(position));
-        match caught(|| schema::kind(&column)) {
+        match catch_panics(|| schema::column_kind(&column)) {
             Ok(kind) => Ok(UsedColumn { name, position, kind, description: ColumnDescription::Parquet(column) }),
             Err(FileFault(reason)) => Err(IngestError::UnusableColumn { path: path.into(), column: name, reason }),
         }
     }
 
-    fn place(&self, group: &RowGroupMetaData, column: &UsedColumn) -> Result<ChunkPlace> {
+    fn chunk_place(&self, group: &RowGroupMetaData, column: &UsedColumn) -> Result<ChunkPlace> {
         let Some(chunk) = group.columns().get(column.position) else {
             let (found, expected) = (group.num_columns(), self.names.len());
             return fail(format!("the row group has {found} columns, the schema has {expected}"));
@@ -129,7 +129,7 @@ impl ParquetFooter {
             // Writers say all kinds of things of pages that are not there.
             return Ok(ChunkPlace { start: MAGIC.len() as u64, end: MAGIC.len() as u64, codec });
         }
-        let end = start(chunk).and_then(|start| Some((start, start.checked_add(unsigned(chunk.compressed_size())?)?)));
+        let end = first_page(chunk).and_then(|start| Some((start, start.checked_add(to_unsigned(chunk.compressed_size())?)?)));
         let Some((start, end)) = end.filter(|(start, end)| *start >= MAGIC.len() as u64 && *end <= self.bytes - TAIL)
         else {
             let (start, size) = (chunk.data_page_offset(), chunk.compressed_size());
@@ -148,9 +148,9 @@ impl ParquetFooter {
     }
 
     /// The middle of all pages of a row group, inside the file.
-    fn middle(&self, group: &RowGroupMetaData) -> u64 {
-        let first = group.columns().iter().filter_map(start).min().unwrap_or(0);
-        let sizes = group.columns().iter().filter_map(|chunk| unsigned(chunk.compressed_size()));
+    fn group_middle(&self, group: &RowGroupMetaData) -> u64 {
+        let first = group.columns().iter().filter_map(first_page).min().unwrap_or(0);
+        let sizes = group.columns().iter().filter_map(|chunk| to_unsigned(chunk.compressed_size()));
         let bytes = sizes.fold(0_u64, u64::saturating_add);
         first.saturating_add(bytes / 2).min(self.bytes - 1)
     }
@@ -174,13 +174,13 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
 }
 
 /// Offset of the first page.
-fn start(chunk: &ColumnChunkMetaData) -> Option<u64> {
+fn first_page(chunk: &ColumnChunkMetaData) -> Option<u64> {
     // Some writers say 0 for no dictionary.
     let dictionary = chunk.dictionary_page_offset().filter(|start| *start > 0);
-    unsigned(dictionary.map_or(chunk.data_page_offset(), |start| start.min(chunk.data_page_offset())))
+    to_unsigned(dictionary.map_or(chunk.data_page_offset(), |start| start.min(chunk.data_page_offset())))
 }
 
-fn unsigned(number: i64) -> Option<u64> {
+fn to_unsigned(number: i64) -> Option<u64> {
     u64::try_from(number).ok()
 }
 

@@ -16,10 +16,10 @@ const MOST_DEPTH: usize = 32;
 const MOST_VALUE_BYTES: i32 = 1 << 20;
 
 /// The names of the columns of a schema, in their order.
-pub(super) fn names(schema: &Type) -> Result<Vec<String>> {
+pub(super) fn column_names(schema: &Type) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for node in schema.get_fields() {
-        visit(node, &ParentNode::default(), 0, &mut names)?;
+        visit_node(node, &ParentNode::default(), 0, &mut names)?;
     }
     Ok(names)
 }
@@ -43,7 +43,7 @@ enum UnnamedLevels {
     Element,
 }
 
-fn visit(node: &Type, parent: &ParentNode, depth: usize, names: &mut Vec<String>) -> Result<()> {
+fn visit_node(node: &Type, parent: &ParentNode, depth: usize, names: &mut Vec<String>) -> Result<()> {
     if depth > MOST_DEPTH {
         return fail(format!("it has groups inside groups, more than {MOST_DEPTH}"));
     }
@@ -52,7 +52,7 @@ fn visit(node: &Type, parent: &ParentNode, depth: usize, names: &mut Vec<String>
         names.push(here.path.join("."));
         return Ok(());
     }
-    node.get_fields().iter().try_for_each(|child| visit(child, &here, depth + 1, names))
+    node.get_fields().iter().try_for_each(|child| visit_node(child, &here, depth + 1, names))
 }
 
 impl ParentNode {
@@ -82,7 +82,7 @@ impl ParentNode {
 }
 
 /// What a column's values mean.
-pub(super) fn kind(column: &ColumnDescriptor) -> Result<ValueKind> {
+pub(super) fn column_kind(column: &ColumnDescriptor) -> Result<ValueKind> {
     let stored = column.physical_type();
     if stored == PhysicalType::FIXED_LEN_BYTE_ARRAY && !(1..=MOST_VALUE_BYTES).contains(&column.type_length()) {
         return fail(format!("it has {} bytes a value", column.type_length()));
@@ -93,19 +93,19 @@ pub(super) fn kind(column: &ColumnDescriptor) -> Result<ValueKind> {
         (Some(LogicalType::Decimal(decimal)), _) => decimal_kind(decimal.scale)?,
         (None, ConvertedType::DECIMAL) => decimal_kind(column.type_scale())?,
         (Some(LogicalType::Date), _) | (None, ConvertedType::DATE) if stored == PhysicalType::INT32 => ValueKind::Date,
-        (Some(LogicalType::Time(time)), _) if is_int => ValueKind::Time(parts(&time.unit)),
-        (Some(LogicalType::Timestamp(moment)), _) if is_int => ValueKind::Timestamp(parts(&moment.unit)),
+        (Some(LogicalType::Time(time)), _) if is_int => ValueKind::Time(parts_of_second(&time.unit)),
+        (Some(LogicalType::Timestamp(moment)), _) if is_int => ValueKind::Timestamp(parts_of_second(&moment.unit)),
         (None, ConvertedType::TIME_MILLIS) if is_int => ValueKind::Time(1_000),
         (None, ConvertedType::TIME_MICROS) if is_int => ValueKind::Time(1_000_000),
         (None, ConvertedType::TIMESTAMP_MILLIS) if is_int => ValueKind::Timestamp(1_000),
         (None, ConvertedType::TIMESTAMP_MICROS) if is_int => ValueKind::Timestamp(1_000_000),
         (Some(LogicalType::Uuid), _) if column.type_length() == 16 => ValueKind::Uuid,
         (Some(LogicalType::Float16), _) if column.type_length() == 2 => ValueKind::Half,
-        (Some(LogicalType::Integer(integer)), _) if !integer.is_signed && is_int => unsigned(stored),
+        (Some(LogicalType::Integer(integer)), _) if !integer.is_signed && is_int => unsigned_kind(stored),
         (None, ConvertedType::UINT_8 | ConvertedType::UINT_16 | ConvertedType::UINT_32 | ConvertedType::UINT_64)
             if is_int =>
         {
-            unsigned(stored)
+            unsigned_kind(stored)
         }
         _ => plain_kind(stored),
     })
@@ -123,7 +123,7 @@ fn plain_kind(stored: PhysicalType) -> ValueKind {
     }
 }
 
-fn unsigned(stored: PhysicalType) -> ValueKind {
+fn unsigned_kind(stored: PhysicalType) -> ValueKind {
     ValueKind::Unsigned(if stored == PhysicalType::INT32 { 32 } else { 64 })
 }
 
@@ -135,7 +135,7 @@ fn decimal_kind(scale: i32) -> Result<ValueKind> {
 }
 
 /// Parts of a second.
-fn parts(unit: &TimeUnit) -> i64 {
+fn parts_of_second(unit: &TimeUnit) -> i64 {
     match unit {
         TimeUnit::MILLIS => 1_000,
         TimeUnit::MICROS => 1_000_000,

@@ -31,7 +31,7 @@ impl StoredGroups {
     ///
     /// # Errors
     /// If the object has a key that a store cannot have.
-    pub(crate) fn group(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
+    pub(crate) fn group_ranges(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ranges)) = held.iter().find(|(held, _)| *held == group) {
             return Ok(Arc::clone(ranges));
