@@ -22,9 +22,9 @@ pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failur
         None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
     };
     let batches: Option<Vec<Batch>> =
-        (0..count).map(|index| workload.batch(index * BATCH..(index + 1) * BATCH)).collect();
+        (0..count).map(|index| workload.make_batch(index * BATCH..(index + 1) * BATCH)).collect();
     batches.ok_or_else(|| {
-        let held = workload.samples() / BATCH;
+        let held = workload.sample_count() / BATCH;
         let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {count} wanted");
         Failure::with_help(Exit::Usage, what, "ask for fewer with --steps or --batches")
     })
@@ -38,7 +38,7 @@ pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
     let names = ["label".to_owned()].into_iter().chain(names("n", NUMBERS)).chain(names("c", CATEGORIES));
     writeln!(file, "{}", names.collect::<Vec<_>>().join(",")).or_internal()?;
     for sample in 0..samples {
-        let batch = workload.batch(sample..sample + 1).expect("a sample that was made");
+        let batch = workload.make_batch(sample..sample + 1).expect("a sample that was made");
         write!(file, "{}", batch.labels[0]).or_internal()?;
         batch.numeric.iter().try_for_each(|value| write!(file, ",{value}")).or_internal()?;
         batch.categorical.iter().try_for_each(|feature| write!(file, ",{}", feature.ids[0])).or_internal()?;

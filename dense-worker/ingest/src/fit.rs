@@ -56,7 +56,7 @@ pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -
         if what.is_empty() {
             break;
         }
-        let (total, bad_rows) = measure(&fitted, &what, read, cancel)?;
+        let (total, bad_rows) = measure_statistics(&fitted, &what, read, cancel)?;
         let positive_rate = total.positives as f64 / total.rows.max(1) as f64;
         report.get_or_insert(FitReport { rows: total.rows, bad_rows, positive_rate, rare: Vec::new() });
         let (values, notes) = total.measured(&fitted.features, &what);
@@ -90,7 +90,7 @@ fn names_of_encoded(features: &Features, feature: usize) -> Vec<String> {
     std::iter::once(&numeric.column).chain(other_columns).cloned().collect()
 }
 
-fn measure(
+fn measure_statistics(
     job: &Job,
     what: &[Statistic],
     read: &AtomicU64,
@@ -100,7 +100,7 @@ fn measure(
         return Err(IngestError::NoFiles { key: "train" });
     }
     let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
-    let (reduced, mut total) = reduced(job, what);
+    let (reduced, mut total) = reduce_job(job, what);
     let mut bad = BadBudget::new(&job.data, LISTED);
     let (part, cancel) = (DataPart::Train, Arc::clone(cancel));
     let config = PipelineConfig { job: Arc::new(reduced), part, splits, block_bytes: BLOCK_BYTES, cancel };
@@ -108,7 +108,7 @@ fn measure(
     while let Some(parsed) = pipeline.next()? {
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         total.merge(&parsed.sink);
-        if let Some(feature) = total.too_many() {
+        if let Some(feature) = total.oversized_feature() {
             return Err(IngestError::LargeVocabulary { feature: feature.to_owned(), most: MOST_COUNTED });
         }
         read.fetch_add(parsed.bytes, Ordering::Relaxed);
@@ -119,7 +119,7 @@ fn measure(
 
 /// A job that reads only what these statistics need, and the sink for its rows. Its numeric features are the numbers and encodings that
 /// are measured, in order.
-fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
+fn reduce_job(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
     let (features, mut numeric, mut numbers, mut encodings) = (&job.features, Vec::new(), Vec::new(), Vec::new());
     let mut kept = vec![false; features.categorical.len()];
     // A combination finds its parts by name.
@@ -256,7 +256,7 @@ impl CategoryFrequencies {
     }
 
     /// The most frequent ids. Of equally frequent ones, the least.
-    fn frequent(&self, vocabulary: &Vocabulary) -> Vec<u64> {
+    fn frequent_ids(&self, vocabulary: &Vocabulary) -> Vec<u64> {
         let is_frequent = |(_, count): &(&u64, &u32)| **count >= vocabulary.min_count;
         let mut ids: Vec<(u32, u64)> =
             self.counts.iter().filter(is_frequent).map(|(id, count)| (*count, *id)).collect();
@@ -299,7 +299,7 @@ impl FitSink {
     }
 
     /// A feature with more categories than are counted.
-    fn too_many(&self) -> Option<&str> {
+    fn oversized_feature(&self) -> Option<&str> {
         let found = self.categories.iter().flatten().find(|column| column.counts.len() > MOST_COUNTED);
         found.map(|column| column.name.as_str())
     }
@@ -311,15 +311,15 @@ impl FitSink {
         let mut value = |statistic: &Statistic| {
             let value = match *statistic {
                 Statistic::Vocabulary(feature) => {
-                    Measured::Ids(categories.next()?.frequent(features.categorical[feature].vocabulary()?))
+                    Measured::Ids(categories.next()?.frequent_ids(features.categorical[feature].vocabulary()?))
                 }
                 Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
                     let each = numbers.by_ref().take(features.numeric[feature].values());
-                    of_vector(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
+                    vector_statistic(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
                 }
                 Statistic::Edges(_) => numbers.next()?.measured(features, *statistic),
                 Statistic::Encoding(_) => {
-                    let (table, note) = encodings.next()?.measured();
+                    let (table, note) = encodings.next()?.fit_table();
                     rare.extend(note);
                     Measured::Encoding(table)
                 }
@@ -332,7 +332,7 @@ impl FitSink {
 }
 
 /// The statistic of a feature from those of its numbers, of one kind.
-fn of_vector(mut each: Vec<Measured>) -> Option<Measured> {
+fn vector_statistic(mut each: Vec<Measured>) -> Option<Measured> {
     if each.len() < 2 {
         return each.pop();
     }

@@ -57,7 +57,7 @@ impl InputRows {
     pub fn from_rows<'a>(columns: usize, rows: impl IntoIterator<Item = Option<Vec<&'a [u8]>>>) -> Self {
         let mut all = Self::new(columns, true);
         for row in rows {
-            row.iter().flatten().for_each(|key| all.key(key));
+            row.iter().flatten().for_each(|key| all.push_key(key));
             if row.is_some() { all.end_sample() } else { all.end_malformed() }
         }
         all
@@ -91,7 +91,7 @@ impl InputRows {
     pub fn samples_only(&self) -> Self {
         let mut all = Self::new(self.columns, false);
         for row in self.iter().filter(|row| row.sample.is_some()) {
-            (0..self.columns).for_each(|column| all.key(row.key(column)));
+            (0..self.columns).for_each(|column| all.push_key(row.key(column)));
             all.end_sample();
         }
         all
@@ -109,7 +109,7 @@ impl InputRows {
     }
 
     /// The next key of the newest row.
-    pub(crate) fn key(&mut self, text: &[u8]) {
+    pub(crate) fn push_key(&mut self, text: &[u8]) {
         self.text.extend_from_slice(text);
         self.ends.push(self.text.len());
     }

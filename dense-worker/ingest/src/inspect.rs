@@ -78,7 +78,7 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
     let job = Arc::new(job);
     let left = Arc::new(AtomicU64::new(limit.unwrap_or(u64::MAX)));
     let mut total = InspectSink::new(&job, Arc::clone(&left));
-    let mut bad = BadBudget::boundless(LISTED);
+    let mut bad = BadBudget::without_limit(LISTED);
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::clone(&job), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = ParsePipeline::start(config, &total)?;
@@ -90,7 +90,7 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
         total.merge(&parsed.sink);
         pipeline.recycle(parsed.sink);
     }
-    total.summary(&job, &bad)
+    total.summarise(&job, &bad)
 }
 
 /// The counts of a block, and of all blocks.
@@ -147,7 +147,7 @@ impl InspectSink {
         self.positives += other.positives;
     }
 
-    fn summary(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
+    fn summarise(mut self, job: &Job, bad: &BadBudget) -> Result<ColumnSummaries, IngestError> {
         let rows = self.rows;
         let numeric = job.features.numeric.iter().enumerate();
         let categorical = job.features.categorical.iter().enumerate();
@@ -155,7 +155,7 @@ impl InspectSink {
             rows,
             positive_rate: self.positives as f64 / rows as f64,
             bad_rows: bad.count(),
-            first_bad: bad.first()?,
+            first_bad: bad.first_rows()?,
             numeric: numeric.map(|(n, feature)| self.numeric[n].summary(feature)).collect(),
             categorical: categorical
                 .map(|(n, feature)| self.categorical[n].summary(&feature.name, &feature.values, rows))

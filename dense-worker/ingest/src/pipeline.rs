@@ -195,7 +195,7 @@ fn read(
             Ok(Ok(Some(block))) => ChannelMessage::Item(block),
             Ok(Ok(None)) => ChannelMessage::End,
             Ok(Err(error)) => ChannelMessage::Failed(error),
-            Err(panic) => ChannelMessage::Failed(died("reader", reader.path(), panic.as_ref())),
+            Err(panic) => ChannelMessage::Failed(died("reader", reader.current_path(), panic.as_ref())),
         };
         clock.tick();
         let is_last = !matches!(message, ChannelMessage::Item(_));

@@ -63,7 +63,7 @@ pub fn profile_files(
     let found = find_files(&job, paths)?;
     let quota = limit.div_ceil(found.len().max(1) as u64);
     let mut total = ProfileSink::new(&job, before);
-    let (mut bad, mut whole, empty) = (BadBudget::boundless(LISTED), true, total.clone());
+    let (mut bad, mut whole, empty) = (BadBudget::without_limit(LISTED), true, total.clone());
     for file in &found {
         let (splits, before) = (Box::new(WholeFiles::new(std::slice::from_ref(file))), total.rows);
         let (job, part, block_bytes, cancel) = (Arc::clone(&job), DataPart::All, BLOCK_BYTES, Arc::default());
@@ -96,7 +96,7 @@ struct ProfileSink {
 
 impl ProfileSink {
     fn new(job: &Job, before: Option<&DataProfile>) -> Self {
-        let bins = |column: &str| earlier(before, column).map(|earlier| &earlier.bins);
+        let bins = |column: &str| earlier_distribution(before, column).map(|earlier| &earlier.bins);
         let numeric = job.features.numeric.iter();
         let categorical = job.features.categorical.iter();
         Self {
@@ -117,16 +117,16 @@ impl ProfileSink {
     }
 
     fn data_profile(mut self, job: &Job, before: Option<&DataProfile>, whole: bool, bad_rows: u64) -> DataProfile {
-        let shares = |column: &str| earlier(before, column).map(|earlier| earlier.shares.as_slice());
+        let shares = |column: &str| earlier_distribution(before, column).map(|earlier| earlier.shares.as_slice());
         let rows = self.rows;
         let numeric = job.features.numeric.iter().zip_eq(&mut self.numeric);
         // A vector counts once for each of its numbers.
         let numeric = numeric.map(|(feature, counts)| {
-            counts.profile(feature.name(), rows * feature.values() as u64, shares(feature.name()))
+            counts.feature_profile(feature.name(), rows * feature.values() as u64, shares(feature.name()))
         });
         let categorical = job.features.categorical.iter().zip_eq(&mut self.categorical);
         let categorical =
-            categorical.map(|(feature, counts)| counts.profile(&feature.name, rows, shares(&feature.name)));
+            categorical.map(|(feature, counts)| counts.feature_profile(&feature.name, rows, shares(&feature.name)));
         DataProfile {
             rows,
             whole,
@@ -138,7 +138,7 @@ impl ProfileSink {
 }
 
 /// The distribution of a column in the earlier files.
-fn earlier<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a ValueDistribution> {
+fn earlier_distribution<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a ValueDistribution> {
     let mut features = before.into_iter().flat_map(|before| &before.features);
     features.find(|feature| feature.column == column).map(|feature| &feature.distribution)
 }

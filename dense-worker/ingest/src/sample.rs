@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::IngestError;
 pub use crate::columnar::sample::LIST_SEPARATOR;
-use crate::content::{DataContent, same_content, spread};
+use crate::content::{DataContent, same_content, spread_indices};
 use crate::find::expand_paths;
 
 /// Places of a file whose rows are read.
@@ -105,7 +105,7 @@ pub enum ValueForm {
 /// When a path stands for no file, a file cannot be read, or the files have several formats.
 pub fn sample_rows(paths: &[PathBuf], limits: SampleLimits) -> Result<RowSample, IngestError> {
     let found = expand_paths(paths)?;
-    let chosen: Vec<&Path> = spread(found.len(), limits.files.max(1)).map(|index| found[index].as_path()).collect();
+    let chosen: Vec<&Path> = spread_indices(found.len(), limits.files.max(1)).map(|index| found[index].as_path()).collect();
     let Some(first) = chosen.first() else { return Err(IngestError::NoFiles { key: "train" }) };
     let each = SampleLimits {
         rows: (limits.rows / chosen.len()).max(PLACES),

@@ -100,7 +100,7 @@ impl BatchStream {
         block_bytes: usize,
     ) -> Result<Self, IngestError> {
         let StreamOptions { part, epoch, start: StreamStart { drop, windows, skip }, bad_rows, cancel } = options;
-        let sink = BatchSink::new(&job.features, part).noting(job, part);
+        let sink = BatchSink::new(&job.features, part).with_input_rows(job, part);
         let order = ShuffleOrder { seed: job.train.seed, epoch, windows, skip: drop };
         let shuffle = |rows| WindowShuffler::new(rows, order, sink.rows.empty_like());
         // Rows that are only scored need no order.
@@ -145,15 +145,15 @@ impl BatchStream {
                 return Ok(Some(batch));
             }
             match self.pipeline.next()? {
-                Some(parsed) => self.take(parsed)?,
+                Some(parsed) => self.take_block(parsed)?,
                 None => self.finish()?,
             }
         }
         Ok(self.last.pop_front())
     }
 
-    fn take(&mut self, mut parsed: ParsedBlock<BatchSink>) -> Result<(), IngestError> {
-        self.seen.note(&parsed, self.stats.rows);
+    fn take_block(&mut self, mut parsed: ParsedBlock<BatchSink>) -> Result<(), IngestError> {
+        self.seen.note_block(&parsed, self.stats.rows);
         self.bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         self.stats.rows += parsed.outcome.rows;
         self.stats.bad_rows += parsed.outcome.bad.count;
@@ -210,7 +210,7 @@ impl Iterator for BatchStream {
 }
 
 impl ReadRows {
-    fn note<S>(&mut self, parsed: &ParsedBlock<S>, rows: u64) {
+    fn note_block<S>(&mut self, parsed: &ParsedBlock<S>, rows: u64) {
         if rows > 0 {
             return;
         }

@@ -93,7 +93,7 @@ impl NumericInput {
     /// Those of all features that read numbers: one for each number, in order.
     pub(crate) fn from_features(features: &Features) -> Vec<Self> {
         let mut inputs = Vec::new();
-        for (column, start) in starts(features).filter(|(column, _)| column.encode.is_none()) {
+        for (column, start) in input_starts(features).filter(|(column, _)| column.encode.is_none()) {
             let values = column.values();
             let indicator = column.missing_indicator.then_some(start + values);
             inputs.extend((0..values).map(|index| {
@@ -106,7 +106,7 @@ impl NumericInput {
 
     /// Writes the number to its inputs, which are 0 before the first number of the row.
     #[inline]
-    pub(crate) fn put(&self, value: Option<f64>, row: &mut [f32]) {
+    pub(crate) fn write_input(&self, value: Option<f64>, row: &mut [f32]) {
         row[self.position] = self.transform.apply(value);
         if let Some(indicator) = self.indicator.filter(|_| value.is_none()) {
             row[indicator] = 1.0;
@@ -128,18 +128,18 @@ impl EncodedInput {
             let encoding = column.encode.as_ref()?;
             Some(Self { encoder: CategoryEncoder::new(encoding, part), position })
         };
-        starts(features).filter_map(input).collect()
+        input_starts(features).filter_map(input).collect()
     }
 
     /// Writes the number of a category to its input of the row at a place.
     #[inline]
-    pub(crate) fn put(&self, id: u64, place: u64, row: &mut [f32]) {
+    pub(crate) fn write_input(&self, id: u64, place: u64, row: &mut [f32]) {
         row[self.position] = self.encoder.encode(id, place);
     }
 }
 
 /// The numeric features, each with the position of its first input.
-fn starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> {
+fn input_starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> {
     features.numeric.iter().scan(0, |end, column| {
         let start = *end;
         *end += column.inputs();

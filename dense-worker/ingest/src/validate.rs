@@ -33,13 +33,13 @@ pub fn validate_rows(job: &Job, shown: usize) -> Result<ValidationReport, Ingest
     let (part, cancel) = (DataPart::All, Arc::default());
     let config = PipelineConfig { job: Arc::new(job.clone()), part, splits, block_bytes: BLOCK_BYTES, cancel };
     let mut pipeline = ParsePipeline::start(config, &NullSink)?;
-    let mut bad = BadBudget::boundless(shown);
+    let mut bad = BadBudget::without_limit(shown);
     let mut good = 0;
     while let Some(parsed) = pipeline.next()? {
         bad.add(&parsed.outcome, &parsed.layout, parsed.place)?;
         good += parsed.outcome.rows;
     }
-    Ok(ValidationReport { files: found.len(), good, bad: bad.count(), first_bad: bad.first()? })
+    Ok(ValidationReport { files: found.len(), good, bad: bad.count(), first_bad: bad.first_rows()? })
 }
 
 impl fmt::Display for ValidationReport {

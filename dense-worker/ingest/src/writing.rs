@@ -48,7 +48,7 @@ pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String,
         let rows: Vec<_> = input.iter().collect();
         for (at, column) in columns.iter().enumerate() {
             let present = rows.iter().map(|row| row.key(at)).filter(|text| !missing.is_missing(text));
-            found.insert(column.clone(), of_texts(present));
+            found.insert(column.clone(), writings_of_texts(present));
         }
     }
     Ok(found)
@@ -121,11 +121,11 @@ fn detect_writing(text: &[u8]) -> Writing {
                 _ => Writing::Fraction,
             }
         }
-        _ => of_date(text),
+        _ => date_writing(text),
     }
 }
 
-fn of_date(text: &[u8]) -> Writing {
+fn date_writing(text: &[u8]) -> Writing {
     let is_date = |date: &[u8]| {
         date.len() == 10
             && date.iter().enumerate().all(|(at, byte)| match at {
@@ -171,7 +171,7 @@ mod tests {
     use crate::{find_files, fixture};
 
     fn set(texts: &[&str]) -> BTreeSet<Writing> {
-        of_texts(texts.iter().map(|text| text.as_bytes()))
+        writings_of_texts(texts.iter().map(|text| text.as_bytes()))
     }
 
     #[test]

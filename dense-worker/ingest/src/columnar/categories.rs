@@ -199,11 +199,11 @@ impl WeightedCells {
             return Ok(());
         }
         if ids.len() != cells.len() {
-            return Err(at_weights(self.weights.other_number(ids.len(), cells.len())));
+            return Err(at_weights(self.weights.count_fault(ids.len(), cells.len())));
         }
         for (id, cell) in ids.iter().zip_eq(cells).filter(|(id, _)| **id != missing) {
-            let weight = cell.as_number().and_then(|number| self.weights.weight(number));
-            put(*id, weight.ok_or_else(|| at_weights(self.weights.no_weight(numbers.shown_item(*cell))))?);
+            let weight = cell.as_number().and_then(|number| self.weights.accepted_weight(number));
+            put(*id, weight.ok_or_else(|| at_weights(self.weights.weight_fault(numbers.shown_item(*cell))))?);
         }
         Ok(())
     }

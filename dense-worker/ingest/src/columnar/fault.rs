@@ -41,7 +41,7 @@ pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
 /// Calls a decoder of a library. Libraries check what writers usually get wrong and panic at the rest: a page header that
 /// names one kind of page and describes another makes the crate `parquet` unwrap nothing. A panic is a fault of the file.
 /// What `decode` changed must not be used afterwards.
-pub(super) fn caught<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn catch_panics<T>(decode: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");

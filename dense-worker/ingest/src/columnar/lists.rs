@@ -71,7 +71,7 @@ impl NumberLists {
         let Self { items, separator, missing, .. } = self;
         match (separator, value) {
             (Some(separator), ColumnValue::Bytes(text)) => {
-                missing.values(text, separator, false).for_each(|piece| put(items, ColumnValue::Bytes(piece)));
+                missing.split_values(text, separator, false).for_each(|piece| put(items, ColumnValue::Bytes(piece)));
             }
             (Some(_), _) => {}
             (None, value) => put(items, value),

@@ -83,7 +83,7 @@ impl NumericCells {
             Self::Vector(column, cell, width) => {
                 let cells = column.out.row_vector(row);
                 if !cells.is_empty() && cells.len() != *width {
-                    let mut fault = cell.other_width(*width, cells.len());
+                    let mut fault = cell.width_fault(*width, cells.len());
                     fault.column = column.position + 1;
                     return Err(fault);
                 }

@@ -9,7 +9,7 @@ use super::kind::{ValueKind, ColumnValue};
 use crate::category::date::date_part;
 use crate::category::reading::{CellReading, missing_id, range_index};
 use crate::hash_value;
-use crate::parse::bad::shown;
+use crate::parse::bad::quoted_text;
 use crate::parse::label::{LabelTexts, sample_weight};
 use crate::parse::missing::MissingTexts;
 use crate::parse::number::{MOST, parse_number};
@@ -117,7 +117,7 @@ impl ValueTexts {
     /// The values of a cell of several, missing ones empty.
     fn split_values(&mut self, value: ColumnValue<'_>, separator: &Finder<'static>, put: impl FnMut(&[u8])) {
         let Self { kind, missing, buffer, .. } = self;
-        missing.values(kind.text(value, buffer), separator, false).for_each(put);
+        missing.split_values(kind.text(value, buffer), separator, false).for_each(put);
     }
 
     fn value_text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
@@ -127,7 +127,7 @@ impl ValueTexts {
     /// The text of a value; empty if it is missing.
     #[inline]
     pub(super) fn present_text<'a>(&'a mut self, value: ColumnValue<'a>) -> &'a [u8] {
-        self.missing.present(self.kind.text(value, &mut self.buffer))
+        self.missing.present_text(self.kind.text(value, &mut self.buffer))
     }
 }
 
@@ -372,7 +372,7 @@ impl CellConverter for ToNumber {
     }
 
     fn shown(&self, value: ColumnValue<'_>) -> String {
-        shown(self.0.kind.text(value, &mut Vec::new()))
+        quoted_text(self.0.kind.text(value, &mut Vec::new()))
     }
 
     fn null(&self) -> Result<ConvertedCell, ()> {
@@ -441,18 +441,18 @@ impl CellConverter for ToLabel {
         });
         let label = match value {
             // A job that names no texts means 1 and 0.
-            ColumnValue::Int(truth) if texts.kind == ValueKind::Bool => label.truth(truth != 0),
-            _ => number.and_then(|number| label.number(number)).or_else(|| label.value(texts.value_text(value))),
+            ColumnValue::Int(truth) if texts.kind == ValueKind::Bool => label.truth_value(truth != 0),
+            _ => number.and_then(|number| label.number_value(number)).or_else(|| label.label_value(texts.value_text(value))),
         };
         label.map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }
 
     fn shown(&self, value: ColumnValue<'_>) -> String {
-        shown(self.texts.kind.text(value, &mut Vec::new()))
+        quoted_text(self.texts.kind.text(value, &mut Vec::new()))
     }
 
     fn null(&self) -> Result<ConvertedCell, ()> {
-        self.label.none().map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
+        self.label.missing_value().map(|label| ConvertedCell::Number(f64::from(label))).ok_or(())
     }
 }
 
@@ -467,7 +467,7 @@ impl CellConverter for ToWeight {
     }
 
     fn shown(&self, value: ColumnValue<'_>) -> String {
-        shown(self.0.kind.text(value, &mut Vec::new()))
+        quoted_text(self.0.kind.text(value, &mut Vec::new()))
     }
 
     fn null(&self) -> Result<ConvertedCell, ()> {

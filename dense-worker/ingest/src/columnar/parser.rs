@@ -139,7 +139,7 @@ impl ColumnarParser {
         let keys = (first..first + noted).map(|index| columns.open_column(index, |column| TextCells::new(column.kind)));
         let keys = keys.collect::<std::result::Result<_, _>>()?;
         let last = first + layout.positions.keys.len();
-        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::by_time);
+        let by_time = self.hold_out.as_ref().is_some_and(HoldOut::divides_by_time);
         let time = by_time.then(|| columns.open_column(last, |column| TextCells::new(column.kind))).transpose()?;
         let (layout, ranges) = (Arc::clone(layout), columns.store_ranges());
         Ok(OpenGroup { layout, group, at: 0, ranges, labels, weight, numeric, categorical, grouping, keys, time })
@@ -158,7 +158,7 @@ impl ColumnarParser {
         for row in 0..rows {
             let is_wanted = self.hold_out.as_ref().map_or(Ok(true), |hold_out| {
                 let time = open.time.as_ref().map_or(&b""[..], |column| column.out.text(row));
-                hold_out.wants(time, |split| hash.row_part(split, row))
+                hold_out.wants_row(time, |split| hash.row_part(split, row))
             });
             if let Ok(false) = is_wanted {
                 outcome.other_part += 1;

@@ -64,13 +64,13 @@ impl BadRows {
     }
 
     /// The rows with their positions in the file.
-    pub(super) fn located(&self, layout: &FileLayout, place: RowPlace) -> Result<Vec<BadRow>, IngestError> {
-        self.first.iter().map(|(line, fault)| locate(*line, fault, layout, place)).collect()
+    pub(super) fn locate_rows(&self, layout: &FileLayout, place: RowPlace) -> Result<Vec<BadRow>, IngestError> {
+        self.first.iter().map(|(line, fault)| locate_row(*line, fault, layout, place)).collect()
     }
 }
 
 /// A malformed row with its position in the file.
-pub(super) fn locate(
+pub(super) fn locate_row(
     line: u64,
     fault: &FieldFault,
     layout: &FileLayout,
@@ -87,7 +87,7 @@ pub(super) fn locate(
 }
 
 /// A field's text as a message shows it: quoted, on one line, shortened.
-pub(crate) fn shown(text: &[u8]) -> String {
+pub(crate) fn quoted_text(text: &[u8]) -> String {
     let is_cut = text.len() > SHOWN;
     let start = String::from_utf8_lossy(&text[..text.len().min(SHOWN)]);
     let escaped: String =
@@ -101,10 +101,10 @@ mod tests {
 
     #[test]
     fn text_is_shown_on_one_short_line() {
-        assert_eq!(shown(b"abc"), "\"abc\"");
-        assert_eq!(shown(b"a\0b\tc\r"), r#""a\u{0}b\tc\r""#);
-        assert_eq!(shown(&[b'x'; 100]), format!("\"{}…\"", "x".repeat(SHOWN)));
-        assert_eq!(shown(b"a\xffb"), "\"a\u{fffd}b\"");
+        assert_eq!(quoted_text(b"abc"), "\"abc\"");
+        assert_eq!(quoted_text(b"a\0b\tc\r"), r#""a\u{0}b\tc\r""#);
+        assert_eq!(quoted_text(&[b'x'; 100]), format!("\"{}…\"", "x".repeat(SHOWN)));
+        assert_eq!(quoted_text(b"a\xffb"), "\"a\u{fffd}b\"");
     }
 
     #[test]

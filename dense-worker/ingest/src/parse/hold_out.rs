@@ -12,7 +12,7 @@ use zagros_job::{Job, NewestRows, TestPart, TimeBound, ValidationPart};
 use crate::DataPart;
 use crate::category::date::clock_seconds;
 use crate::hash::HashSplit;
-use crate::parse::bad::{FieldFault, shown};
+use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 
@@ -52,20 +52,20 @@ impl HoldOut {
     }
 
     /// Whether the time of a row is needed to tell its part.
-    pub(crate) fn by_time(&self) -> bool {
+    pub(crate) fn divides_by_time(&self) -> bool {
         self.times.is_some()
     }
 
     /// Whether a row is wanted. `time` is its time, and `by_hash` its part by the hash. A fault is that of a row of the training
     /// part.
     #[inline]
-    pub(crate) fn wants(
+    pub(crate) fn wants_row(
         &self,
         time: &[u8],
         by_hash: impl FnOnce(HashSplit) -> DataPart,
     ) -> Result<bool, Box<FieldFault>> {
         let by_time = match &self.times {
-            Some(times) => times.part(time),
+            Some(times) => times.row_part(time),
             None => Ok(DataPart::Train),
         };
         match by_time {
@@ -93,7 +93,7 @@ impl TimeSplit {
         Some(Self { column, missing, test, validation })
     }
 
-    fn part(&self, time: &[u8]) -> Result<DataPart, Box<FieldFault>> {
+    fn row_part(&self, time: &[u8]) -> Result<DataPart, Box<FieldFault>> {
         if self.missing.is_missing(time) {
             return Ok(DataPart::Train);
         }
@@ -152,7 +152,7 @@ mod tests {
     fn parts(job: &Job, time: &str) -> Vec<DataPart> {
         let wants = |part: &DataPart| {
             let hold_out = HoldOut::from_job(job, *part).unwrap();
-            hold_out.wants(time.as_bytes(), |split| split.row_part(time.as_bytes(), 0)).unwrap_or(true)
+            hold_out.wants_row(time.as_bytes(), |split| split.row_part(time.as_bytes(), 0)).unwrap_or(true)
         };
         [DataPart::Train, DataPart::Validation, DataPart::Test].into_iter().filter(wants).collect()
     }
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(parts(&seconds, "2026-11-25 00:00:00"), [DataPart::Validation]);
         assert_eq!(parts(&seconds, "2026-11-25 12:00:00"), [DataPart::Test]);
         let wants =
-            |job: &Job, time: &[u8]| HoldOut::from_job(job, DataPart::Train).unwrap().wants(time, |_| DataPart::Train);
+            |job: &Job, time: &[u8]| HoldOut::from_job(job, DataPart::Train).unwrap().wants_row(time, |_| DataPart::Train);
         assert!(wants(&times, b"23.11.2026").unwrap_err().expected.starts_with("a time, such as"));
         let other = job(TimeBound::Text("22.11.2026".into()), TimeBound::Text("23.11.2026".into()));
         assert!(wants(&other, b"2026-11-23").unwrap_err().expected.starts_with("a text that is no date"));
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_time_that_is_no_number_is_a_fault_of_the_training_part() {
         let job = job(TimeBound::Number(5.0), TimeBound::Number(10.0));
-        let wants = |part| HoldOut::from_job(&job, part).unwrap().wants(b"soon", |_| DataPart::Train);
+        let wants = |part| HoldOut::from_job(&job, part).unwrap().wants_row(b"soon", |_| DataPart::Train);
         let fault = wants(DataPart::Train).unwrap_err();
         assert!(fault.expected.contains("\"age\" (data.time_column)"), "{fault:?}");
         assert!(!wants(DataPart::Test).unwrap());

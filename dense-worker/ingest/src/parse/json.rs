@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::parse::bad::{FieldFault, shown};
+use crate::parse::bad::{FieldFault, quoted_text};
 
 /// What a line must be.
 const OBJECT: &str = "a JSON object";
@@ -102,7 +102,7 @@ impl JsonFields {
         self.values.cells.resize(self.columns.len(), JsonCell::Missing);
         let mut json = serde_json::Deserializer::from_slice(line);
         let object = ObjectSeed { node: &self.paths, columns: &self.columns, values: &mut self.values };
-        object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| fault(line, &error))
+        object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| json_fault(line, &error))
     }
 
     /// The value of a column of the newest line.
@@ -123,16 +123,16 @@ impl JsonFields {
     }
 }
 
-fn fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
+fn json_fault(line: &[u8], error: &serde_json::Error) -> Box<FieldFault> {
     // The line is always the first one.
     let reason = error.to_string();
     let reason = reason.split(" at line ").next().unwrap_or_default();
-    let found = format!("{reason} in {}{}", shown(line), hint(line, error.column()));
+    let found = format!("{reason} in {}{}", quoted_text(line), line_hint(line, error.column()));
     Box::new(FieldFault { column: error.column().max(1), expected: OBJECT.into(), found })
 }
 
 /// What to do about a line that other programs write. `column` is where it stops being JSON, from 1.
-fn hint(line: &[u8], column: usize) -> &'static str {
+fn line_hint(line: &[u8], column: usize) -> &'static str {
     let starts = |names: &[&[u8]]| {
         // The error is at the first letter, or behind it.
         (column.saturating_sub(2)..=column)
@@ -200,7 +200,7 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
                 continue;
             };
             let raw: &RawValue = map.next_value()?;
-            self.values.put(node, self.columns, raw).map_err(serde::de::Error::custom)?;
+            self.values.put_value(node, self.columns, raw).map_err(serde::de::Error::custom)?;
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl<'a> Visitor<'_> for KeySeed<'a> {
 
 impl ParsedValues {
     /// Notes a value that a key leads to.
-    fn put(&mut self, node: &KeyNode, columns: &[String], raw: &RawValue) -> Result<(), String> {
+    fn put_value(&mut self, node: &KeyNode, columns: &[String], raw: &RawValue) -> Result<(), String> {
         let text = raw.get();
         if text.starts_with('{') && !node.children.is_empty() {
             let object = ObjectSeed { node, columns, values: self };
@@ -241,26 +241,26 @@ impl ParsedValues {
         let Some(column) = node.column else { return Ok(()) };
         self.cells[column] = match text.as_bytes() {
             [b'{', ..] => return Err(format!("column \"{}\" is an object", columns[column])),
-            [b'[', ..] => self.list(text).ok_or_else(|| {
+            [b'[', ..] => self.parse_list(text).ok_or_else(|| {
                 format!(
                     "column \"{}\" is an array of other things than texts, numbers and truth values",
                     columns[column]
                 )
             })?,
-            _ => self.scalar(text).ok_or_else(|| format!("column \"{}\" is no text", columns[column]))?,
+            _ => self.parse_scalar(text).ok_or_else(|| format!("column \"{}\" is no text", columns[column]))?,
         };
         Ok(())
     }
 
-    fn list(&mut self, text: &str) -> Option<JsonCell> {
+    fn parse_list(&mut self, text: &str) -> Option<JsonCell> {
         let values: Vec<&RawValue> = serde_json::from_str(text).ok()?;
         let start = self.items.len();
         for value in values {
-            match self.scalar(value.get())? {
+            match self.parse_scalar(value.get())? {
                 JsonCell::Missing => self.items.push((0, 0)),
                 JsonCell::Text(range) | JsonCell::Number(range) => self.items.push(range),
                 JsonCell::Bool(truth) => {
-                    let range = self.keep(if truth { b"true" } else { b"false" });
+                    let range = self.keep_text(if truth { b"true" } else { b"false" });
                     self.items.push(range);
                 }
                 JsonCell::List(_) => return None,
@@ -270,19 +270,19 @@ impl ParsedValues {
     }
 
     /// A value that is neither an array nor an object.
-    fn scalar(&mut self, text: &str) -> Option<JsonCell> {
+    fn parse_scalar(&mut self, text: &str) -> Option<JsonCell> {
         Some(match text.as_bytes() {
             b"null" => JsonCell::Missing,
             b"true" => JsonCell::Bool(true),
             b"false" => JsonCell::Bool(false),
-            [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => JsonCell::Text(self.keep(plain)),
-            [b'"', ..] => JsonCell::Text(self.keep(serde_json::from_str::<String>(text).ok()?.as_bytes())),
+            [b'"', plain @ .., b'"'] if memchr::memchr(b'\\', plain).is_none() => JsonCell::Text(self.keep_text(plain)),
+            [b'"', ..] => JsonCell::Text(self.keep_text(serde_json::from_str::<String>(text).ok()?.as_bytes())),
             [b'{' | b'[', ..] => return None,
-            number => JsonCell::Number(self.keep(number)),
+            number => JsonCell::Number(self.keep_text(number)),
         })
     }
 
-    fn keep(&mut self, text: &[u8]) -> (u32, u32) {
+    fn keep_text(&mut self, text: &[u8]) -> (u32, u32) {
         let start = self.text.len() as u32;
         self.text.extend_from_slice(text);
         (start, self.text.len() as u32)

@@ -143,7 +143,7 @@ impl BatchSink {
 
 impl BatchSink {
     /// Notes which row of the input each sample is, with its keys, where that is wanted.
-    pub(crate) fn noting(mut self, job: &Job, part: DataPart) -> Self {
+    pub(crate) fn with_input_rows(mut self, job: &Job, part: DataPart) -> Self {
         let keep_bad = job.eval.predict.as_ref().is_some_and(|rows| rows.keep_bad);
         self.rows.input = notes_rows(job, part).then(|| InputRows::new(job.eval.noted_columns().len(), keep_bad));
         self
@@ -157,7 +157,7 @@ impl BatchSink {
         let (width, input, size) = (self.width, &self.numbers[number], self.rows.size);
         self.rows.numeric.resize((size + values.len()) * width, 0.0);
         let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
-        inputs.zip_eq(values).for_each(|(row, value)| input.put(value, row));
+        inputs.zip_eq(values).for_each(|(row, value)| input.write_input(value, row));
     }
 
     /// The ids of a feature of one value.
@@ -169,7 +169,7 @@ impl BatchSink {
         self.rows.numeric.resize((size + ids.len()) * width, 0.0);
         let inputs = self.rows.numeric[size * width..].chunks_exact_mut(width);
         let rows = inputs.zip_eq(ids).enumerate();
-        rows.for_each(|(index, (row, id))| input.put(id, self.place.saturating_add(index as u64), row));
+        rows.for_each(|(index, (row, id))| input.write_input(id, self.place.saturating_add(index as u64), row));
     }
 
     /// The ids of a multi-valued feature without weights, and where those of each row end.
@@ -232,7 +232,7 @@ impl RowSink for BatchSink {
     #[inline]
     fn key(&mut self, text: &[u8]) {
         if let Some(input) = &mut self.rows.input {
-            input.key(text);
+            input.push_key(text);
         }
     }
 
@@ -242,7 +242,7 @@ impl RowSink for BatchSink {
         if number == 0 {
             self.rows.numeric.resize(start + self.width, 0.0);
         }
-        self.numbers[number].put(value, &mut self.rows.numeric[start..]);
+        self.numbers[number].write_input(value, &mut self.rows.numeric[start..]);
     }
 
     #[inline]
@@ -252,7 +252,7 @@ impl RowSink for BatchSink {
         };
         let start = self.rows.size * self.width;
         self.rows.numeric.resize(start + self.width, 0.0);
-        self.encoded[encoded].put(id, self.place, &mut self.rows.numeric[start..]);
+        self.encoded[encoded].write_input(id, self.place, &mut self.rows.numeric[start..]);
     }
 
     #[inline]

@@ -43,7 +43,7 @@ pub enum ColumnBins {
 
 impl ColumnBins {
     /// About as many values in each; `sample` ascending. Fewer bins where values are equal.
-    pub(super) fn of_numbers(sample: &[f64]) -> Self {
+    pub(super) fn from_numbers(sample: &[f64]) -> Self {
         let mut ends: Vec<f64> = (1..NUMERIC).filter_map(|n| sample.get(n * sample.len() / NUMERIC).copied()).collect();
         ends.dedup();
         // Nothing is below the smallest value.
@@ -52,7 +52,7 @@ impl ColumnBins {
     }
 
     /// Of the most frequent values.
-    pub(super) fn of_values(values: impl Iterator<Item = u64>) -> Self {
+    pub(super) fn from_values(values: impl Iterator<Item = u64>) -> Self {
         Self::Values(values.map(|value| format!("{value:016x}")).collect())
     }
 
@@ -88,12 +88,12 @@ mod tests {
     fn numbers_have_bins_of_about_equal_size() {
         let sample: Vec<f64> = (0..100).map(f64::from).collect();
         let expected: Vec<f64> = (1..10).map(|n| f64::from(n * 10)).collect();
-        assert_eq!(ColumnBins::of_numbers(&sample), ColumnBins::Below(expected));
+        assert_eq!(ColumnBins::from_numbers(&sample), ColumnBins::Below(expected));
         // Most values are 0.
         let sample: Vec<f64> = (0..100).map(|n| f64::from((n - 85_i32).max(0))).collect();
-        assert_eq!(ColumnBins::of_numbers(&sample), ColumnBins::Below(vec![5.0]));
-        assert_eq!(ColumnBins::of_numbers(&[]).count(), 2);
-        assert_eq!(ColumnBins::of_numbers(&[1.0, 1.0]), ColumnBins::Below(vec![]));
+        assert_eq!(ColumnBins::from_numbers(&sample), ColumnBins::Below(vec![5.0]));
+        assert_eq!(ColumnBins::from_numbers(&[]).count(), 2);
+        assert_eq!(ColumnBins::from_numbers(&[1.0, 1.0]), ColumnBins::Below(vec![]));
     }
 
     #[test]

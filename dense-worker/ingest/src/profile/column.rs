@@ -127,9 +127,9 @@ impl NumberCounts {
     }
 
     /// The profile, with the drift from the earlier shares.
-    pub(super) fn profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
+    pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
         self.kept.sort_unstable_by(f64::total_cmp);
-        let bins = ColumnBins::of_numbers(&self.kept);
+        let bins = ColumnBins::from_numbers(&self.kept);
         let missing = self.missing as f64 / rows.max(1) as f64;
         let mut counts = vec![0; bins.count()];
         if let ColumnBins::Below(ends) = &bins {
@@ -215,15 +215,15 @@ impl CategoryCounts {
     }
 
     /// The profile, with the drift from the earlier shares.
-    pub(super) fn profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
+    pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
         let missing = rows - self.present;
         self.earlier.add(0, missing);
-        let top = self.frequent.top(FREQUENT);
+        let top = self.frequent.most_frequent(FREQUENT);
         let counted: u64 = top.iter().map(|(_, count)| count).sum();
         let others = self.values.saturating_sub(counted);
         let counts: Vec<u64> =
             [missing].into_iter().chain(top.iter().map(|(_, count)| *count)).chain([others]).collect();
-        let bins = ColumnBins::of_values(top.iter().map(|(value, _)| *value));
+        let bins = ColumnBins::from_values(top.iter().map(|(value, _)| *value));
         FeatureProfile {
             column: column.to_owned(),
             missing: missing as f64 / rows.max(1) as f64,
@@ -254,19 +254,19 @@ mod tests {
             }
         }
         assert!(whole.kept.len() < 2 * KEPT);
-        let (whole, parts) = (whole.profile("n", 200_000, None), parts.profile("n", 200_000, None));
+        let (whole, parts) = (whole.feature_profile("n", 200_000, None), parts.feature_profile("n", 200_000, None));
         assert_eq!(whole, parts);
         assert!(whole.distribution.shares[1..].iter().all(|share| (share - 0.1).abs() < 0.01), "{whole:?}");
     }
 
     #[test]
     fn a_column_that_was_of_another_kind_has_no_drift() {
-        let text = ColumnBins::of_values([hash_value(b"a")].into_iter());
+        let text = ColumnBins::from_values([hash_value(b"a")].into_iter());
         let mut counts = NumberCounts::new(Some(&text));
         counts.add(Some(1.0));
-        assert_eq!(counts.profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
+        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
         let mut counts = CategoryCounts::new(Some(&ColumnBins::Below(vec![1.0])));
         counts.add(hash_value(b"a"), 1);
-        assert_eq!(counts.profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
+        assert_eq!(counts.feature_profile("a", 1, Some(&[0.0, 1.0, 0.0])).drift, None);
     }
 }

@@ -17,7 +17,7 @@ use crate::read::names::{most_similar, used_columns, usual_separators};
 use crate::read::objects::check_objects;
 use crate::read::records::{RecordScanner, RecordSyntax};
 use crate::read::text::{ReadReach, FileText};
-use crate::source::object_of;
+use crate::source::object_url;
 use crate::stdin::is_stdin;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -66,7 +66,7 @@ pub(crate) struct ColumnPositions {
 impl FileLayout {
     /// Reads the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
-        let records = records(&job.data.format);
+        let records = record_syntax(&job.data.format);
         let head = || FileHead::open(path, cancel, job.data.max_line_bytes, records.clone());
         let (head, names) = match &job.data.format {
             Format::Criteo => {
@@ -76,7 +76,7 @@ impl FileLayout {
             }
             Format::Delimited(format) if format.header => {
                 let mut head = head()?;
-                let names = checked_header(job, path, format, head.header(format)?)?;
+                let names = checked_header(job, path, format, head.read_header(format)?)?;
                 (head, names)
             }
             Format::Delimited(format) => {
@@ -135,7 +135,7 @@ impl FileLayout {
         match &self.row_groups {
             Some(row_groups) => row_groups.groups.len() > 1,
             // Where the records of an object start is not known before all of it is read.
-            None if self.records.is_some() && object_of(&self.path).is_some() => false,
+            None if self.records.is_some() && object_url(&self.path).is_some() => false,
             None => !self.is_compressed && !is_stdin(&self.path),
         }
     }
@@ -144,19 +144,19 @@ impl FileLayout {
 impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let (features, predict) = (&job.features, job.eval.predict.as_ref());
-        let find = |column: &String| position(path, names, column);
+        let find = |column: &String| column_position(path, names, column);
         let categories = features.categories();
         let categorical = categories.iter().flat_map(|feature| features.columns(feature));
         Ok(Self {
             fields: names.len(),
-            labels: learned(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
+            labels: label_positions(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
             weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             numeric: features.numbers().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
-            categorical: categorical.map(|column| position(path, names, column)).collect::<Result<_, _>>()?,
+            categorical: categorical.map(|column| column_position(path, names, column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,
             time: if predict.is_none() {
-                job.data.time_column().map(|column| position(path, names, column)).transpose()?
+                job.data.time_column().map(|column| column_position(path, names, column)).transpose()?
             } else {
                 None
             },
@@ -165,7 +165,7 @@ impl ColumnPositions {
 }
 
 /// Places of the labels, if they are wanted.
-fn learned(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
+fn label_positions(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
     places.into_iter().flatten().collect()
 }
 
@@ -177,7 +177,7 @@ pub fn criteo_columns() -> Vec<String> {
 }
 
 /// How records are written that may go over several lines.
-pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
+pub(crate) fn record_syntax(format: &Format) -> Option<RecordSyntax> {
     match format {
         Format::Delimited(format) => RecordSyntax::from_format(format),
         Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => None,
@@ -185,7 +185,7 @@ pub(crate) fn records(format: &Format) -> Option<RecordSyntax> {
 }
 
 /// How the fields of a format are written.
-pub(crate) fn syntax(format: &Format) -> FieldSyntax {
+pub(crate) fn field_syntax(format: &Format) -> FieldSyntax {
     match format {
         Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => {
             FieldSyntax { delimiter: b'\t', quotes: false, trim: false }
@@ -194,7 +194,7 @@ pub(crate) fn syntax(format: &Format) -> FieldSyntax {
     }
 }
 
-fn position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
+fn column_position(path: &Path, names: &[String], column: &str) -> Result<usize, IngestError> {
     let mut places = names.iter().enumerate().filter(|(_, name)| *name == column).map(|(place, _)| place);
     match (places.next(), places.next()) {
         (Some(place), None) => Ok(place),
@@ -236,14 +236,14 @@ fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
     }
-    if job.eval.predict.is_some() && unlabelled(job, &format.columns) == found {
+    if job.eval.predict.is_some() && unlabelled_columns(job, &format.columns) == found {
         return Ok(found);
     }
     Err(IngestError::HeaderDiffers { path: path.into(), expected: format.columns.clone(), found })
 }
 
 /// The columns of a file that has no label.
-fn unlabelled(job: &Job, names: &[String]) -> Vec<String> {
+fn unlabelled_columns(job: &Job, names: &[String]) -> Vec<String> {
     names.iter().filter(|name| !job.features.learned_columns().any(|column| column == *name)).cloned().collect()
 }
 
@@ -295,18 +295,18 @@ impl FileHead {
         }
         (self.offset, self.line) = (offset, line);
         let mut fields = LineFields::default();
-        let unlabelled = unlabelled(job, &names);
-        let is_divided = fields.tokenize(&first, syntax(&job.data.format)).is_ok();
+        let unlabelled = unlabelled_columns(job, &names);
+        let is_divided = fields.tokenize(&first, field_syntax(&job.data.format)).is_ok();
         Ok(if is_divided && fields.len() == unlabelled.len() { unlabelled } else { names })
     }
 
     /// The names in the first line that is neither blank nor a comment.
-    fn header(&mut self, format: &Delimited) -> Result<Vec<String>, IngestError> {
+    fn read_header(&mut self, format: &Delimited) -> Result<Vec<String>, IngestError> {
         loop {
             let line = self.next_line()?;
             let is_comment = format.comment.as_ref().is_some_and(|mark| line.starts_with(mark.as_bytes()));
             if !line.is_empty() && !is_comment {
-                return self.names(&line, format);
+                return self.parse_header(&line, format);
             }
         }
     }
@@ -337,7 +337,7 @@ impl FileHead {
         Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
     }
 
-    fn names(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
+    fn parse_header(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
         let syntax = FieldSyntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
         let mut fields = LineFields::default();
         if fields.tokenize(line, syntax).is_err() {

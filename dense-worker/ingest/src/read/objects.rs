@@ -22,7 +22,7 @@ const LISTED: usize = 60;
 /// Refuses a file whose first objects have none of the keys of a column. There is no header that could say which keys exist.
 pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<(), IngestError> {
     let text = FileText::open(path, ReadReach::Start, cancel)?;
-    let names = names(path, text)?;
+    let names = object_keys(path, text)?;
     // Rows that are predicted need no label. Lines that are no objects are malformed rows, and reported as such.
     if names.is_empty() {
         return Ok(());
@@ -39,7 +39,7 @@ pub(super) fn check_objects(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) ->
 }
 
 /// The keys of the first objects, those of objects inside as paths.
-fn names(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestError> {
+fn object_keys(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestError> {
     let (mut start, mut names) = (BufReader::new(text.take(FIRST_BYTES)), BTreeSet::new());
     let mut line = Vec::new();
     loop {
@@ -49,7 +49,7 @@ fn names(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestError> {
             return Ok(names);
         }
         match serde_json::from_slice(&line) {
-            Ok(Value::Object(object)) => collect("", &Value::Object(object), &mut names),
+            Ok(Value::Object(object)) => collect_keys("", &Value::Object(object), &mut names),
             _ if names.is_empty() && line.trim_ascii() == b"[" || line.trim_ascii_start().starts_with(b"[{") => {
                 let reason = "it is one JSON array; write an object on each line (`jq -c '.[]' FILE`)".to_owned();
                 return Err(IngestError::DamagedFooter { path: path.into(), reason });
@@ -59,11 +59,11 @@ fn names(path: &Path, text: FileText) -> Result<BTreeSet<String>, IngestError> {
     }
 }
 
-fn collect(path: &str, value: &Value, names: &mut BTreeSet<String>) {
+fn collect_keys(path: &str, value: &Value, names: &mut BTreeSet<String>) {
     let Value::Object(object) = value else { return };
     for (key, value) in object {
         let name = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-        collect(&name, value, names);
+        collect_keys(&name, value, names);
         names.insert(name);
     }
 }

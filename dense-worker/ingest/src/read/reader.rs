@@ -159,9 +159,9 @@ impl BlockReader {
                         let offset = open.text.offset();
                         let has_lines = open.text.next_block(&mut text)?;
                         let completes = (!has_lines).then_some(open.id);
-                        open.block(BlockLines { text, offset }, completes)
+                        open.take_block(BlockLines { text, offset }, completes)
                     }
-                    OpenReader::Slices(open) => open.block(),
+                    OpenReader::Slices(open) => open.take_block(),
                 };
                 if block.completes.is_some() {
                     self.open = None;
@@ -176,7 +176,7 @@ impl BlockReader {
     }
 
     /// The file that is being read, if there is one.
-    pub(crate) fn path(&self) -> PathBuf {
+    pub(crate) fn current_path(&self) -> PathBuf {
         let layout = self.open.as_ref().map(|open| match open {
             OpenReader::Lines(open) => &open.layout,
             OpenReader::Slices(open) => &open.layout,
@@ -185,7 +185,7 @@ impl BlockReader {
     }
 
     fn open_split(&mut self, task: &SplitTask) -> Result<OpenReader, IngestError> {
-        let layout = self.layout(task)?;
+        let layout = self.file_layout(task)?;
         if let Some(row_groups) = &layout.row_groups {
             let rows = (self.block_bytes / BYTES_OF_A_ROW).max(1);
             return Ok(OpenReader::Slices(OpenSlices::new(&layout, row_groups, task, rows)));
@@ -233,7 +233,7 @@ impl BlockReader {
         })
     }
 
-    fn layout(&mut self, task: &SplitTask) -> Result<Arc<FileLayout>, IngestError> {
+    fn file_layout(&mut self, task: &SplitTask) -> Result<Arc<FileLayout>, IngestError> {
         if let Some(layout) = self.layouts.get(&task.path) {
             return Ok(Arc::clone(layout));
         }
@@ -244,7 +244,7 @@ impl BlockReader {
 }
 
 impl OpenSplit {
-    fn block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
+    fn take_block(&mut self, lines: BlockLines, completes: Option<u64>) -> RowBlock {
         let position =
             if self.layout.is_compressed { self.text.source().compressed_bytes() } else { self.text.offset() };
         let bytes = position.saturating_sub(self.accounted);
@@ -281,12 +281,12 @@ impl OpenSlices {
             bytes: end.saturating_sub(task.start),
             rows: groups.iter().fold(0, |sum, (_, rows)| rows.saturating_add(sum)),
             end: owned.end,
-            slices: Box::new(groups.into_iter().flat_map(move |(group, rows)| slices(group, rows, most))),
+            slices: Box::new(groups.into_iter().flat_map(move |(group, rows)| row_slices(group, rows, most))),
         }
     }
 
     /// The next slice. The bytes of the split are spread evenly over its rows.
-    fn block(&mut self) -> RowBlock {
+    fn take_block(&mut self) -> RowBlock {
         let slice = self.slices.next();
         if let (Some(slice), Some(row_groups)) = (slice.filter(|slice| slice.start == 0), &self.layout.row_groups) {
             (slice.group..self.end.min(slice.group + 2)).for_each(|group| row_groups.prefetch(group));
@@ -311,7 +311,7 @@ impl OpenSlices {
     }
 }
 
-fn slices(group: usize, rows: u64, most: usize) -> impl Iterator<Item = RowSlice> + Send {
+fn row_slices(group: usize, rows: u64, most: usize) -> impl Iterator<Item = RowSlice> + Send {
     let most = most as u64;
     (0..rows.div_ceil(most)).map(move |slice| {
         let start = slice * most;

@@ -82,12 +82,12 @@ impl StartNotes {
     fn new(of: FileState) -> Self {
         let (scanner, scanned) = (RecordScanner::new(of.syntax.clone()), of.data_start);
         let mut notes = Self { of, starts: Vec::new(), scanner, scanned, is_whole: false };
-        notes.note(scanned);
+        notes.note_start(scanned);
         notes
     }
 
     /// Notes a start, if it is the first one after a multiple.
-    fn note(&mut self, start: u64) {
+    fn note_start(&mut self, start: u64) {
         let multiples = (start / GRAIN + 1) as usize;
         if self.starts.len() < multiples {
             self.starts.resize(multiples, start);
@@ -103,10 +103,10 @@ impl StartNotes {
         let mut text = FileText::open_at(path, self.scanned, at, cancel)?;
         let mut piece = vec![0; GRAIN as usize];
         while self.starts.len() <= wanted && !self.is_whole {
-            let read = fill(&mut text, &mut piece).map_err(|error| text.explain(error))?;
+            let read = fill_piece(&mut text, &mut piece).map_err(|error| text.explain(error))?;
             let mut from = 0;
             while let Some(end) = self.scanner.next_end(&piece[..read], from) {
-                self.note(self.scanned + end as u64);
+                self.note_start(self.scanned + end as u64);
                 from = end;
             }
             self.scanned += read as u64;
@@ -127,7 +127,7 @@ fn scan_on(
     let mut text = FileText::open_at(path, start, at, cancel)?;
     let (mut scanner, mut piece, mut scanned) = (RecordScanner::new(syntax.clone()), vec![0; 64 << 10], start);
     loop {
-        let read = fill(&mut text, &mut piece).map_err(|error| text.explain(error))?;
+        let read = fill_piece(&mut text, &mut piece).map_err(|error| text.explain(error))?;
         let mut from = 0;
         while let Some(end) = scanner.next_end(&piece[..read], from) {
             if scanned + end as u64 >= at {
@@ -143,7 +143,7 @@ fn scan_on(
 }
 
 /// Fills a piece; less only at the end of the text.
-fn fill(text: &mut FileText, piece: &mut [u8]) -> io::Result<usize> {
+fn fill_piece(text: &mut FileText, piece: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < piece.len() {
         match text.read(&mut piece[filled..])? {

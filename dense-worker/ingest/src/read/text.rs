@@ -59,7 +59,7 @@ impl FileText {
     /// Opens a file. Compression is recognised by the first bytes, not by the name.
     pub(crate) fn open(path: &Path, reach: ReadReach, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
         let (file, bytes) = InputFile::open(path)?;
-        let source = detect(file, reach).map_err(|source| unreadable(path, source))?;
+        let source = detect_compression(file, reach).map_err(|source| unreadable(path, source))?;
         Ok(Self { path: path.into(), bytes, source, given: 0, cancel: Arc::clone(cancel) })
     }
 
@@ -143,7 +143,7 @@ impl Read for CountedSource {
     }
 }
 
-fn detect(mut file: InputFile, reach: ReadReach) -> io::Result<TextSource> {
+fn detect_compression(mut file: InputFile, reach: ReadReach) -> io::Result<TextSource> {
     let mut start = Vec::new();
     file.expect_end(match reach {
         ReadReach::Start => START,

@@ -40,7 +40,7 @@ pub enum IdVocabulary {
 impl IdVocabulary {
     /// Distinct ids of each column.
     #[must_use]
-    pub fn sizes(self) -> [u32; CATEGORIES] {
+    pub fn column_sizes(self) -> [u32; CATEGORIES] {
         match self {
             Self::Full => FULL,
             Self::Small => FULL.map(|size| size.min(SMALL_MOST)),
@@ -73,10 +73,10 @@ impl CritZipf {
         for column in 0..INTEGERS {
             made.make_dense(column, &mut logits);
         }
-        for (column, size) in vocabulary.sizes().into_iter().enumerate() {
+        for (column, size) in vocabulary.column_sizes().into_iter().enumerate() {
             made.make_ids(column, size, &mut logits);
         }
-        let clicks = stream(200);
+        let clicks = random_stream(200);
         let clicked = |(sample, logit): (usize, &f64)| clicks.uniform(sample as u64) < 1.0 / (1.0 + (-logit).exp());
         made.labels = logits.iter().enumerate().map(|sample| u8::from(clicked(sample))).collect();
         made
@@ -87,22 +87,22 @@ impl CritZipf {
     /// # Errors
     /// When a file is missing or the sizes do not fit together.
     pub fn load(folder: &Path) -> Result<Self, IngestError> {
-        let labels = read(folder, "label.bin")?;
+        let labels = read_bytes(folder, "label.bin")?;
         let samples = labels.len();
-        let dense = words(folder, "dense.bin", samples * INTEGERS)?.into_iter().map(f32::from_le_bytes).collect();
-        let ids = words(folder, "cat.bin", samples * CATEGORIES)?.into_iter().map(u32::from_le_bytes).collect();
+        let dense = read_words(folder, "dense.bin", samples * INTEGERS)?.into_iter().map(f32::from_le_bytes).collect();
+        let ids = read_words(folder, "cat.bin", samples * CATEGORIES)?.into_iter().map(u32::from_le_bytes).collect();
         Ok(Self { samples, dense, ids, labels })
     }
 
     #[must_use]
-    pub fn samples(&self) -> usize {
+    pub fn sample_count(&self) -> usize {
         self.samples
     }
 
     /// Samples of a range as a batch: 13 numeric features, and 26 features of one id each, without transforms. `None` past
     /// the end.
     #[must_use]
-    pub fn batch(&self, samples: Range<usize>) -> Option<Batch> {
+    pub fn make_batch(&self, samples: Range<usize>) -> Option<Batch> {
         let rows = self.ids.get(samples.start * CATEGORIES..samples.end * CATEGORIES)?;
         let mut batch = Batch::empty([false; CATEGORIES]);
         batch.size = samples.len();
@@ -115,7 +115,7 @@ impl CritZipf {
     }
 
     fn make_dense(&mut self, column: usize, logits: &mut [f64]) {
-        let (values, weight) = (stream(column as u64), 0.3 * (2.0 * stream(400).uniform(column as u64) - 1.0));
+        let (values, weight) = (random_stream(column as u64), 0.3 * (2.0 * random_stream(400).uniform(column as u64) - 1.0));
         for (sample, logit) in logits.iter_mut().enumerate() {
             let value = 12.0_f64.sqrt() * (values.uniform(sample as u64) - 0.5);
             self.dense[sample * INTEGERS + column] = value as f32;
@@ -125,7 +125,7 @@ impl CritZipf {
 
     fn make_ids(&mut self, column: usize, size: u32, logits: &mut [f64]) {
         let (zipf, number) = (ZipfDistribution::new(size, EXPONENT), column as u64);
-        let (values, weights) = (stream(100 + number), stream(300 + number));
+        let (values, weights) = (random_stream(100 + number), random_stream(300 + number));
         for (sample, logit) in logits.iter_mut().enumerate() {
             let rank = u64::from(zipf.rank(values.uniform(sample as u64)));
             // Spreads the frequent ids over the vocabulary.
@@ -136,17 +136,17 @@ impl CritZipf {
     }
 }
 
-fn stream(number: u64) -> RandomStream {
+fn random_stream(number: u64) -> RandomStream {
     RandomStream::new(SEED * 1_000_003 + number)
 }
 
-fn read(folder: &Path, name: &str) -> Result<Vec<u8>, IngestError> {
+fn read_bytes(folder: &Path, name: &str) -> Result<Vec<u8>, IngestError> {
     let path = folder.join(name);
     fs::read(&path).map_err(|source| IngestError::Unreadable { path, source })
 }
 
-fn words(folder: &Path, name: &str, expected: usize) -> Result<Vec<[u8; 4]>, IngestError> {
-    let bytes = read(folder, name)?;
+fn read_words(folder: &Path, name: &str, expected: usize) -> Result<Vec<[u8; 4]>, IngestError> {
+    let bytes = read_bytes(folder, name)?;
     let (words, rest) = bytes.as_chunks::<4>();
     if words.len() != expected || !rest.is_empty() {
         let reason = format!("{} bytes where label.bin asks for {}", bytes.len(), 4 * expected);
@@ -208,8 +208,8 @@ mod tests {
 
     #[test]
     fn the_vocabularies_have_the_sizes_of_the_specification() {
-        assert_eq!(IdVocabulary::Full.sizes().iter().sum::<u32>(), 33_762_577);
-        assert_eq!(IdVocabulary::Small.sizes().iter().sum::<u32>(), 1_000_003);
+        assert_eq!(IdVocabulary::Full.column_sizes().iter().sum::<u32>(), 33_762_577);
+        assert_eq!(IdVocabulary::Small.column_sizes().iter().sum::<u32>(), 1_000_003);
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl FactorTeacher {
     pub(crate) fn new(spec: &FactorSpec) -> Result<Self, IngestError> {
         spec.check()?;
         let streams = RandomStreams { seed: spec.seed };
-        let terms = terms(spec, &streams)?;
+        let terms = choose_terms(spec, &streams)?;
         let frequencies = 1 + terms.iter().flat_map(|term| term.functions.iter().map(|(_, j)| *j)).max().unwrap_or(0);
         let factors = 0..spec.factors;
         Ok(Self {
@@ -139,15 +139,15 @@ impl FactorTeacher {
                 .clone()
                 .map(|factor| if is_numeric(factor as usize) { STEPS } else { spec.values })
                 .collect(),
-            cells: factors.map(|factor| streams.get(StreamPurpose::FactorCell, u64::from(factor))).collect(),
-            clicks: streams.get(StreamPurpose::FactorClick, 0),
+            cells: factors.map(|factor| streams.random_stream(StreamPurpose::FactorCell, u64::from(factor))).collect(),
+            clicks: streams.random_stream(StreamPurpose::FactorClick, 0),
             terms,
             frequencies,
         })
     }
 
     /// Row `number`. It depends only on the teacher and the number.
-    pub(crate) fn row(&self, number: u64) -> FactorRow {
+    pub(crate) fn make_row(&self, number: u64) -> FactorRow {
         let draw = |(stream, steps): (&RandomStream, &u32)| (stream.uniform(number) * f64::from(*steps)) as u32;
         let cells: Vec<u32> = self.cells.iter().zip_eq(&self.steps).map(draw).collect();
         let logit = self.logit(&cells);
@@ -190,7 +190,7 @@ pub struct FactorColumns {
 #[must_use]
 pub fn factor_columns(spec: &FactorSpec) -> FactorColumns {
     let (numeric, categories) = (0..spec.factors as usize).partition::<Vec<_>, _>(|factor| is_numeric(*factor));
-    let named = |factors: Vec<usize>| factors.into_iter().map(column).collect();
+    let named = |factors: Vec<usize>| factors.into_iter().map(column_name).collect();
     FactorColumns { numeric: named(numeric), categories: named(categories) }
 }
 
@@ -200,7 +200,7 @@ fn is_numeric(factor: usize) -> bool {
 }
 
 /// The name of a factor's column.
-pub(crate) fn column(factor: usize) -> String {
+pub(crate) fn column_name(factor: usize) -> String {
     let letter = if is_numeric(factor) { 'x' } else { 'c' };
     format!("{letter}{}", factor / 2 + 1)
 }
@@ -221,7 +221,7 @@ pub(crate) fn write_row(row: &FactorRow, text: &mut Vec<u8>) {
 }
 
 /// The terms in their order, with their coefficients.
-fn terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>, IngestError> {
+fn choose_terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>, IngestError> {
     let wanted = spec.terms as usize;
     let mut bound = 1;
     let mut found = Vec::new();
@@ -231,14 +231,14 @@ fn terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>,
         let old_count = found.len();
         found.clear();
         let mut chosen = Vec::new();
-        collect(spec, most, 0, bound, &mut chosen, &mut found);
+        collect_products(spec, most, 0, bound, &mut chosen, &mut found);
         if found.len() == old_count && bound > spec.order * most * most {
             let reason = format!("there are only {old_count} terms of these factors, not {wanted}");
             return Err(IngestError::BadSpec { reason });
         }
         bound += 1;
     }
-    let ties = streams.get(StreamPurpose::FactorOrder, 0);
+    let ties = streams.random_stream(StreamPurpose::FactorOrder, 0);
     let rank = |functions: &Vec<(usize, usize)>| {
         let roughness: usize = functions.iter().map(|(_, j)| j * j).sum();
         let name = functions.iter().fold(0_u64, |name, (factor, j)| name * 8_209 + (factor * 128 + j) as u64 + 1);
@@ -249,7 +249,7 @@ fn terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>,
     let exponent = -(1.0 + spec.decay) / 2.0;
     let sizes: Vec<f64> = (1..=wanted).map(|k| (k as f64).powf(exponent)).collect();
     let norm = sizes.iter().map(|size| size * size).sum::<f64>().sqrt();
-    let signs = streams.get(StreamPurpose::FactorSign, 0);
+    let signs = streams.random_stream(StreamPurpose::FactorSign, 0);
     let term = |(k, functions): (usize, Vec<(usize, usize)>)| {
         let sign = if signs.bits(k as u64) & 1 == 0 { 1.0 } else { -1.0 };
         TeacherTerm { coefficient: sign * spec.signal * sizes[k] / norm, functions }
@@ -258,7 +258,7 @@ fn terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>,
 }
 
 /// All products over the factors from `first` on, added to those `chosen`, whose Σ j² is at most `room`.
-fn collect(
+fn collect_products(
     spec: &FactorSpec,
     most: u32,
     first: u32,
@@ -273,7 +273,7 @@ fn collect(
         for j in (1..=most).take_while(|j| j * j <= room) {
             chosen.push((factor as usize, j as usize));
             found.push(chosen.clone());
-            collect(spec, most, factor + 1, room - j * j, chosen, found);
+            collect_products(spec, most, factor + 1, room - j * j, chosen, found);
             chosen.pop();
         }
     }
@@ -350,7 +350,7 @@ mod tests {
     fn clicks_happen_as_often_as_planted() {
         let teacher = FactorTeacher::new(&FactorSpec::default()).unwrap();
         let (mut clicks, mut expected, mut variance, mut squares) = (0.0, 0.0, 0.0, 0.0);
-        for row in (0..20_000).map(|number| teacher.row(number)) {
+        for row in (0..20_000).map(|number| teacher.make_row(number)) {
             let probability = 1.0 / (1.0 + (-row.logit).exp());
             clicks += f64::from(u8::from(row.clicked));
             expected += probability;

@@ -157,13 +157,13 @@ impl PlantedModel {
             integers: (0..INTEGERS).map(integer).collect(),
             categories: (0..CATEGORIES).map(category).collect(),
             crossed_integers: spec.integer_effect / 2.0,
-            crossed_categories: streams.get(StreamPurpose::Cross, 0),
-            clicks: streams.get(StreamPurpose::Click, 0),
+            crossed_categories: streams.random_stream(StreamPurpose::Cross, 0),
+            clicks: streams.random_stream(StreamPurpose::Click, 0),
         })
     }
 
     /// Row `number`. It depends only on the planted model and the number.
-    pub(crate) fn row(&self, number: u64) -> PlantedRow {
+    pub(crate) fn make_row(&self, number: u64) -> PlantedRow {
         let (mut integers, mut categories) = ([None; INTEGERS], [None; CATEGORIES]);
         let (mut logit, mut standard) = (self.bias, [0.0; INTEGERS]);
         for (j, column) in self.integers.iter().enumerate() {
@@ -180,7 +180,7 @@ impl PlantedModel {
             logit += self.category_effect * (column.effect(ranks[f]) - column.mean_effect);
         }
         let crossed = CROSSED.map(|f| u64::from(ranks[f]));
-        logit += self.category_effect / 2.0 * signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
+        logit += self.category_effect / 2.0 * to_signed(self.crossed_categories.uniform((crossed[0] << 32) | crossed[1]));
         let clicked = self.clicks.uniform(number) < 1.0 / (1.0 + (-logit).exp());
         PlantedRow { clicked, logit, integers, categories }
     }
@@ -189,19 +189,19 @@ impl PlantedModel {
 impl IntegerColumn {
     fn new(column: usize, effect: f64, streams: &RandomStreams) -> Self {
         let number = column as u64;
-        let choice = |at| streams.get(StreamPurpose::IntegerShape, number).uniform(at);
+        let choice = |at| streams.random_stream(StreamPurpose::IntegerShape, number).uniform(at);
         let mut made = Self {
             scale: 0.6 + 1.2 * choice(0),
             mean: 0.0,
             // A few columns are nearly complete and a few often missing, as in Criteo's logs.
             missing_rate: 0.45 * choice(1).powi(3),
             shift: if column == 1 { 2 } else { 0 },
-            effect: effect * signed(choice(2)),
-            values: streams.get(StreamPurpose::Integer, number),
-            missing: streams.get(StreamPurpose::IntegerMissing, number),
+            effect: effect * to_signed(choice(2)),
+            values: streams.random_stream(StreamPurpose::Integer, number),
+            missing: streams.random_stream(StreamPurpose::IntegerMissing, number),
         };
         let quantile = |n: u32| (f64::from(n) + 0.5) / f64::from(QUANTILES);
-        let total: f64 = (0..QUANTILES).map(|n| logarithm(made.quantile(quantile(n)))).sum();
+        let total: f64 = (0..QUANTILES).map(|n| integer_log(made.quantile(quantile(n)))).sum();
         made.mean = (1.0 - made.missing_rate) * total / f64::from(QUANTILES);
         made
     }
@@ -221,20 +221,20 @@ impl IntegerColumn {
 
     /// The network's input for a value, about standardised.
     fn standard(&self, value: Option<i64>) -> f64 {
-        (logarithm(value.unwrap_or(0)) - self.mean) / self.scale
+        (integer_log(value.unwrap_or(0)) - self.mean) / self.scale
     }
 }
 
 impl CategoryColumn {
     fn new(column: usize, vocabulary: u32, s: f64, streams: &RandomStreams) -> Self {
         let number = column as u64;
-        let choice = streams.get(StreamPurpose::CategoryShape, number);
+        let choice = streams.random_stream(StreamPurpose::CategoryShape, number);
         let mut column = Self {
             zipf: ZipfDistribution::new(vocabulary, s),
             missing_rate: 0.1 * choice.uniform(0).powi(3),
-            values: streams.get(StreamPurpose::Category, number),
-            missing: streams.get(StreamPurpose::CategoryMissing, number),
-            effects: streams.get(StreamPurpose::CategoryEffect, number),
+            values: streams.random_stream(StreamPurpose::Category, number),
+            missing: streams.random_stream(StreamPurpose::CategoryMissing, number),
+            effects: streams.random_stream(StreamPurpose::CategoryEffect, number),
             weight: if vocabulary > LONG { LONG_WEIGHT } else { 1.0 },
             mean_effect: 0.0,
             texts: choice.bits(1) as u32,
@@ -246,7 +246,7 @@ impl CategoryColumn {
 
     /// The effect of a rank that [`Self::draw`] returned, relative to the specification's largest.
     fn effect(&self, drawn: u32) -> f64 {
-        self.weight * signed(self.effects.uniform(u64::from(drawn)))
+        self.weight * to_signed(self.effects.uniform(u64::from(drawn)))
     }
 
     /// 0 if missing, otherwise one more than the rank.
@@ -291,17 +291,17 @@ pub(super) struct RandomStreams {
 }
 
 impl RandomStreams {
-    pub(super) fn get(&self, purpose: StreamPurpose, column: u64) -> RandomStream {
+    pub(super) fn random_stream(&self, purpose: StreamPurpose, column: u64) -> RandomStream {
         RandomStream::new(splitmix(self.seed).wrapping_add(((purpose as u64) << 32) | column))
     }
 }
 
-fn logarithm(value: i64) -> f64 {
+fn integer_log(value: i64) -> f64 {
     symmetric_log(value as f64)
 }
 
 /// Maps uniform in [0, 1) to uniform in [−1, 1).
-fn signed(uniform: f64) -> f64 {
+fn to_signed(uniform: f64) -> f64 {
     2.0 * uniform - 1.0
 }
 
@@ -334,7 +334,7 @@ mod tests {
     fn clicks_happen_as_often_as_planted() {
         let planted = planted(3);
         let (mut clicks, mut expected, mut variance) = (0.0, 0.0, 0.0);
-        for row in (0..20_000).map(|number| planted.row(number)) {
+        for row in (0..20_000).map(|number| planted.make_row(number)) {
             let probability = 1.0 / (1.0 + (-row.logit).exp());
             clicks += f64::from(u8::from(row.clicked));
             expected += probability;
@@ -347,7 +347,7 @@ mod tests {
     fn no_seed_makes_clicks_rare_or_common() {
         for seed in 0..20 {
             let planted = planted(seed);
-            let clicks = (0..2_000).filter(|number| planted.row(*number).clicked).count();
+            let clicks = (0..2_000).filter(|number| planted.make_row(*number).clicked).count();
             assert!((300..900).contains(&clicks), "seed {seed}: {clicks} of 2000");
         }
     }
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn rows_look_like_criteos() {
         let planted = planted(1);
-        let rows: Vec<PlantedRow> = (0..5_000).map(|number| planted.row(number)).collect();
+        let rows: Vec<PlantedRow> = (0..5_000).map(|number| planted.make_row(number)).collect();
         let is_missing = |row: &PlantedRow| row.integers.contains(&None) && row.categories.contains(&None);
         assert!(rows.iter().any(is_missing));
         let integers = || rows.iter().flat_map(|row| row.integers.into_iter().flatten());

@@ -30,7 +30,7 @@ type RowTruth = Vec<(f32, f32)>;
 pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let planted = PlantedModel::new(spec)?;
     let make = |number: u64, text: &mut Vec<u8>| {
-        let row = planted.row(number);
+        let row = planted.make_row(number);
         write_row(&row, text);
         (f32::from(u8::from(row.clicked)), row.logit as f32)
     };
@@ -45,11 +45,11 @@ pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, 
 pub fn generate_factors(spec: &FactorSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let teacher = FactorTeacher::new(spec)?;
     let make = |number: u64, text: &mut Vec<u8>| {
-        let row = teacher.row(number);
+        let row = teacher.make_row(number);
         factors::write_row(&row, text);
         (f32::from(u8::from(row.clicked)), row.logit as f32)
     };
-    let columns = (0..spec.factors as usize).map(factors::column);
+    let columns = (0..spec.factors as usize).map(factors::column_name);
     let head = std::iter::once("label".to_owned()).chain(columns).collect::<Vec<_>>().join(",") + "\n";
     let rows = RowWriter { head: head.as_bytes(), make: &make };
     rows.write_parts(folder, ["train.csv", "test.csv"], [spec.rows, spec.test_rows])

@@ -21,7 +21,7 @@ impl ZipfDistribution {
             })
             .collect();
         let steps = sums.len();
-        let starts = (0..steps).map(|step| below(&sums, total * step as f64 / steps as f64)).collect();
+        let starts = (0..steps).map(|step| rank_below(&sums, total * step as f64 / steps as f64)).collect();
         Self { sums, starts }
     }
 
@@ -53,7 +53,7 @@ impl ZipfDistribution {
     }
 }
 
-fn below(sums: &[f64], point: f64) -> u32 {
+fn rank_below(sums: &[f64], point: f64) -> u32 {
     sums.partition_point(|sum| *sum <= point) as u32
 }
 
@@ -81,7 +81,7 @@ mod tests {
         #[test]
         fn the_shortcut_finds_the_same_rank_as_a_full_search(vocabulary in 1_u32..3_000, s in 0.5..2.0, uniform in 0.0..1.0) {
             let zipf = ZipfDistribution::new(vocabulary, s);
-            let searched = below(&zipf.sums, uniform * zipf.sums[vocabulary as usize - 1]).min(vocabulary - 1);
+            let searched = rank_below(&zipf.sums, uniform * zipf.sums[vocabulary as usize - 1]).min(vocabulary - 1);
             prop_assert_eq!(zipf.rank(uniform), searched);
         }
     }
