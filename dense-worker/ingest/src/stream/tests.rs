@@ -65,14 +65,14 @@ fn labels_that_contradict_each_other_are_counted_and_the_first_is_found() {
         let mut stream =
             BatchStream::open_in_blocks(&job, options(DataPart::Train), DealtSplits::new(tasks), block_bytes).unwrap();
         assert_eq!(stream.by_ref().map(|batch| batch.unwrap().size).sum::<usize>(), 6, "all are trained on");
-        let found = stream.contradictions().expect("there are some");
+        let found = stream.contradictory_rows().expect("there are some");
         assert_eq!((found.labels.clone(), found.count, found.rows), (["buy".into(), "click".into()], 2, 6));
         assert_eq!(found.place, format!("{}:5", path.display()));
         assert!(found.to_string().starts_with("2 of 6 rows (33.333 %) have \"buy\" without \"click\""), "{found}");
     }
     job.features.targets[1].kind = given(None);
     let mut stream = BatchStream::open(&job, options(DataPart::Train), DealtSplits::new(whole(&path))).unwrap();
-    assert_eq!((stream.by_ref().count(), stream.contradictions()), (1, None), "two labels of their own");
+    assert_eq!((stream.by_ref().count(), stream.contradictory_rows()), (1, None), "two labels of their own");
 }
 
 #[test]
