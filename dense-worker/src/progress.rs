@@ -255,7 +255,7 @@ fn measures(sums: &ClickSums, histogram: &Histogram) -> Evaluation {
         auc: histogram.auc(),
         logloss: sums.logloss(),
         normalised_entropy: sums.normalised_entropy(),
-        calibration: sums.calibration(),
+        calibration: sums.calibration_ratio(),
         ..Evaluation::default()
     }
 }

@@ -10,9 +10,6 @@ use crate::{CollectiveBackend, CollectiveError};
 
 impl CollectiveBackend {
     /// Checks that this program contains the backend. Says nothing about the machine.
-    ///
-    /// # Errors
-    /// [`CollectiveError::Backend`] when it does not.
     pub fn is_built(self) -> Result<(), CollectiveError> {
         if self == Self::Nccl && !cfg!(feature = "nccl") {
             let reason = "this program was built without NCCL".to_owned();

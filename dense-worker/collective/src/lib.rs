@@ -45,9 +45,6 @@ pub trait CollectiveGroup: Send {
 
     /// Replaces each value by its sum over all ranks. The sum has the same bits on every rank, and in every run except with
     /// NCCL, which adds in no fixed order. All ranks give equally many values.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let pending = self.start_all_reduce_sum(values.to_vec())?;
         values.copy_from_slice(&self.wait(pending)?);
@@ -56,47 +53,26 @@ pub trait CollectiveGroup: Send {
 
     /// As [`Self::all_reduce_sum`], but returns at once: the sum is made while this worker does something else. Any number
     /// of sums may be in flight. They are made in the order in which they were started.
-    ///
-    /// # Errors
-    /// When the group cannot be used any more.
     fn start_all_reduce_sum(&mut self, values: Vec<f32>) -> Result<PendingSum, CollectiveError>;
 
     /// Waits for a sum that this group started, and returns it.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn wait(&mut self, pending: PendingSum) -> Result<Vec<f32>, CollectiveError>;
 
     /// Replaces the values by those of rank `root`.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn broadcast(&mut self, root: usize, values: &mut [f32]) -> Result<(), CollectiveError>;
 
     /// Makes this rank's part of the values its sum over all ranks. The other parts hold anything then. Rank r's part is
     /// `bounds[r] .. bounds[r + 1]`. All ranks give parts of the same lengths, which may begin elsewhere in their values.
     /// Parts are added in the order of the ranks, so a sum has the same bits in every run.
-    ///
-    /// # Errors
-    /// When a rank does not take part, or there are no such parts.
     fn reduce_scatter_sum(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError>;
 
     /// Replaces the parts of the other ranks by theirs. Bounds as for [`Self::reduce_scatter_sum`].
-    ///
-    /// # Errors
-    /// When a rank does not take part, or there are no such parts.
     fn all_gather_parts(&mut self, values: Vec<f32>, bounds: &[usize]) -> Result<Vec<f32>, CollectiveError>;
 
     /// The bytes of every rank, by rank. Their lengths may differ.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn all_gather(&mut self, mine: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
 
     /// Returns once every rank has made this call.
-    ///
-    /// # Errors
-    /// When a rank does not take part.
     fn barrier(&mut self) -> Result<(), CollectiveError> {
         self.all_reduce_sum(&mut [0.0])
     }

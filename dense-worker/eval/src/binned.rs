@@ -39,7 +39,7 @@ impl BinnedScores {
 
     /// Sums over the samples, from which means are computed.
     #[must_use]
-    pub fn sums(&self) -> ClickSums {
+    pub fn score_sums(&self) -> ClickSums {
         self.sums
     }
 

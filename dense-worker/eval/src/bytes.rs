@@ -87,7 +87,7 @@ mod tests {
         for (group, label, logit) in samples {
             let groups: &[u64] = if grouped { &[*group] } else { &[] };
             scores.extend_grouped(&[f32::from(*label)], &[*logit], groups).unwrap();
-            if let Some(slices) = scores.slices_mut() {
+            if let Some(slices) = scores.sliced_scores_mut() {
                 slices.push(0, group.to_string().as_bytes(), f32::from(*label), *logit);
             }
         }

@@ -67,7 +67,7 @@ mod tests {
         // Half of the samples have a prediction of 0.1 and no click, the others one of 0.9 and clicks only.
         let high = 9.0_f32.ln();
         let (positives, negatives) = (vec![high; 50], vec![-high; 50]);
-        assert!((crate::measure::calibration(&positives, &negatives).unwrap() - 1.0).abs() < 1e-6);
+        assert!((crate::measure::calibration_ratio(&positives, &negatives).unwrap() - 1.0).abs() < 1e-6);
         assert!((calibration_error(&positives, &negatives).unwrap() - 0.1).abs() < 1e-6);
     }
 

@@ -80,7 +80,7 @@ impl ClickScores {
         Self { grouped: Some(GroupedScores::new(capacity)), ..Self::default() }
     }
 
-    /// Samples are also added with their values in so many columns ([`Self::slices_mut`]).
+    /// Samples are also added with their values in so many columns ([`Self::sliced_scores_mut`]).
     #[must_use]
     pub fn by_slice(self, columns: usize) -> Self {
         Self { sliced: Some(SlicedScores::new(columns)), ..self }
@@ -88,12 +88,12 @@ impl ClickScores {
 
     /// The samples by their values, if slices are wanted.
     #[must_use]
-    pub fn slices(&self) -> Option<&SlicedScores> {
+    pub fn sliced_scores(&self) -> Option<&SlicedScores> {
         self.sliced.as_ref()
     }
 
     /// Takes samples with their values, if slices are wanted.
-    pub fn slices_mut(&mut self) -> Option<&mut SlicedScores> {
+    pub fn sliced_scores_mut(&mut self) -> Option<&mut SlicedScores> {
         self.sliced.as_mut()
     }
 
@@ -113,9 +113,7 @@ impl ClickScores {
     }
 
     /// Adds the samples of a batch; those without a label (NaN) do not count.
-    ///
-    /// # Errors
-    /// When labels and logits are not equally many; nothing is added then.
+    /// Nothing is added when labels and logits are not equally many.
     pub fn extend(&mut self, labels: &[f32], logits: &[f32]) -> Result<(), LengthsDiffer> {
         if labels.len() != logits.len() {
             return Err(LengthsDiffer { what: "labels", found: labels.len(), logits: logits.len() });
@@ -127,9 +125,7 @@ impl ClickScores {
     }
 
     /// Adds the samples of a batch with the group of each. Without [`Self::by_group`] the groups are ignored.
-    ///
-    /// # Errors
-    /// When the three are not equally many; nothing is added then.
+    /// Nothing is added when the three are not equally many.
     pub fn extend_grouped(&mut self, labels: &[f32], logits: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
         if self.grouped.is_some() && groups.len() != logits.len() {
             return Err(LengthsDiffer { what: "groups", found: groups.len(), logits: logits.len() });
@@ -201,11 +197,11 @@ impl ClickScores {
         Some(self.logloss()? / entropy)
     }
 
-    /// Mean predicted probability divided by the share of positives, see [`measure::calibration`].
+    /// Mean predicted probability divided by the share of positives, see [`measure::calibration_ratio`].
     #[must_use]
-    pub fn calibration(&mut self) -> Option<f64> {
+    pub fn calibration_ratio(&mut self) -> Option<f64> {
         self.sort();
-        measure::calibration(&self.positives, &self.negatives)
+        measure::calibration_ratio(&self.positives, &self.negatives)
     }
 
     /// Expected calibration error, see [`calibration_error()`].
@@ -225,7 +221,7 @@ impl ClickScores {
             auc: self.auc(),
             logloss: self.logloss(),
             normalised_entropy: self.normalised_entropy(),
-            calibration: self.calibration(),
+            calibration: self.calibration_ratio(),
             ece: self.calibration_error(),
             gauc: grouped.and_then(|grouped| grouped.value),
             groups: grouped.map(|grouped| grouped.groups),

@@ -87,9 +87,6 @@ impl SlicedScores {
     }
 
     /// Adds a sample with its value in `column`.
-    ///
-    /// # Panics
-    /// When there is no such column.
     pub fn push(&mut self, column: usize, value: &[u8], label: f32, logit: f32) {
         self.columns[column].push(value, label, logit, self.capacity);
     }
@@ -110,9 +107,6 @@ impl SlicedScores {
     }
 
     /// The measures of the `most` most frequent values of each column, and of all others together.
-    ///
-    /// # Panics
-    /// When there are not as many names as columns.
     #[must_use]
     pub fn measure_slices(&self, names: &[String], most: usize) -> Vec<ColumnSlices> {
         let report = |(column, name): (&ColumnScores, &String)| column.measure_slices(name.clone(), most);
@@ -174,31 +168,31 @@ impl ColumnScores {
         let text = |value: &[u8]| Some(String::from_utf8_lossy(value).into_owned());
         let mut slices: Vec<_> =
             values.iter().take(most).map(|(value, scores)| SliceMeasures::new(text(value), scores)).collect();
-        if other.sums().samples > 0 {
+        if other.score_sums().samples > 0 {
             slices.push(SliceMeasures::new(None, &other));
         }
-        let exact = self.other.sums().samples == 0;
+        let exact = self.other.score_sums().samples == 0;
         ColumnSlices { column, values: self.values.len() as u64, exact, slices }
     }
 }
 
 impl SliceMeasures {
     fn new(value: Option<String>, scores: &BinnedScores) -> Self {
-        let sums = scores.sums();
+        let sums = scores.score_sums();
         Self {
             value,
             samples: sums.samples,
             positive_rate: sums.positive_rate(),
             auc: scores.auc(),
             logloss: sums.logloss(),
-            calibration: sums.calibration(),
+            calibration: sums.calibration_ratio(),
         }
     }
 }
 
 /// The most frequent first; equally frequent ones by their text.
 fn by_frequency(a: (&Vec<u8>, &BinnedScores), b: (&Vec<u8>, &BinnedScores)) -> Ordering {
-    b.1.sums().samples.cmp(&a.1.sums().samples).then_with(|| a.0.cmp(b.0))
+    b.1.score_sums().samples.cmp(&a.1.score_sums().samples).then_with(|| a.0.cmp(b.0))
 }
 
 #[cfg(test)]

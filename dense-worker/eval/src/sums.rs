@@ -53,7 +53,7 @@ impl ClickSums {
 
     /// Mean predicted probability divided by the share of positives; `None` without positives.
     #[must_use]
-    pub fn calibration(&self) -> Option<f64> {
+    pub fn calibration_ratio(&self) -> Option<f64> {
         (self.positives > 0).then(|| self.predicted / self.positives as f64)
     }
 }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn no_samples_have_no_measures() {
         let none = ClickSums::default();
-        assert_eq!((none.positive_rate(), none.logloss(), none.calibration()), (None, None, None));
+        assert_eq!((none.positive_rate(), none.logloss(), none.calibration_ratio()), (None, None, None));
         assert_eq!(sums(&[(true, 0.0)]).normalised_entropy(), None);
     }
 
@@ -103,7 +103,7 @@ mod tests {
             prop_assert_eq!(found.positive_rate(), expected.positive_rate);
             prop_assert!(near(found.logloss(), expected.logloss));
             prop_assert!(near(found.normalised_entropy(), expected.normalised_entropy));
-            prop_assert!(near(found.calibration(), expected.calibration));
+            prop_assert!(near(found.calibration_ratio(), expected.calibration));
         }
     }
 }

@@ -147,9 +147,7 @@ impl TargetScores {
     }
 
     /// Adds samples: a label and the outputs of each. `groups` are those of clicks by group.
-    ///
-    /// # Errors
-    /// When they are not equally many; nothing is added then.
+    /// Nothing is added when they are not equally many.
     pub fn extend(&mut self, labels: &[f32], outputs: &[f32], groups: &[u64]) -> Result<(), LengthsDiffer> {
         let each =
             if let Self::Classes(_) = self { outputs.len().checked_div(labels.len()).unwrap_or(1).max(1) } else { 1 };

@@ -32,7 +32,7 @@ impl BatchAssembler {
 
     /// Adds rows. Their bytes are spread evenly. Their completed splits go with the last row.
     pub(crate) fn feed(&mut self, rows: &Batch) {
-        self.feed_by(rows, |batch, range| batch.append(rows, range));
+        self.feed_by(rows, |batch, range| batch.append_samples(rows, range));
     }
 
     /// Adds rows in this order, which is a permutation of all of them.

@@ -91,7 +91,7 @@ impl Batch {
     }
 
     /// Adds samples of a batch with the same features, without its bytes and completed splits.
-    pub fn append(&mut self, other: &Self, samples: Range<usize>) {
+    pub fn append_samples(&mut self, other: &Self, samples: Range<usize>) {
         let (width, targets) = (other.numeric_width(), other.target_count());
         self.size += samples.len();
         self.labels.extend_from_slice(&other.labels[samples.start * targets..samples.end * targets]);
@@ -120,9 +120,6 @@ impl Batch {
     }
 
     /// Adds samples of a batch with the same features in the given order, without its bytes and completed splits.
-    ///
-    /// # Panics
-    /// When there is no such sample.
     pub(crate) fn append_picked(&mut self, other: &Self, order: &[usize]) {
         let (width, targets) = (other.numeric_width(), other.target_count());
         self.size += order.len();
@@ -176,9 +173,6 @@ impl Batch {
 
 impl CategoryIds {
     /// The ids of one sample.
-    ///
-    /// # Panics
-    /// When there is no such sample.
     #[must_use]
     pub fn sample_ids(&self, sample: usize) -> &[u64] {
         &self.ids[self.sample_range(sample)]
@@ -305,7 +299,7 @@ mod tests {
         #[test]
         fn picking_takes_whole_samples(order in prop::collection::vec(0_usize..30, 0..50)) {
             let (batch, mut expected, mut found) = (numbered(0..30), numbered(0..2), numbered(0..2));
-            order.iter().for_each(|sample| expected.append(&batch, *sample..sample + 1));
+            order.iter().for_each(|sample| expected.append_samples(&batch, *sample..sample + 1));
             found.append_picked(&batch, &order);
             prop_assert_eq!(found, expected);
         }
@@ -317,7 +311,7 @@ mod tests {
             ends.sort_unstable();
             let (mut joined, mut start) = (whole.empty_like(), 0);
             for end in ends {
-                joined.append(&whole, start..end);
+                joined.append_samples(&whole, start..end);
                 start = end;
             }
             prop_assert_eq!(joined, whole);

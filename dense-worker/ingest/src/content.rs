@@ -88,9 +88,6 @@ pub struct FileStart {
 
 impl FileStart {
     /// Reads the start of a file.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(crate) fn read(path: &Path) -> Result<Self, IngestError> {
         let mut text = FileText::open(path, ReadReach::Start, &Arc::default())?;
         let mut start = Vec::new();
@@ -112,17 +109,11 @@ fn whole_lines(start: &[u8]) -> Vec<String> {
 }
 
 /// The start of the first of these files, which all hold the same. Of many, some are looked at.
-///
-/// # Errors
-/// When one cannot be read, or they hold different things.
 pub fn file_start(paths: &[PathBuf]) -> Result<FileStart, IngestError> {
     Ok(file_starts(paths)?.swap_remove(0))
 }
 
 /// The starts of these files, which all hold the same. Of many, some are looked at.
-///
-/// # Errors
-/// As [`file_start`].
 pub fn file_starts(paths: &[PathBuf]) -> Result<Vec<FileStart>, IngestError> {
     same_content(&crate::find::expand_paths(paths)?)
 }

@@ -75,9 +75,6 @@ impl ContradictionCounts {
     }
 
     /// Counts the rows of a block by their labels, `[rows, targets]`.
-    ///
-    /// # Errors
-    /// When the file cannot be read up to the first one.
     pub(crate) fn add(&mut self, labels: &[f32], layout: &FileLayout, place: RowPlace) -> Result<(), IngestError> {
         if self.pairs.is_empty() {
             return Ok(());

@@ -37,9 +37,6 @@ impl RowCount {
 }
 
 /// Rows of the training part in training files, without malformed ones. Reads 8 MiB, or 64 KiB of each of many files.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn training_rows(job: &Job, files: &[FileInfo]) -> Result<RowCount, IngestError> {
     let step = files.len().div_ceil(MOST_FILES).max(1);
     let chosen: Vec<&FileInfo> = files.iter().step_by(step).collect();

@@ -22,9 +22,6 @@ const FIRST_BYTES: usize = 64 << 10;
 
 /// Finds the files that `paths` name (files, folders, patterns), and checks each: it exists, is a file, is not empty, can be
 /// read, and has the job's columns.
-///
-/// # Errors
-/// The first file that fails.
 pub fn find_files(job: &Job, paths: &[PathBuf]) -> Result<Vec<FileInfo>, IngestError> {
     let paths = expand_paths(paths)?;
     let (mut infos, mut first) = (Vec::with_capacity(paths.len()), None);
@@ -60,9 +57,6 @@ pub fn check_first_rows(job: &Job, files: &[FileInfo], part: DataPart) -> Result
 
 /// Refuses held-out files in which a column holds another kind of data than in the training files. Of each list the first file is
 /// looked at: [`find_files`] compares the others with it.
-///
-/// # Errors
-/// The first column that differs, or a file that cannot be read.
 pub fn check_same_types(job: &Job, train: &[FileInfo], held_out: &[FileInfo]) -> Result<(), IngestError> {
     let (Some(train), Some(held_out)) = (train.first(), held_out.first()) else { return Ok(()) };
     if train.path == held_out.path || !matches!(job.data.format, Format::Parquet(_) | Format::Arrow(_)) {

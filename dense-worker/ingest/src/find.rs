@@ -21,9 +21,6 @@ const MATCHES: MatchOptions =
 /// The files that `paths` name, in the order of the paths. A folder stands for all files below it, in the order of their
 /// names, and a pattern for all files and folders that match it. A prefix of a store is a folder, and an object is a file. In both, empty files are passed over, and in folders also
 /// names that begin with a dot or an underscore: programs that write data in parts name their marks and unfinished files so.
-///
-/// # Errors
-/// When a folder or a pattern stands for no file, or cannot be read.
 pub(crate) fn expand_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>, IngestError> {
     let mut found = Vec::with_capacity(paths.len());
     for path in paths {

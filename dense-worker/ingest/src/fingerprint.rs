@@ -22,9 +22,6 @@ const BYTES: (u64, u64) = (4 << 10, 64 << 10);
 const ALL: u64 = 256 << 20;
 
 /// Hashes of samples of each file. They depend only on the content, the size and the number of files.
-///
-/// # Errors
-/// The first file that cannot be read.
 pub fn fingerprint_files(files: &[FileInfo]) -> Result<Vec<u64>, IngestError> {
     let bytes = (ALL / (SAMPLES * files.len().max(1) as u64)).clamp(BYTES.0, BYTES.1);
     files.iter().map(|file| fingerprint_file(file, bytes)).collect()

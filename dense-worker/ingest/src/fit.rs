@@ -41,9 +41,7 @@ pub struct FitReport {
 /// Sets every statistic that the job leaves to be measured ([`Features::unmeasured`]): of the column's present values in the training rows,
 /// after clip and logarithm if the feature has them. A column with a single value gets deviation 1. Bytes are added to `read`
 /// as they are read. The same files give the same bits for any number of threads.
-///
-/// # Errors
-/// The errors of a [`crate::BatchStream`], and a vocabulary of too many categories. The job is unchanged then.
+/// The job is unchanged after an error.
 pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -> Result<FitReport, IngestError> {
     let (mut fitted, mut report, mut rare) = (job.clone(), None, Vec::new());
     loop {

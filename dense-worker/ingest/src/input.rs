@@ -34,9 +34,6 @@ pub struct InputRow<'a> {
 
 impl InputRow<'_> {
     /// The text of key column `column`. That of a malformed row is empty if its fields could not be divided.
-    ///
-    /// # Panics
-    /// When there is no such column.
     #[must_use]
     pub fn key(&self, column: usize) -> &[u8] {
         assert!(column < self.rows.columns, "a key column of the job");

@@ -64,9 +64,6 @@ pub struct CategoryColumn {
 
 /// Reads the first `limit` rows of the training files (all rows without a limit), in bounded memory. Malformed rows are
 /// counted and skipped, whatever their number.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries, IngestError> {
     let splits = Box::new(WholeFiles::new(&find_files(job, &job.data.train)?));
     let mut job = job.clone();

@@ -46,9 +46,6 @@ pub struct DataProfile {
 
 /// Reads at most `limit` rows of the files: an equal number from the start of each. `before` is the profile of earlier files.
 /// Malformed rows are counted and skipped.
-///
-/// # Errors
-/// When a file cannot be read.
 pub fn profile_files(
     job: &Job,
     paths: &[PathBuf],

@@ -44,9 +44,6 @@ pub(crate) enum RandomAccess {
 
 impl RandomAccess {
     /// Opens a file. Returns its size as well.
-    ///
-    /// # Errors
-    /// As [`InputFile::open`].
     pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
         if let Some(url) = object_url(path) {
             let object = find_object(path, &url)?;
@@ -64,9 +61,6 @@ impl RandomAccess {
     }
 
     /// So many bytes at an offset.
-    ///
-    /// # Errors
-    /// If they are not there, or cannot be read.
     pub(crate) fn read(&self, path: &Path, at: u64, length: usize) -> Result<Bytes, IngestError> {
         match self {
             Self::Disk(file) => {
@@ -80,9 +74,6 @@ impl RandomAccess {
     }
 
     /// Several small parts, in their order. Those of a store that are near each other come by one request, and others at once.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub(crate) fn read_all(&self, path: &Path, parts: &[Range<u64>]) -> Result<Vec<Bytes>, IngestError> {
         let Self::Object(objects, object) = self else {
             return parts.iter().map(|part| self.read(path, part.start, (part.end - part.start) as usize)).collect();
@@ -101,9 +92,6 @@ impl RandomAccess {
     }
 
     /// The bytes at an offset, as many as `out` has. Those of a store come in pieces, the next one ahead.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
     pub(crate) fn read_into(&self, path: &Path, at: u64, out: &mut [u8]) -> Result<(), IngestError> {
         let unreadable = |source| IngestError::Unreadable { path: path.into(), source };
         let (objects, object) = match self {
@@ -175,9 +163,6 @@ pub(crate) fn find_object(path: &Path, url: &ObjectUrl) -> Result<StoredObject, 
 
 impl InputFile {
     /// Opens a file. Returns its size as well.
-    ///
-    /// # Errors
-    /// If it does not exist, is not a file, or cannot be read.
     pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
         if let Some(url) = object_url(path) {
             let object = find_object(path, &url)?;

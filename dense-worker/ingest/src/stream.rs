@@ -86,9 +86,6 @@ struct ReadRows {
 
 impl BatchStream {
     /// Starts the threads.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub fn open(job: &Job, options: StreamOptions, splits: Box<dyn SplitSource>) -> Result<Self, IngestError> {
         Self::open_in_blocks(job, options, splits, BLOCK_BYTES)
     }

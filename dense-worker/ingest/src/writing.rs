@@ -25,9 +25,6 @@ const ALTERNATIVES: [&[Writing]; 3] = [
 
 /// How the first rows of the first file write the columns whose texts are categories. Nothing is known of rows that come by standard
 /// input, which can be read once.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String, BTreeSet<Writing>>, IngestError> {
     let columns = text_columns(job);
     let Some(first) = files.first().filter(|first| !columns.is_empty() && !is_stdin(&first.path)) else {
@@ -55,9 +52,6 @@ pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String,
 }
 
 /// Refuses a file that writes the values of a column otherwise than the training files did.
-///
-/// # Errors
-/// The first such column, or a file that cannot be read.
 pub fn check_writings(
     job: &Job,
     files: &[FileInfo],

@@ -60,9 +60,6 @@ pub struct ZipArchive<R> {
 
 impl<R> ZipArchive<R> {
     /// Refuses.
-    ///
-    /// # Errors
-    /// Always.
     pub fn new(_source: R) -> Result<Self, ZipError> {
         Err(ZipError)
     }
@@ -75,9 +72,6 @@ impl<R> ZipArchive<R> {
     }
 
     /// A file.
-    ///
-    /// # Errors
-    /// There is no archive to ask.
     pub fn by_index(&mut self, _index: usize) -> Result<ZipFile, ZipError> {
         match self.none {}
     }
@@ -126,9 +120,6 @@ impl<W> ZipWriter<W> {
     }
 
     /// Refuses.
-    ///
-    /// # Errors
-    /// Always.
     pub fn start_file(&mut self, _name: impl Into<String>, _options: write::FileOptions) -> Result<(), ZipError> {
         Err(ZipError)
     }

@@ -44,9 +44,6 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 impl PredictionFile {
     /// Starts, or continues where an earlier process with the same `identity` stopped, unless `fresh`. `every` so many rows
     /// the predictions are made durable, so that another process can continue there.
-    ///
-    /// # Errors
-    /// When another process writes them, or they cannot be written.
     pub fn open(
         path: &Path,
         (columns, format): (PredictionColumns, PredictionFormat),
@@ -102,9 +99,6 @@ impl PredictionFile {
     }
 
     /// Writes rows; `scores` are those of the samples among them, a value of each column a sample.
-    ///
-    /// # Errors
-    /// When the disk does not take them.
     pub fn add_rows(&mut self, rows: &InputRows, scores: &[f64]) -> Result<(), PredictionError> {
         self.write(rows, scores).map_err(|source| self.failed(source))
     }
@@ -128,9 +122,6 @@ impl PredictionFile {
     }
 
     /// Gives the file its name: there are all rows now.
-    ///
-    /// # Errors
-    /// When the disk does not take it.
     pub fn finish(mut self) -> Result<PredictionCounts, PredictionError> {
         let finished = self.conclude();
         finished.map_err(|source| self.failed(source))?;

@@ -20,9 +20,6 @@ pub enum PredictionFormat {
 
 impl PredictionFormat {
     /// The format of a file name's ending.
-    ///
-    /// # Errors
-    /// [`PredictionError::Format`] if the ending is unknown.
     pub fn from_path(path: &Path) -> Result<Self, PredictionError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("csv") => Ok(Self::Csv),
@@ -42,9 +39,6 @@ pub struct PredictionColumns {
 
 impl PredictionColumns {
     /// Columns of these names.
-    ///
-    /// # Errors
-    /// [`PredictionError::Columns`] if two are the same.
     pub fn new(keys: Vec<String>, scores: Vec<String>) -> Result<Self, PredictionError> {
         let mut seen = BTreeSet::new();
         let twice = keys.iter().chain(&scores).find(|name| !seen.insert(name.as_str())).cloned();

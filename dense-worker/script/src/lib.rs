@@ -60,9 +60,6 @@ unsafe impl Send for ScriptModule {}
 
 impl ScriptModule {
     /// Loads a module from the bytes that `torch.jit.save` wrote. Loading can run code of its author.
-    ///
-    /// # Errors
-    /// libtorch's message, when the bytes are not a module.
     pub fn load(bytes: &[u8], device: Device) -> Result<Self, String> {
         let device = c_string(&device_name(device))?;
         let mut out = ptr::null_mut();
@@ -74,18 +71,12 @@ impl ScriptModule {
     }
 
     /// The parameters, by name. They are trained. They share the module's memory.
-    ///
-    /// # Errors
-    /// libtorch's message.
     pub fn parameters(&self) -> Result<Vec<(String, Tensor)>, String> {
         self.named_tensors(false)
     }
 
     /// The buffers, by name: other state, such as running statistics. They share the module's memory until the module
     /// replaces them, as `self.count = self.count + 1` does.
-    ///
-    /// # Errors
-    /// libtorch's message.
     pub fn buffers(&self) -> Result<Vec<(String, Tensor)>, String> {
         self.named_tensors(true)
     }
@@ -99,9 +90,6 @@ impl ScriptModule {
     }
 
     /// Sets the buffer of that name to `tensor`. The module shares its memory.
-    ///
-    /// # Errors
-    /// libtorch's message, when there is no such buffer.
     pub fn set_buffer(&mut self, name: &str, tensor: &Tensor) -> Result<(), String> {
         let name = c_string(name)?;
         let tensor = tensor.as_ptr().cast();
@@ -110,9 +98,6 @@ impl ScriptModule {
     }
 
     /// Switches between training and evaluation.
-    ///
-    /// # Errors
-    /// libtorch's message.
     pub fn train(&mut self, on: bool) -> Result<(), String> {
         // SAFETY: the module lives as long as self.
         checked_call(|why, room| unsafe { zagros_module_train(self.0.as_ptr(), on, why, room) })

@@ -7,9 +7,6 @@ use std::ffi::{CStr, CString, c_char, c_int};
 const REASON_BYTES: usize = 8192;
 
 /// Makes a call, with room for the reason of a failure.
-///
-/// # Errors
-/// The reason that the call gave.
 pub fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<(), String> {
     let mut why = vec![0_u8; REASON_BYTES];
     if call(why.as_mut_ptr().cast(), why.len()) == 0 {
@@ -18,10 +15,7 @@ pub fn checked_call(call: impl FnOnce(*mut c_char, usize) -> c_int) -> Result<()
     Err(CStr::from_bytes_until_nul(&why).unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// Text as a C string.
-///
-/// # Errors
-/// When the text contains a NUL, at which C would end it.
+/// Text as a C string; an error where it contains a NUL, at which C would end it.
 pub fn c_string(text: &str) -> Result<CString, String> {
     CString::new(text).map_err(|_| format!("{text:?} has a NUL in it"))
 }

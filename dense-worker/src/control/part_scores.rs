@@ -71,7 +71,7 @@ impl PartScores {
             }
         }
         if let (Some(TargetScores::Click(scores)), Some(input)) = (self.targets.first_mut(), &batch.input)
-            && let Some(slices) = scores.slices_mut()
+            && let Some(slices) = scores.sliced_scores_mut()
         {
             let every = (self.job.features.targets.len(), self.job.features.outputs());
             add_slices(slices, input, (&batch.labels, outputs), every);
@@ -124,7 +124,7 @@ impl PartScores {
     pub(crate) fn report(mut self, calibrators: Option<&Calibrators>) -> Measures {
         let eval = &self.job.eval;
         let slices = match self.targets.first() {
-            Some(TargetScores::Click(scores)) => scores.slices(),
+            Some(TargetScores::Click(scores)) => scores.sliced_scores(),
             _ => None,
         };
         let slices = slices.map_or_else(Vec::new, |slices| slices.measure_slices(&eval.slices, eval.slice_values));

@@ -68,9 +68,6 @@ impl LineFields {
     }
 
     /// A field of the newest line that holds a number, or several: with a point in place of a decimal comma.
-    ///
-    /// # Panics
-    /// When there is no such field.
     #[inline]
     pub(crate) fn number<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
         let Some(pointed) = &self.pointed else { return self.get(line, field) };
@@ -85,9 +82,6 @@ impl LineFields {
     }
 
     /// A field of the newest line.
-    ///
-    /// # Panics
-    /// When there is no such field.
     #[inline]
     pub(crate) fn get<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
         let (start, end) = self.bounds[field];

@@ -106,9 +106,6 @@ impl JsonFields {
     }
 
     /// The value of a column of the newest line.
-    ///
-    /// # Panics
-    /// When there is no such column.
     pub(crate) fn get(&self, column: usize) -> JsonValue<'_> {
         let text = |(start, end): &(u32, u32)| &self.values.text[*start as usize..*end as usize];
         match &self.values.cells[column] {

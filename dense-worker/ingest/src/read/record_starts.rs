@@ -45,9 +45,6 @@ struct FileState {
 
 /// The first start of a record at or after byte `at`; the size of the file if there is none. `data_start` is the first one of
 /// all.
-///
-/// # Errors
-/// If the file cannot be read.
 pub(crate) fn record_start(
     path: &Path,
     syntax: &RecordSyntax,

@@ -26,7 +26,7 @@ fn whole(path: &Path) -> Vec<SplitTask> {
 /// All samples in one batch, without the fields that depend on how they were assembled.
 fn samples(batches: &[Batch]) -> Batch {
     let mut all = batches.first().map(Batch::empty_like).unwrap_or_default();
-    batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+    batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
     all
 }
 

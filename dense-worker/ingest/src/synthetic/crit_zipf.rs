@@ -83,9 +83,6 @@ impl CritZipf {
     }
 
     /// Reads the files of a folder.
-    ///
-    /// # Errors
-    /// When a file is missing or the sizes do not fit together.
     pub fn load(folder: &Path) -> Result<Self, IngestError> {
         let labels = read_bytes(folder, "label.bin")?;
         let samples = labels.len();

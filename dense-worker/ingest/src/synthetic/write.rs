@@ -24,9 +24,6 @@ type RowTruth = Vec<(f32, f32)>;
 ///
 /// Returns label (0 or 1) and planted logit of each test row. A measure of these logits is the best that any model can
 /// reach on the test file, up to chance.
-///
-/// # Errors
-/// When the specification is impossible or a file cannot be written.
 pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let planted = PlantedModel::new(spec)?;
     let make = |number: u64, text: &mut Vec<u8>| {
@@ -39,9 +36,6 @@ pub fn generate_criteo(spec: &SyntheticSpec, folder: &Path) -> Result<Vec<(f32, 
 }
 
 /// Writes `train.csv` and `test.csv` of a teacher over latent factors into `folder`, with a header. Otherwise as [`generate_criteo`].
-///
-/// # Errors
-/// When the specification is impossible or a file cannot be written.
 pub fn generate_factors(spec: &FactorSpec, folder: &Path) -> Result<Vec<(f32, f32)>, IngestError> {
     let teacher = FactorTeacher::new(spec)?;
     let make = |number: u64, text: &mut Vec<u8>| {

@@ -26,9 +26,6 @@ impl ZipfDistribution {
     }
 
     /// The probability of a rank.
-    ///
-    /// # Panics
-    /// When there is no such rank.
     pub(crate) fn probability(&self, rank: u32) -> f64 {
         let rank = rank as usize;
         let lower_sum = if rank == 0 { 0.0 } else { self.sums[rank - 1] };

@@ -35,7 +35,7 @@ fn read(job: &Job, part: DataPart) -> Result<Vec<Batch>, IngestError> {
 /// All samples in one batch, without what depends on how they were assembled.
 fn samples(batches: &[Batch]) -> Batch {
     let mut all = batches[0].empty_like();
-    batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+    batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
     all
 }
 

@@ -79,9 +79,6 @@ impl RecordBatches {
     }
 
     /// The arrays of a record batch.
-    ///
-    /// # Errors
-    /// If they cannot be read, or are damaged.
     pub(crate) fn batch_arrays(&self, number: usize) -> std::result::Result<FieldArrays, IngestError> {
         let batch = self.hold_batch(number);
         let mut decoded = batch.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -130,7 +130,7 @@ fn a_stream_gives_the_batches_of_a_file() {
     let whole = |path: &Path| read(&job(), path.to_str().unwrap()).unwrap();
     let samples = |batches: &[Batch]| {
         let mut all = batches[0].empty_like();
-        batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+        batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
         all
     };
     assert_eq!(samples(&whole(&path)), samples(&whole(&file)));

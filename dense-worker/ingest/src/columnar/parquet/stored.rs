@@ -28,9 +28,6 @@ impl StoredGroups {
     }
 
     /// The columns of row group `group`, of which the first bytes are requested.
-    ///
-    /// # Errors
-    /// If the object has a key that a store cannot have.
     pub(crate) fn group_ranges(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ranges)) = held.iter().find(|(held, _)| *held == group) {
