@@ -2,7 +2,6 @@
 
 use crate::{CollectiveGroup, CollectiveError, PendingSum, SumState};
 
-/// The only rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SingleRank;
 

@@ -2,7 +2,6 @@
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-/// The library's file name.
 pub const CUDA_HALF: &str = "libtorch_cuda.so";
 
 /// Opens a library for the whole process, so that libraries opened later find its symbols. Call this before anything asks

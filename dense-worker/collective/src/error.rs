@@ -11,22 +11,18 @@ pub enum CollectiveError {
     /// Some ranks did not take part, as far as that can be known.
     #[error("{} did not take part in {call} for {waited:.1?}: {reason}", RankList(ranks))]
     Missing {
-        /// These ranks, ascending.
+        /// Ascending.
         ranks: Vec<usize>,
         /// What the others did: `an all-reduce`.
         call: &'static str,
-        /// How long the wait was.
         waited: Duration,
-        /// What this rank observed.
         reason: String,
     },
     /// Every rank is alive, but ranks cannot reach each other.
     #[error("{call} failed after {waited:.1?}, but every rank is alive: {reason}; check the network between them")]
     Broken {
         call: &'static str,
-        /// How long it took.
         waited: Duration,
-        /// What this rank observed.
         reason: String,
     },
     /// An earlier call of the group failed.
@@ -36,15 +32,12 @@ pub enum CollectiveError {
     #[error("cluster.collective = \"{backend}\": {reason}; {next}, or use cluster.collective = \"gloo\"")]
     Backend {
         backend: CollectiveBackend,
-        /// What is missing.
         reason: String,
-        /// What to do about it.
         next: &'static str,
     },
     /// A caller's bounds do not name a part for each rank.
     #[error("the bounds name no parts of {length} values for {world} ranks")]
     Parts {
-        /// Ranks of the group.
         world: usize,
         length: usize,
     },

@@ -37,7 +37,6 @@ impl Rendezvous for InProcess {
     }
 }
 
-/// The state that the ranks of a group share.
 #[derive(Debug, Default)]
 struct ExchangeTable {
     state: Mutex<ExchangeState>,
@@ -48,7 +47,6 @@ struct ExchangeTable {
 struct ExchangeState {
     /// By call: the bytes of each rank, and how many ranks have taken them.
     calls: BTreeMap<u64, ExchangeCall>,
-    /// Ranks that have left.
     left: Vec<usize>,
 }
 
@@ -58,7 +56,6 @@ struct ExchangeCall {
     taken: usize,
 }
 
-/// One rank of the group.
 struct InProcessRank {
     table: Arc<ExchangeTable>,
     rank: usize,
@@ -84,7 +81,6 @@ impl InProcessRank {
         self.calls
     }
 
-    /// Waits for the bytes of all ranks in a call.
     fn collect_bytes(&self, call: &'static str, number: u64) -> Result<Vec<Arc<Vec<u8>>>, CollectiveError> {
         let started = Instant::now();
         let mut state = self.table.state.lock();

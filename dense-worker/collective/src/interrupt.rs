@@ -19,7 +19,6 @@ impl GroupInterrupt {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether the calls end.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)

@@ -35,7 +35,6 @@ pub trait CollectiveGroup: Send {
     /// This worker's rank: 0 .. world − 1.
     fn rank(&self) -> usize;
 
-    /// How many ranks there are.
     fn world_size(&self) -> usize;
 
     /// Ends this group's calls from another thread. Without effect on a group that never waits.
@@ -85,7 +84,6 @@ pub struct PendingSum(SumState);
 
 #[derive(Debug)]
 enum SumState {
-    /// The sum is made.
     Done(Vec<f32>),
     /// The number of the call among threads, and its number of values.
     Call(u64, usize),
@@ -119,7 +117,6 @@ pub enum GroupLane {
 pub struct ProcessGroupConfig {
     /// This worker: 0 .. world − 1.
     pub rank: usize,
-    /// How many ranks there are.
     pub world: usize,
     /// Counts the groups of a run. Ranks of an older group cannot join this one.
     pub generation: u64,
@@ -132,7 +129,6 @@ pub struct ProcessGroupConfig {
     pub interrupt: GroupInterrupt,
 }
 
-/// Checks that the values have a part for each rank.
 fn check_bounds(bounds: &[usize], world: usize, length: usize) -> Result<(), CollectiveError> {
     let are_there = bounds.len() == world + 1 && bounds.is_sorted() && bounds.last().is_some_and(|end| *end <= length);
     if are_there { Ok(()) } else { Err(CollectiveError::Parts { world, length }) }

@@ -12,7 +12,6 @@ use crate::{CollectiveGroup, CollectiveBackend, CollectiveError, GroupInterrupt,
 /// The call that a step waits in.
 const SUM: &str = "an all-reduce";
 
-/// One rank of a group of processes.
 pub(crate) struct ProcessRank {
     /// `None` once a call has failed.
     group: Option<NativeGroup>,

@@ -109,7 +109,6 @@ unsafe extern "C" {
     fn zagros_group_leave(group: *mut RawGroup);
 }
 
-/// A connection to the store of a rendezvous.
 #[derive(Debug)]
 pub(crate) struct RendezvousStore(NonNull<RawStore>);
 
@@ -151,14 +150,12 @@ impl RendezvousStore {
         NonNull::new(out).map(Self).ok_or_else(|| "no store was made".to_owned())
     }
 
-    /// Writes a key.
     pub(crate) fn set_key(&self, key: &str) -> Result<(), String> {
         let key = c_string(key)?;
         // SAFETY: the store lives as long as self; key ends with NUL.
         checked_call(|why, room| unsafe { zagros_store_set(self.0.as_ptr(), key.as_ptr(), why, room) })
     }
 
-    /// Whether a key is there.
     pub(crate) fn has_key(&self, key: &str) -> Result<bool, String> {
         let key = c_string(key)?;
         let mut found = false;

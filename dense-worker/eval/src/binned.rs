@@ -27,7 +27,6 @@ impl BinnedScores {
         self.bins.entry(logit_bin(logit)).or_default()[usize::from(is_positive)] += 1;
     }
 
-    /// Adds the samples of another part.
     pub fn merge(&mut self, other: Self) {
         self.sums.add(other.sums);
         for (bin, [negatives, positives]) in other.bins {
@@ -43,7 +42,6 @@ impl BinnedScores {
         self.sums
     }
 
-    /// Bins that have a sample.
     #[must_use]
     pub fn bin_count(&self) -> usize {
         self.bins.len()
@@ -81,7 +79,6 @@ fn logit_bin(logit: f32) -> u32 {
 }
 
 impl ClickSums {
-    /// Adds a sample.
     #[inline]
     pub fn push(&mut self, is_positive: bool, logit: f32) {
         let logit = f64::from(logit);

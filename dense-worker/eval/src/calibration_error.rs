@@ -13,7 +13,6 @@
 
 use crate::measure::sigmoid;
 
-/// Number of bins.
 const BINS: usize = 20;
 
 /// The error of sorted logits, one slice per class, 0..1. `None` without samples, or when a score is NaN. O(n).

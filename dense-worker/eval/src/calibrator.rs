@@ -23,12 +23,10 @@ use crate::temperature::best_scale;
 /// Most bins of samples that isotonic calibration starts from, and so most knots divided by two.
 const BINS: usize = 4096;
 
-/// How a calibrator is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CalibrationMethod {
     /// One factor for all logits.
     Temperature,
-    /// An increasing function.
     Isotonic,
 }
 
@@ -45,7 +43,6 @@ pub enum Calibrator {
     },
 }
 
-/// A point of an isotonic calibrator.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IsotonicKnot {
     /// What the network says.

@@ -27,7 +27,6 @@ impl ClassLogits {
         Self { classes, stride: 1, seen: 0, labels: Vec::new(), outputs: Vec::new(), most: MOST_VALUES }
     }
 
-    /// Adds a sample.
     pub(crate) fn push(&mut self, class: usize, outputs: &[f32]) {
         if self.seen.is_multiple_of(self.stride) {
             self.labels.push(u32::try_from(class).unwrap_or(u32::MAX));
@@ -39,7 +38,6 @@ impl ClassLogits {
         }
     }
 
-    /// Adds the samples of another part.
     pub(crate) fn merge(&mut self, mut other: Self) {
         while self.stride != other.stride {
             if self.stride < other.stride { self.halve() } else { other.halve() }
@@ -98,7 +96,6 @@ impl ClassLogits {
         sums
     }
 
-    /// For another process to merge.
     pub(crate) fn put_bytes(&self, bytes: &mut Vec<u8>) {
         [self.stride, self.seen, self.labels.len() as u64].into_iter().for_each(|count| put_word(bytes, count));
         self.labels.iter().for_each(|label| bytes.extend(label.to_le_bytes()));

@@ -67,7 +67,6 @@ impl GroupedScores {
         self.shrink();
     }
 
-    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.samples.clear();
         self.halvings = 0;
@@ -78,7 +77,6 @@ impl GroupedScores {
         self.samples.len()
     }
 
-    /// Whether no sample is kept.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()

@@ -154,19 +154,16 @@ impl ClickScores {
         self.is_sorted = false;
     }
 
-    /// Number of samples.
     #[must_use]
     pub fn len(&self) -> usize {
         self.positives.len() + self.negatives.len()
     }
 
-    /// Whether there are no samples.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.positives.clear();
         self.negatives.clear();
@@ -245,7 +242,6 @@ pub struct LengthsDiffer {
     /// Name of the values that are too many or too few.
     pub what: &'static str,
     pub found: usize,
-    /// Number of logits.
     pub logits: usize,
 }
 

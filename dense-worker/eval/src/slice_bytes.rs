@@ -9,7 +9,6 @@ use crate::slices::ColumnScores;
 use crate::{BinnedScores, SlicedScores, ClickSums};
 
 impl SlicedScores {
-    /// For another process to merge.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -36,7 +36,6 @@ pub struct SlicedScores {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ColumnScores {
     pub(crate) values: HashMap<Vec<u8>, BinnedScores>,
-    /// Bins of all values.
     bins: usize,
     /// Samples of values that are not kept.
     pub(crate) other: BinnedScores,
@@ -60,7 +59,6 @@ pub struct SliceMeasures {
     /// The value as in the data; `None` for all values that are not among the most frequent.
     pub value: Option<String>,
     pub samples: u64,
-    /// Share of positive samples.
     pub positive_rate: Option<f64>,
     /// Area under the ROC curve; logits that differ by less than 1/2048 of their value tie.
     pub auc: Option<f64>,
@@ -101,7 +99,6 @@ impl SlicedScores {
         }
     }
 
-    /// Drops the samples.
     pub fn clear(&mut self) {
         self.columns.fill(ColumnScores::default());
     }

@@ -11,12 +11,11 @@ pub struct ClickSums {
     pub positives: u64,
     /// Sum of the samples' binary cross-entropies, nats.
     pub loss: f64,
-    /// Sum of the samples' predicted probabilities.
+    /// Sum of the predicted probabilities.
     pub predicted: f64,
 }
 
 impl ClickSums {
-    /// Adds the sums of another part.
     pub fn add(&mut self, part: Self) {
         self.samples += part.samples;
         self.positives += part.positives;

@@ -62,7 +62,6 @@ pub enum TargetScores {
     Classes(ClassScores),
 }
 
-/// Sums over the samples of a regression.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ErrorSums {
     is_counts: bool,
@@ -74,7 +73,6 @@ pub struct ErrorSums {
     deviance: f64,
 }
 
-/// Counts over the samples of classes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassScores {
     samples: u64,
@@ -186,7 +184,6 @@ impl TargetScores {
         }
     }
 
-    /// For another process to merge.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -239,7 +236,6 @@ impl TargetScores {
 }
 
 impl ErrorSums {
-    /// Adds a sample.
     fn push(&mut self, label: f32, output: f32) {
         if label.is_nan() {
             return;

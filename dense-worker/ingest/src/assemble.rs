@@ -12,7 +12,6 @@ use crate::Batch;
 #[derive(Debug)]
 pub(crate) struct BatchAssembler {
     size: usize,
-    /// The batch that is being filled.
     current: Batch,
     full: VecDeque<Batch>,
     /// Number of rows that are still to be skipped.
@@ -25,7 +24,6 @@ impl BatchAssembler {
         Self { size: size.max(1), current: empty, full: VecDeque::new(), skip: 0 }
     }
 
-    /// Skips the first `rows` rows.
     pub(crate) fn with_skipped_rows(self, rows: u64) -> Self {
         Self { skip: rows, ..self }
     }
@@ -64,7 +62,6 @@ impl BatchAssembler {
         }
     }
 
-    /// Number of rows that it holds.
     pub(crate) fn row_count(&self) -> usize {
         self.full.len() * self.size + self.current.size
     }
@@ -103,7 +100,6 @@ pub(crate) struct WindowShuffler {
     order: ShuffleOrder,
 }
 
-/// The inputs of the order of shuffled rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShuffleOrder {
     pub(crate) seed: u64,
@@ -115,7 +111,6 @@ pub(crate) struct ShuffleOrder {
 }
 
 impl WindowShuffler {
-    /// Windows of `rows` samples.
     pub(crate) fn new(rows: usize, order: ShuffleOrder, empty: Batch) -> Self {
         Self { windows: BatchAssembler::new(rows, empty).with_skipped_rows(order.skip), order }
     }

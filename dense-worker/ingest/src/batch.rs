@@ -18,7 +18,6 @@ pub struct Batch {
     pub weights: Vec<f32>,
     /// Transformed values, row-major `[size, numeric features]`.
     pub numeric: Vec<f32>,
-    /// One per categorical feature.
     pub categorical: Vec<CategoryIds>,
     /// Hashed value of the column that groups samples (`eval.group_by`), `[size]`; empty if groups are not wanted, as in
     /// training.
@@ -31,20 +30,17 @@ pub struct Batch {
     pub bytes: u64,
 }
 
-/// The end of a split within its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitEnd {
     pub split: u64,
     /// Rows of the stream up to the split's last one, in the order of the files, counted from the first row of the first
     /// split.
     pub rows: u64,
-    /// Malformed rows of the split, which were skipped.
     pub bad_rows: u64,
     /// Hash of its rows: another one if they are others when the split is read again.
     pub content: u64,
 }
 
-/// The ids of one categorical feature in a batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CategoryIds {
     /// Hashed values, sample after sample.
@@ -63,14 +59,12 @@ impl Batch {
         Self { categorical: multi_valued.into_iter().map(column).collect(), ..Self::default() }
     }
 
-    /// An empty batch of the same features.
     #[must_use]
     pub fn empty_like(&self) -> Self {
         let empty = Self::empty(self.categorical.iter().map(|column| column.offsets.is_some()));
         Self { input: self.input.as_ref().map(InputRows::empty_like), ..empty }
     }
 
-    /// Drops the samples and keeps the memory.
     pub fn clear(&mut self) {
         self.size = 0;
         self.labels.clear();
@@ -160,25 +154,21 @@ impl Batch {
         }
     }
 
-    /// Number of targets.
     fn target_count(&self) -> usize {
         self.labels.len().checked_div(self.size).unwrap_or(0)
     }
 
-    /// Number of numeric features.
     fn numeric_width(&self) -> usize {
         self.numeric.len().checked_div(self.size).unwrap_or(0)
     }
 }
 
 impl CategoryIds {
-    /// The ids of one sample.
     #[must_use]
     pub fn sample_ids(&self, sample: usize) -> &[u64] {
         &self.ids[self.sample_range(sample)]
     }
 
-    /// Where the ids of a sample are.
     pub(crate) fn sample_range(&self, sample: usize) -> Range<usize> {
         match &self.offsets {
             None => sample..sample + 1,
@@ -186,7 +176,6 @@ impl CategoryIds {
         }
     }
 
-    /// Completes the bag of a sample.
     #[inline]
     pub(crate) fn end_bag(&mut self) {
         let end = self.ids.len() as u32;
@@ -195,7 +184,6 @@ impl CategoryIds {
         }
     }
 
-    /// Completes the bag of a sample whose ids have weights.
     pub(crate) fn end_weighted(&mut self, pooling: Pooling) {
         let start = self.offsets.as_ref().and_then(|offsets| offsets.last()).map_or(0, |end| *end as usize);
         pooling.weigh(&mut self.weights[start..]);
@@ -224,7 +212,6 @@ impl CategoryIds {
         }
     }
 
-    /// Keeps the first `samples` samples.
     pub(crate) fn truncate(&mut self, samples: usize) {
         match &mut self.offsets {
             None => self.ids.truncate(samples),

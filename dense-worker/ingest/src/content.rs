@@ -28,7 +28,6 @@ const MOST_FILES: usize = 64;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DataContent {
     /// Lines of fields: CSV, TSV and the like.
@@ -52,7 +51,6 @@ impl fmt::Display for DataContent {
 }
 
 impl DataContent {
-    /// What a job's format reads.
     #[must_use]
     pub fn from_format(format: &Format) -> Self {
         match format {
@@ -80,14 +78,12 @@ impl DataContent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileStart {
     pub path: PathBuf,
-    /// What it holds.
     pub content: DataContent,
     /// Its first lines, if it holds lines, without their ends and without empty ones.
     pub lines: Vec<String>,
 }
 
 impl FileStart {
-    /// Reads the start of a file.
     pub(crate) fn read(path: &Path) -> Result<Self, IngestError> {
         let mut text = FileText::open(path, ReadReach::Start, &Arc::default())?;
         let mut start = Vec::new();
@@ -99,7 +95,6 @@ impl FileStart {
     }
 }
 
-/// The whole lines of a start that are not empty.
 fn whole_lines(start: &[u8]) -> Vec<String> {
     let whole = if start.len() < START { start.len() } else { memchr::memrchr(b'\n', start).unwrap_or(start.len()) };
     let start = &start[..whole];
@@ -136,7 +131,6 @@ pub(crate) fn spread_indices(count: usize, most: usize) -> impl Iterator<Item = 
     (0..taken).map(move |index| if taken == count { index } else { index * (count - 1) / gaps })
 }
 
-/// How many files hold what, and how to name them.
 fn describe_contents(starts: &[FileStart]) -> String {
     let mut contents: Vec<DataContent> = starts.iter().map(|start| start.content).collect();
     contents.sort_unstable();

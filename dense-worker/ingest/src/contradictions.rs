@@ -16,7 +16,6 @@ struct GivenPair {
     own: usize,
 }
 
-/// Counts contradictory rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ContradictionCounts {
     targets: usize,
@@ -40,7 +39,6 @@ pub struct ContradictoryRows {
     pub labels: [String; 2],
     /// Rows where it comes alone.
     pub count: u64,
-    /// Rows that were read.
     pub rows: u64,
     /// The first one is at this line of a file, or soon after it.
     pub place: String,

@@ -18,10 +18,8 @@ const MOST_FILES: usize = 64;
 /// Text that is parsed in one go.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// A number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowCount {
-    /// Every row was read.
     Counted(u64),
     /// By the rows and the bytes of what was read.
     Estimated(u64),
@@ -60,7 +58,6 @@ pub fn training_rows(job: &Job, files: &[FileInfo]) -> Result<RowCount, IngestEr
     Ok(RowCount::Estimated((rows * all as f64 / bytes.max(1) as f64).round() as u64))
 }
 
-/// What was read of a file.
 struct ReadPart {
     rows: u64,
     /// Of the file.

@@ -24,11 +24,9 @@ pub struct StreamStart {
 pub struct StreamRemainder {
     /// Splits that were dealt to the stream and are still needed, in their order.
     pub splits: Vec<u64>,
-    /// Where in these splits the remainder starts.
     pub start: StreamStart,
 }
 
-/// Counts the rows that a stream delivers.
 #[derive(Clone, Debug)]
 pub struct StreamCursor {
     start: StreamStart,

@@ -14,7 +14,6 @@ use crate::source::{object_url, open_file, find_object};
 use crate::stdin::is_stdin;
 use crate::{FileInfo, IngestError};
 
-/// Samples of a file.
 const SAMPLES: u64 = 16;
 /// The smallest and the largest sample, bytes. A file of up to a mebibyte is read whole if there are few files.
 const BYTES: (u64, u64) = (4 << 10, 64 << 10);

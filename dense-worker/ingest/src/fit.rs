@@ -30,7 +30,6 @@ const MOST_COUNTED: usize = 1 << 22;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FitReport {
     pub rows: u64,
-    /// Malformed rows skipped.
     pub bad_rows: u64,
     /// Share of positive rows, 0..1.
     pub positive_rate: f64,
@@ -172,7 +171,6 @@ fn reduce_job(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
     (reduced, FitSink { numbers, categories, encodings, row, ids, place, rows, positives })
 }
 
-/// What is measured of one column of numbers.
 #[derive(Clone, Debug)]
 enum NumberStatistic {
     Moments(NumericShape, MomentSums),
@@ -239,7 +237,6 @@ impl NumberStatistic {
     }
 }
 
-/// How often each id of a feature occurs.
 #[derive(Clone, Debug)]
 struct CategoryFrequencies {
     name: String,
@@ -264,7 +261,6 @@ impl CategoryFrequencies {
     }
 }
 
-/// The statistics of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct FitSink {
     /// One for each number of each numeric feature.
@@ -273,11 +269,9 @@ struct FitSink {
     categories: Vec<Option<CategoryFrequencies>>,
     /// One for each numeric feature that encodes a category.
     encodings: Vec<EncodingCounts>,
-    /// Values of the row that is being read.
     row: Vec<Option<f64>>,
     /// Feature and id of each value of the row.
     ids: Vec<(usize, u64)>,
-    /// Place of the row.
     place: u64,
     rows: u64,
     positives: u64,

@@ -70,7 +70,6 @@ pub(crate) fn quoted_records() -> RecordSyntax {
     RecordSyntax::from_format(&format).unwrap()
 }
 
-/// Splits dealt from a list.
 pub(crate) struct DealtSplits(pub(crate) std::vec::IntoIter<SplitTask>);
 
 impl DealtSplits {

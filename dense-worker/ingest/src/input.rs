@@ -10,7 +10,6 @@
 
 use std::ops::Range;
 
-/// Rows of the input, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InputRows {
     columns: usize,
@@ -19,7 +18,6 @@ pub struct InputRows {
     text: Vec<u8>,
     /// Where each text ends, `[rows * columns]`.
     ends: Vec<usize>,
-    /// The row of each sample.
     samples: Vec<usize>,
     rows: usize,
 }
@@ -60,19 +58,16 @@ impl InputRows {
         all
     }
 
-    /// Rows, good and malformed ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows
     }
 
-    /// Whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
     }
 
-    /// The rows in their order.
     pub fn iter(&self) -> impl Iterator<Item = InputRow<'_>> {
         let mut next = 0;
         (0..self.rows).map(move |row| {
@@ -83,7 +78,6 @@ impl InputRows {
         })
     }
 
-    /// The rows that are samples.
     #[must_use]
     pub fn samples_only(&self) -> Self {
         let mut all = Self::new(self.columns, false);
@@ -138,7 +132,6 @@ impl InputRows {
         }
     }
 
-    /// Adds the malformed rows after the last sample.
     pub(crate) fn append_rest(&mut self, other: &Self) {
         self.append_rows(other, other.first_row(other.samples.len())..other.rows);
     }

@@ -15,20 +15,15 @@ use crate::sketch::DistinctSketch;
 use crate::transform::features_of_numbers;
 use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
 
-/// Summary of the columns that the job uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnSummaries {
     /// Rows read, of all parts of a hash split.
     pub rows: u64,
     /// Share of positive rows, 0..1; NaN without rows.
     pub positive_rate: f64,
-    /// Malformed rows, skipped.
     pub bad_rows: u64,
-    /// The first few of them.
     pub first_bad: Vec<BadRow>,
-    /// Numeric columns, in the job's order.
     pub numeric: Vec<NumericColumn>,
-    /// Categorical columns, in the job's order.
     pub categorical: Vec<CategoryColumn>,
 }
 
@@ -40,19 +35,15 @@ pub struct NumericColumn {
     pub missing: u64,
     /// Smallest value; infinite when there is none.
     pub min: f64,
-    /// Mean of the present values.
     pub mean: f64,
-    /// Population deviation of the present values.
     pub deviation: f64,
     /// Largest value; infinite when there is none.
     pub max: f64,
 }
 
-/// A categorical column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CategoryColumn {
     pub column: String,
-    /// Rows without a value.
     pub missing: u64,
     /// Distinct values, without the missing one.
     pub distinct: u64,
@@ -90,7 +81,6 @@ pub fn inspect_columns(job: &Job, limit: Option<u64>) -> Result<ColumnSummaries,
     total.summarise(&job, &bad)
 }
 
-/// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct InspectSink {
     row: RowValues,
@@ -114,7 +104,6 @@ struct NumberStats {
 
 #[derive(Clone, Debug, Default)]
 struct CategoryStats {
-    /// Rows with a value.
     present: u64,
     values: u64,
     distinct: DistinctSketch,

@@ -11,7 +11,6 @@ pub(crate) struct MomentSums {
 }
 
 impl MomentSums {
-    /// The moments of no values.
     pub(crate) const NONE: Self = Self { count: 0, shift: 0.0, sum: 0.0, squares: 0.0 };
 
     #[inline]
@@ -25,7 +24,6 @@ impl MomentSums {
         self.squares += distance * distance;
     }
 
-    /// Adds the values of another part.
     pub(crate) fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -51,7 +49,6 @@ impl MomentSums {
         if self.count == 0 { 0.0 } else { (self.spread() / self.count as f64).sqrt() }
     }
 
-    /// Sum of squared distances from the mean.
     fn spread(&self) -> f64 {
         (self.squares - self.sum * self.sum / self.count as f64).max(0.0)
     }

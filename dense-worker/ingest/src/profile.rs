@@ -32,7 +32,6 @@ use crate::{DataPart, IngestError, WholeFiles, find_files};
 /// The features of some files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataProfile {
-    /// Rows that were read.
     pub rows: u64,
     /// Whether these are all rows of the files.
     pub whole: bool,
@@ -79,7 +78,6 @@ pub fn profile_files(
     Ok(total.data_profile(&job, before, whole, bad.count()))
 }
 
-/// The counts of a block, and of all blocks.
 #[derive(Clone, Debug)]
 struct ProfileSink {
     row: RowValues,

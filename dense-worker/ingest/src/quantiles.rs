@@ -32,7 +32,6 @@ impl QuantileSketch {
         self.halve_full(0);
     }
 
-    /// Adds the values of another part.
     pub(crate) fn merge(&mut self, other: &Self) {
         for (level, from) in other.levels.iter().enumerate() {
             for value in &from.values {

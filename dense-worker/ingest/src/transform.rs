@@ -23,7 +23,6 @@ impl NumericShape {
         Self { clip: column.clip.unwrap_or([f64::MIN, f64::MAX]), log: column.log }
     }
 
-    /// The clipped value, or its logarithm.
     #[inline]
     pub(crate) fn apply(self, value: f64) -> f64 {
         let value = value.max(self.clip[0]).min(self.clip[1]);
@@ -31,7 +30,6 @@ impl NumericShape {
     }
 }
 
-/// The transform of one number of a numeric column.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberTransform {
     shape: NumericShape,
@@ -61,7 +59,6 @@ impl NumberTransform {
         transform
     }
 
-    /// The network's input.
     #[inline]
     pub(crate) fn apply(&self, value: Option<f64>) -> f32 {
         let Some(value) = value else { return self.missing };

@@ -11,14 +11,12 @@ use crate::parse::sink::NullSink;
 use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::{BadRow, DataPart, IngestError, WholeFiles, find_files};
 
-/// The result of a check of all rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ValidationReport {
     /// Files read, training, validation and test.
     pub files: usize,
     pub good: u64,
     pub bad: u64,
-    /// The first malformed rows, in file order.
     pub first_bad: Vec<BadRow>,
 }
 

@@ -13,7 +13,6 @@ use crate::stdin::is_stdin;
 use crate::stream::{BatchStream, StreamOptions};
 use crate::{DataPart, FileInfo, IngestError, StreamStart, WholeFiles};
 
-/// Rows that are looked at.
 const ROWS: usize = 1_000;
 
 /// Ways to write one value, of which a column has one.
@@ -85,8 +84,7 @@ fn text_columns(job: &Job) -> Vec<String> {
     columns.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// How texts are written.
-fn of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Writing> {
+fn writings_of_texts<'a>(texts: impl Iterator<Item = &'a [u8]>) -> BTreeSet<Writing> {
     let (mut found, mut is_zero_one) = (BTreeSet::new(), true);
     for text in texts {
         is_zero_one &= text == b"0" || text == b"1";

@@ -29,7 +29,6 @@ fn read(file: &str, features: &str) -> Batch {
     batch
 }
 
-/// The ids of a column in every row.
 fn assert_ids(batch: &Batch, column: usize, texts: impl Fn(u64) -> Vec<String>) {
     for row in 0..60 {
         let expected: Vec<u64> = texts(row).iter().map(|text| hash_value(text.as_bytes())).collect();

@@ -11,7 +11,6 @@ use crate::journal::PredictionJournal;
 use crate::stream::write_rows;
 use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, parquet};
 
-/// Predictions that are being written to a file.
 #[derive(Debug)]
 pub struct PredictionFile {
     path: PathBuf,
@@ -25,7 +24,6 @@ pub struct PredictionFile {
     durable: PredictionCounts,
 }
 
-/// The name of a file while it is unfinished.
 #[must_use]
 pub fn part_name(path: &Path) -> PathBuf {
     with_ending(path, ".part")
@@ -112,7 +110,6 @@ impl PredictionFile {
         Ok(())
     }
 
-    /// Makes durable what was written.
     fn save(&mut self) -> io::Result<()> {
         let bytes = self.part.stream_position()?;
         self.part.get_ref().sync_data()?;

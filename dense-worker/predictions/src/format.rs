@@ -19,7 +19,6 @@ pub enum PredictionFormat {
 }
 
 impl PredictionFormat {
-    /// The format of a file name's ending.
     pub fn from_path(path: &Path) -> Result<Self, PredictionError> {
         match path.extension().and_then(std::ffi::OsStr::to_str) {
             Some("csv") => Ok(Self::Csv),
@@ -38,7 +37,6 @@ pub struct PredictionColumns {
 }
 
 impl PredictionColumns {
-    /// Columns of these names.
     pub fn new(keys: Vec<String>, scores: Vec<String>) -> Result<Self, PredictionError> {
         let mut seen = BTreeSet::new();
         let twice = keys.iter().chain(&scores).find(|name| !seen.insert(name.as_str())).cloned();
@@ -60,7 +58,6 @@ impl PredictionColumns {
         to.write_all(b"\n")
     }
 
-    /// A line of comma-separated values.
     pub(crate) fn write_csv(&self, row: InputRow<'_>, scores: Option<&[f64]>, to: &mut impl Write) -> io::Result<()> {
         for column in 0..self.keys.len() {
             write_field(row.key(column), to)?;
@@ -78,7 +75,6 @@ impl PredictionColumns {
         to.write_all(b"\n")
     }
 
-    /// A line with a JSON object.
     pub(crate) fn write_json(&self, row: InputRow<'_>, scores: Option<&[f64]>, to: &mut impl Write) -> io::Result<()> {
         to.write_all(b"{")?;
         for (column, name) in self.keys.iter().enumerate() {

@@ -7,7 +7,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use zagros_plumbing::durable;
 
-/// Rows of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictionCounts {
     /// Rows with a score.
@@ -32,13 +31,11 @@ impl PredictionCounts {
     }
 }
 
-/// What the journal says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PredictionJournal {
     version: u32,
     /// Other rows, or another model, have another one.
     identity: String,
-    /// Rows that are durable.
     pub(crate) counts: PredictionCounts,
     pub(crate) bytes: u64,
 }

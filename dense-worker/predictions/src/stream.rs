@@ -6,7 +6,6 @@ use zagros_ingest::InputRows;
 
 use crate::{PredictionColumns, PredictionCounts, PredictionError, PredictionFormat, record};
 
-/// Writes predictions as they come.
 #[derive(Debug)]
 pub struct PredictionStream<W> {
     to: W,

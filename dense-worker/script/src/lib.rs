@@ -51,7 +51,6 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// A loaded module.
 #[derive(Debug)]
 pub struct ScriptModule(NonNull<RawModule>);
 

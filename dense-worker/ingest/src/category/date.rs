@@ -13,15 +13,14 @@ use zagros_job::DatePart;
 
 const DAY: i64 = 86_400;
 
-/// A moment on the clock of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct DateTime {
     year: i64,
     month: u32,
     day: u32,
-    /// Days since 1970.
+    /// Since 1970.
     days: i64,
-    /// Second of the day.
+    /// Of the day.
     second: u32,
 }
 
@@ -86,7 +85,6 @@ fn parse_compact(text: &[u8]) -> Option<DateTime> {
     moment(digits(year)?, rest).or_else(short)
 }
 
-/// Where the fraction of a number starts.
 fn fraction_start(text: &[u8]) -> Option<usize> {
     let point = memchr::memchr(b'.', text)?;
     let fraction = &text[point + 1..];

@@ -23,10 +23,8 @@ pub(crate) fn fold_of(place: u64, folds: usize) -> usize {
     (xxh3_64_with_seed(&place.to_le_bytes(), FOLD_SEED) % folds as u64) as usize
 }
 
-/// The numbers of an encoding.
 #[derive(Clone, Debug)]
 pub(crate) struct CategoryEncoder {
-    /// Where the numbers of an id start.
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// Standardised; first those of an id that is not listed.
     values: Box<[f32]>,

@@ -9,15 +9,12 @@ use super::date::date_part;
 use crate::hash_value;
 use crate::parse::number::parse_number;
 
-/// The id of a missing value.
 pub(crate) fn missing_id() -> u64 {
     hash_value(b"")
 }
 
-/// How the text of a cell becomes an id.
 #[derive(Clone, Debug)]
 pub(crate) enum CellReading {
-    /// The hash of the text.
     Text,
     /// The number of the range, whose edges ascend.
     Buckets(Arc<[f64]>),
@@ -25,7 +22,6 @@ pub(crate) enum CellReading {
 }
 
 impl CellReading {
-    /// The job's reading.
     pub(crate) fn new(reading: &Reading) -> Self {
         match reading {
             Reading::Text => Self::Text,
@@ -45,12 +41,10 @@ impl CellReading {
         }
     }
 
-    /// Whether a cell is a number.
     pub(crate) fn is_number(&self) -> bool {
         matches!(self, Self::Buckets(_))
     }
 
-    /// What a message expects of a cell.
     pub(crate) fn expected_text(&self, column: &str) -> String {
         match self {
             Self::Text => format!("a text in column \"{column}\""),
@@ -87,13 +81,11 @@ pub(crate) fn small_id(mut number: u32) -> u64 {
 pub(crate) struct CrossId(Xxh3Default);
 
 impl CrossId {
-    /// Adds the next id.
     #[inline]
     pub(crate) fn add(&mut self, id: u64) {
         self.0.update(&id.to_le_bytes());
     }
 
-    /// The id of those that were added.
     #[inline]
     pub(crate) fn finish(&self) -> u64 {
         self.0.digest()

@@ -15,10 +15,8 @@ use crate::parse::bags::ValueWeights;
 use crate::parse::missing::MissingTexts;
 use crate::parse::sink::{BatchSink, RowSink};
 
-/// The cells of a feature.
 #[derive(Debug)]
 pub(super) enum CategoryCells {
-    /// A text a row.
     One(Box<DecodedColumn<IdCells>>),
     /// One of another reading, or the parts of a cross.
     Parts(Vec<PartCells>),
@@ -44,7 +42,6 @@ pub(super) enum PartCells {
     Number(Box<DecodedColumn<ConvertedCells<ToPart>>>),
 }
 
-/// A faulty cell.
 pub(super) enum CategoryFault<'a> {
     /// Which of a feature's columns it is in.
     Part(usize, &'a DecodedColumn<ConvertedCells<ToPart>>),
@@ -94,7 +91,6 @@ impl CategoryCells {
         }
     }
 
-    /// Number of columns that are read.
     pub(super) fn column_count(&self) -> usize {
         match self {
             Self::One(_) | Self::Many(_) => 1,
@@ -130,7 +126,6 @@ impl CategoryCells {
         }
     }
 
-    /// Whether a cell of the slice is malformed.
     pub(super) fn has_faults(&self) -> bool {
         let is_faulty = |part: &PartCells| match part {
             PartCells::Text(_) => false,
@@ -143,7 +138,6 @@ impl CategoryCells {
         }
     }
 
-    /// Gives the values of a row to `sink`.
     #[inline]
     pub(super) fn put_row<S: RowSink>(&self, feature: usize, row: usize, sink: &mut S) -> Result<(), CategoryFault<'_>> {
         match self {

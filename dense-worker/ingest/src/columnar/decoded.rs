@@ -15,7 +15,6 @@ use super::parquet::stored::GroupRanges;
 use crate::IngestError;
 use crate::source::open_file;
 
-/// A column with what its values become.
 #[derive(Debug)]
 pub(super) struct DecodedColumn<O> {
     reader: DecodedReader,
@@ -23,21 +22,18 @@ pub(super) struct DecodedColumn<O> {
     pub(super) position: usize,
 }
 
-/// Reads a column of a row group.
 #[derive(Debug)]
 enum DecodedReader {
     Parquet(Box<ColumnReader>),
     Arrow(ArrowColumn),
 }
 
-/// Where the columns of a row group are.
 enum GroupSource {
     Disk(Arc<File>),
     Store(GroupRanges),
     Arrays(FieldArrays),
 }
 
-/// Opens the columns of a row group.
 pub(super) struct GroupColumns<'a> {
     path: &'a Path,
     source: GroupSource,
@@ -63,7 +59,6 @@ impl<'a> GroupColumns<'a> {
         Ok(Self { path, source, row_groups, group })
     }
 
-    /// Where the columns of a row group in a store are.
     pub(super) fn store_ranges(&self) -> Option<GroupRanges> {
         if let GroupSource::Store(ranges) = &self.source { Some(Arc::clone(ranges)) } else { None }
     }
@@ -134,7 +129,6 @@ pub(super) fn column_error(
 }
 
 impl<O: ColumnOutput> DecodedColumn<O> {
-    /// Decodes the rows of a slice.
     pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<()> {
         match &mut self.reader {
             DecodedReader::Parquet(reader) => reader.read_slice(skipped, rows, &mut self.out),

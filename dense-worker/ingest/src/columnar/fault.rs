@@ -9,7 +9,6 @@ use ::parquet::errors::ParquetError;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileFault(pub(super) String);
 
-/// A result of reading.
 pub(super) type Result<T> = std::result::Result<T, FileFault>;
 
 impl FileFault {
@@ -33,7 +32,6 @@ impl From<ParquetError> for FileFault {
     }
 }
 
-/// Fails with a fault.
 pub(super) fn fail<T>(text: impl Into<String>) -> Result<T> {
     Err(FileFault::new(text))
 }

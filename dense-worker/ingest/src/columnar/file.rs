@@ -7,14 +7,12 @@ use super::groups::RowGroups;
 use super::parquet::file::ParquetFooter;
 use crate::IngestError;
 
-/// The formats of files of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFormat {
     Parquet,
     Arrow,
 }
 
-/// An opened file.
 #[derive(Debug)]
 pub(crate) enum ColumnFile {
     Parquet(ParquetFooter),
@@ -22,7 +20,6 @@ pub(crate) enum ColumnFile {
 }
 
 impl ColumnFile {
-    /// Reads the footer of a file.
     pub(crate) fn open(path: &Path, format: FileFormat) -> Result<Self, IngestError> {
         Ok(match format {
             FileFormat::Parquet => Self::Parquet(ParquetFooter::open(path)?),
@@ -30,7 +27,6 @@ impl ColumnFile {
         })
     }
 
-    /// The names of the columns, in their order.
     pub(crate) fn column_names(&self) -> &[String] {
         match self {
             Self::Parquet(footer) => footer.column_names(),
@@ -38,7 +34,6 @@ impl ColumnFile {
         }
     }
 
-    /// Size of the file.
     pub(crate) fn file_bytes(&self) -> u64 {
         match self {
             Self::Parquet(footer) => footer.bytes,
@@ -46,7 +41,6 @@ impl ColumnFile {
         }
     }
 
-    /// The row groups with the columns at `positions`.
     pub(crate) fn row_groups(
         &self,
         path: &Path,

@@ -14,39 +14,31 @@ use super::kind::ValueKind;
 use super::parquet::pages::ChunkPlace;
 use super::parquet::stored::{GroupRanges, StoredGroups};
 
-/// The columns and row groups of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RowGroups {
     /// The columns that are read, in the order in which they were asked for.
     pub(crate) columns: Vec<UsedColumn>,
-    /// The row groups, in order.
     pub(crate) groups: Vec<RowGroup>,
     pub(super) place: GroupPlace,
 }
 
-/// Where row groups are.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum GroupPlace {
-    /// Parquet's, on a disk.
     Disk,
-    /// Parquet's, in a store.
     Store(Arc<StoredGroups>),
     /// Arrow's record batches, wherever they are.
     Batches(Arc<RecordBatches>),
 }
 
-/// A column that is read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct UsedColumn {
     pub(crate) name: String,
     /// Its place among the columns of the file, from 0.
     pub(crate) position: usize,
     pub(crate) kind: ValueKind,
-    /// As the file describes it.
     pub(crate) description: ColumnDescription,
 }
 
-/// A column as its format describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ColumnDescription {
     Parquet(ColumnDescPtr),
@@ -64,10 +56,8 @@ pub(crate) struct RowGroup {
     pub(crate) chunks: Vec<ChunkPlace>,
 }
 
-/// Some rows of a row group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowSlice {
-    /// The row group, from 0.
     pub(crate) group: usize,
     /// The first row, from 0 in the row group.
     pub(crate) start: u64,
@@ -75,7 +65,6 @@ pub(crate) struct RowSlice {
 }
 
 impl UsedColumn {
-    /// Whether a row can have several values.
     pub(crate) fn is_list(&self) -> bool {
         match &self.description {
             ColumnDescription::Parquet(column) => column.max_rep_level() > 0,
@@ -91,7 +80,6 @@ impl RowGroups {
         groups_before(start)..groups_before(end)
     }
 
-    /// What the format calls a row group.
     pub(crate) fn unit_name(&self) -> &'static str {
         if let GroupPlace::Batches(_) = self.place { "record batch" } else { "row group" }
     }

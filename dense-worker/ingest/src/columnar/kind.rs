@@ -5,7 +5,6 @@
 
 use std::io::Write;
 
-/// What values mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
     Bool,
@@ -29,7 +28,6 @@ pub(crate) enum ValueKind {
     Nothing,
 }
 
-/// A stored value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum ColumnValue<'a> {
     Int(i64),

@@ -25,7 +25,6 @@ impl NumberLists {
         Self { items: ConvertedCells::new(ToNumber(texts)), ends, dictionary_ends, separator, missing }
     }
 
-    /// The items of a decoded row.
     #[inline]
     pub(super) fn row_items(&self, row: usize) -> &[ConvertedCell] {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -41,12 +40,10 @@ impl NumberLists {
         }
     }
 
-    /// The items of all decoded rows.
     pub(super) fn all_items(&self) -> &[ConvertedCell] {
         &self.items.cells
     }
 
-    /// Number of decoded rows.
     pub(super) fn row_count(&self) -> usize {
         self.ends.len()
     }
@@ -60,13 +57,11 @@ impl NumberLists {
         }
     }
 
-    /// Drops the rows and keeps the dictionary.
     pub(super) fn clear(&mut self) {
         self.items.cells.clear();
         self.ends.clear();
     }
 
-    /// Gives the numbers of a value to `put`.
     fn each_number(&mut self, value: ColumnValue<'_>, put: impl Fn(&mut ConvertedCells<ToNumber>, ColumnValue<'_>)) {
         let Self { items, separator, missing, .. } = self;
         match (separator, value) {

@@ -13,7 +13,6 @@ use crate::parse::missing::MissingTexts;
 use crate::parse::numbers::NumberCell;
 use crate::parse::sink::{BatchSink, RowSink};
 
-/// The cells of a feature.
 #[derive(Debug)]
 pub(super) enum NumericCells {
     /// A number a row.
@@ -41,7 +40,6 @@ impl NumericCells {
         Ok(Self::Vector(Box::new(lists), cell, width))
     }
 
-    /// Decodes the rows of a slice.
     pub(super) fn decode(&mut self, skipped: usize, rows: usize) -> Result<(), FileFault> {
         match self {
             Self::One(column, _) => {
@@ -55,7 +53,6 @@ impl NumericCells {
         }
     }
 
-    /// Whether a cell of the slice is malformed.
     pub(super) fn has_faults(&self) -> bool {
         let is_faulty = |cell: &ConvertedCell| matches!(cell, ConvertedCell::Faulty(_));
         match self {

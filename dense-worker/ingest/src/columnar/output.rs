@@ -22,7 +22,6 @@ pub(super) const MOST_IDS: usize = 1 << 26;
 
 pub(super) const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
 
-/// Takes the values of a column in order.
 pub(crate) trait ColumnOutput {
     /// The next value of the row.
     fn value(&mut self, value: ColumnValue<'_>);
@@ -46,7 +45,6 @@ pub(crate) trait ColumnOutput {
     fn null_item(&mut self) {
         self.null();
     }
-    /// The row is complete.
     fn end_row(&mut self) {}
 }
 
@@ -80,7 +78,6 @@ impl<O: ColumnOutput> ColumnOutput for SkippedRows<'_, O> {
     fn null(&mut self) {}
 }
 
-/// The texts of a column's values.
 #[derive(Clone, Debug)]
 pub(super) struct ValueTexts {
     kind: ValueKind,
@@ -107,7 +104,6 @@ impl ValueTexts {
         Self { kind, missing, suspects, buffer: Vec::new() }
     }
 
-    /// Whether the text of a number is one of a missing value.
     #[inline]
     fn is_missing_number(&mut self, value: ColumnValue<'_>, number: f64) -> bool {
         let may_be = self.suspects.as_ref().is_none_or(|suspects| suspects.contains(&number));
@@ -270,13 +266,10 @@ impl ConvertedCell {
     }
 }
 
-/// How a value becomes a cell.
 pub(super) trait CellConverter {
     /// The cell of a value; `Err` if it cannot be one.
     fn cell(&mut self, value: ColumnValue<'_>) -> Result<ConvertedCell, ()>;
-    /// A value as a message shows it.
     fn shown(&self, value: ColumnValue<'_>) -> String;
-    /// The cell of a row without a value.
     fn null(&self) -> Result<ConvertedCell, ()>;
 }
 
@@ -294,7 +287,6 @@ impl<C: CellConverter> ConvertedCells<C> {
         Self { cells: Vec::new(), dictionary: Vec::new(), convert, faulty: Vec::new() }
     }
 
-    /// The text of a faulty cell.
     pub(super) fn faulty_text(&self, index: u32) -> &str {
         self.faulty.get(index as usize).map_or("another value", String::as_str)
     }
@@ -352,7 +344,6 @@ impl<C: CellConverter> ColumnOutput for ConvertedCells<C> {
     }
 }
 
-/// The number of a numeric feature.
 #[derive(Clone, Debug)]
 pub(super) struct ToNumber(pub(super) ValueTexts);
 
@@ -425,7 +416,6 @@ impl CellConverter for ToPart {
     }
 }
 
-/// The label of a row.
 #[derive(Clone, Debug)]
 pub(super) struct ToLabel {
     pub(super) texts: ValueTexts,
@@ -456,7 +446,6 @@ impl CellConverter for ToLabel {
     }
 }
 
-/// The weight of a sample.
 #[derive(Clone, Debug)]
 pub(super) struct ToWeight(pub(super) ValueTexts);
 

@@ -35,9 +35,7 @@ pub(crate) struct ColumnarParser {
     /// The features that are read as categories.
     categories: Vec<Categorical>,
     hold_out: Option<HoldOut>,
-    /// Whether rows are read with their group.
     groups: bool,
-    /// Whether rows are read with their sample weight.
     weights: bool,
     /// Labels of the row that is given away, one for each target.
     labels: Vec<f32>,
@@ -47,7 +45,6 @@ pub(crate) struct ColumnarParser {
     open: Option<OpenGroup>,
 }
 
-/// The row group that is being read.
 #[derive(Debug)]
 struct OpenGroup {
     layout: Arc<FileLayout>,
@@ -66,7 +63,6 @@ struct OpenGroup {
 }
 
 impl ColumnarParser {
-    /// Parses the rows of `part`.
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         let missing = MissingTexts::new(&job.data.format);
         let (hold_out, groups, notes) = (HoldOut::from_job(job, part), wants_groups(job, part), notes_rows(job, part));
@@ -75,7 +71,6 @@ impl ColumnarParser {
         Self { job: Arc::clone(job), categories, hold_out, groups, weights, labels, notes, missing, open: None }
     }
 
-    /// Gives the rows of a slice to `sink`.
     pub(crate) fn parse<S: RowSink>(
         &mut self,
         layout: &Arc<FileLayout>,
@@ -272,7 +267,6 @@ impl OpenGroup {
         Ok(())
     }
 
-    /// Whether a row of the slice is malformed.
     fn has_faults(&self) -> bool {
         let is_there = |cell: &ConvertedCell| matches!(cell, ConvertedCell::Number(_));
         !self.labels.iter().flat_map(|label| &label.out.cells).all(is_there)

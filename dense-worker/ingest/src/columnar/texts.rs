@@ -6,7 +6,6 @@ use super::output::{NO_ENTRY, ColumnOutput};
 /// Bytes of texts of a slice of rows. A small file can name a long entry of its dictionary often.
 const MOST_BYTES: usize = 256 << 20;
 
-/// A text a row.
 #[derive(Clone, Debug)]
 pub(super) struct TextCells {
     kind: ValueKind,
@@ -15,7 +14,6 @@ pub(super) struct TextCells {
     buffer: Vec<u8>,
 }
 
-/// Texts one after another.
 #[derive(Clone, Debug, Default)]
 struct TextList {
     text: Vec<u8>,
@@ -49,7 +47,6 @@ impl TextCells {
         self.cells.get(row).unwrap_or_default()
     }
 
-    /// Drops the rows and keeps the dictionary.
     pub(super) fn clear(&mut self) {
         self.cells.clear();
     }

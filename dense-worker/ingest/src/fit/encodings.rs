@@ -53,20 +53,17 @@ impl LabelSums {
     }
 }
 
-/// The sums of the categories of a feature.
 #[derive(Clone, Debug)]
 pub(super) struct EncodingCounts {
     name: String,
     encoding: Encoding,
     /// Folds that are counted: at least 1.
     folds: usize,
-    /// Where the sums of a category start.
     starts: HashMap<u64, u32, BuildHasherDefault<AsItIs>>,
     /// One for each fold of each category.
     sums: Vec<LabelSums>,
     /// Of all categories, those that were forgotten included.
     all: Vec<LabelSums>,
-    /// Categories that were forgotten.
     forgotten: u64,
     most: usize,
 }

@@ -11,18 +11,14 @@ pub(crate) const DESCRIBED: usize = 100;
 /// Characters of a field that a message shows.
 const SHOWN: usize = 40;
 
-/// The problem of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldFault {
     /// Field, from 1.
     pub(crate) column: usize,
-    /// The expected text.
     pub(crate) expected: String,
-    /// The text that was found.
     pub(crate) found: String,
 }
 
-/// The malformed rows of a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BadRows {
     /// How many. A record of several lines counts once for each: a stray quote may have made it of as many rows.
@@ -63,13 +59,11 @@ impl BadRows {
         }
     }
 
-    /// The rows with their positions in the file.
     pub(super) fn locate_rows(&self, layout: &FileLayout, place: RowPlace) -> Result<Vec<BadRow>, IngestError> {
         self.first.iter().map(|(line, fault)| locate_row(*line, fault, layout, place)).collect()
     }
 }
 
-/// A malformed row with its position in the file.
 pub(super) fn locate_row(
     line: u64,
     fault: &FieldFault,

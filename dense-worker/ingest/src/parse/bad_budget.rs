@@ -10,7 +10,6 @@ use crate::read::layout::FileLayout;
 use crate::read::reader::RowPlace;
 use crate::{BadRow, IngestError};
 
-/// Rows that an error lists.
 pub(crate) const LISTED: usize = 5;
 
 /// Rows of which `data.max_bad_share` is a share, until more are read: a few malformed rows at the start of a file are not
@@ -21,10 +20,8 @@ const LEAST_ROWS: u64 = 10_000;
 #[derive(Debug)]
 pub(crate) struct BadBudget {
     limit: u64,
-    /// The share of the rows that may be malformed.
     share: f64,
     listed: usize,
-    /// Rows of this stream, good and malformed.
     rows: u64,
     /// Malformed rows of earlier streams.
     before: u64,
@@ -48,7 +45,6 @@ impl BadBudget {
         Self { before, ..self }
     }
 
-    /// Counts the rows of a block.
     pub(crate) fn add(
         &mut self,
         outcome: &ParseOutcome,
@@ -76,12 +72,10 @@ impl BadBudget {
         Err(IngestError::TooManyBadRows { count: all, limit, share, rows, first: self.first_rows()? })
     }
 
-    /// Malformed rows so far.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first malformed rows, with their positions.
     pub(crate) fn first_rows(&self) -> Result<Vec<BadRow>, IngestError> {
         let mut rows = Vec::new();
         for (bad, layout, place) in &self.first {

@@ -25,18 +25,14 @@ pub(crate) fn split_values<'a>(
     })
 }
 
-/// The weights of a feature's values.
 #[derive(Clone, Debug)]
 pub(crate) struct ValueWeights {
-    /// The column of the values.
     of: String,
-    /// The column of the weights.
     column: String,
     least: f64,
 }
 
 impl ValueWeights {
-    /// Those of a feature that has them.
     pub(crate) fn from_feature(feature: &Categorical) -> Option<Self> {
         let (Values::Many { pooling, weights: Some(column), .. }, Source::Column { column: of, .. }) =
             (&feature.values, &feature.source)
@@ -83,7 +79,6 @@ impl ValueWeights {
         Ok(())
     }
 
-    /// A row with another number of weights than of values.
     #[cold]
     pub(crate) fn count_fault(&self, values: usize, weights: usize) -> Box<FieldFault> {
         let Self { of, column, .. } = self;
@@ -91,7 +86,6 @@ impl ValueWeights {
         Box::new(FieldFault { column: 1, expected, found: weights.to_string() })
     }
 
-    /// A row with something else in place of a weight.
     #[cold]
     pub(crate) fn weight_fault(&self, found: String) -> Box<FieldFault> {
         let Self { of, column, least } = self;

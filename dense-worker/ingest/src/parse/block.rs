@@ -19,12 +19,10 @@ pub(crate) struct BlockParser {
 }
 
 impl BlockParser {
-    /// Parses the rows of `part`.
     pub(crate) fn new(job: &Arc<Job>, part: DataPart) -> Self {
         Self { lines: RowParser::new(job, part), columns: ColumnarParser::new(job, part) }
     }
 
-    /// Gives the rows of a block to `sink`.
     pub(crate) fn parse<S: RowSink>(
         &mut self,
         layout: &Arc<FileLayout>,

@@ -17,18 +17,14 @@ pub(crate) struct LineFields {
     pointed: Option<Vec<u8>>,
 }
 
-/// How fields are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FieldSyntax {
-    /// The byte between two fields.
     pub(crate) delimiter: u8,
-    /// Whether a field may be quoted.
     pub(crate) quotes: bool,
     /// Whether blanks (spaces and tabs) around a field are removed.
     pub(crate) trim: bool,
 }
 
-/// Quotes that do not pair up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuoteError {
     /// The closing quote of this field (from 0) is missing.
@@ -38,7 +34,6 @@ pub(crate) enum QuoteError {
 }
 
 impl LineFields {
-    /// Of lines of a format.
     pub(crate) fn new(format: &Format) -> Self {
         let comma = matches!(format, Format::Delimited(format) if format.decimal == DecimalMark::Comma);
         Self { pointed: comma.then(Vec::new), ..Self::default() }
@@ -75,13 +70,11 @@ impl LineFields {
         &pointed[start as usize..end as usize]
     }
 
-    /// Number of fields.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bounds.len()
     }
 
-    /// A field of the newest line.
     #[inline]
     pub(crate) fn get<'a>(&'a self, line: &'a [u8], field: usize) -> &'a [u8] {
         let (start, end) = self.bounds[field];

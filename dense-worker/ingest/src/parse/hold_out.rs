@@ -16,7 +16,6 @@ use crate::parse::bad::{FieldFault, quoted_text};
 use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 
-/// The wanted part of the rows.
 #[derive(Clone, Debug)]
 pub(crate) struct HoldOut {
     split: HashSplit,
@@ -24,7 +23,6 @@ pub(crate) struct HoldOut {
     wanted: DataPart,
 }
 
-/// The part of a row by its time.
 #[derive(Clone, Debug)]
 struct TimeSplit {
     column: String,

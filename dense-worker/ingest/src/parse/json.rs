@@ -12,7 +12,6 @@ use serde_json::value::RawValue;
 
 use crate::parse::bad::{FieldFault, quoted_text};
 
-/// What a line must be.
 const OBJECT: &str = "a JSON object";
 
 /// The values of the newest line. The memory is used again for each line.
@@ -23,7 +22,6 @@ pub(crate) struct JsonFields {
     values: ParsedValues,
 }
 
-/// The value of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JsonValue<'a> {
     /// `null`, or there is no such key.
@@ -37,7 +35,6 @@ pub(crate) enum JsonValue<'a> {
     List(JsonList<'a>),
 }
 
-/// The values of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JsonList<'a> {
     text: &'a [u8],
@@ -45,7 +42,6 @@ pub(crate) struct JsonList<'a> {
 }
 
 impl<'a> JsonList<'a> {
-    /// The text of each value.
     pub(crate) fn iter(self) -> impl Iterator<Item = &'a [u8]> {
         self.items.iter().map(move |(start, end)| &self.text[*start as usize..*end as usize])
     }
@@ -105,7 +101,6 @@ impl JsonFields {
         object.deserialize(&mut json).and_then(|()| json.end()).map_err(|error| json_fault(line, &error))
     }
 
-    /// The value of a column of the newest line.
     pub(crate) fn get(&self, column: usize) -> JsonValue<'_> {
         let text = |(start, end): &(u32, u32)| &self.values.text[*start as usize..*end as usize];
         match &self.values.cells[column] {
@@ -168,7 +163,6 @@ impl KeyNode {
     }
 }
 
-/// Reads an object whose keys lead to columns.
 struct ObjectSeed<'a> {
     node: &'a KeyNode,
     columns: &'a [String],
@@ -203,7 +197,6 @@ impl<'de> Visitor<'de> for ObjectSeed<'_> {
     }
 }
 
-/// Finds the node of a key.
 struct KeySeed<'a>(&'a KeyNode);
 
 impl<'de, 'a> DeserializeSeed<'de> for KeySeed<'a> {
@@ -227,7 +220,6 @@ impl<'a> Visitor<'_> for KeySeed<'a> {
 }
 
 impl ParsedValues {
-    /// Notes a value that a key leads to.
     fn put_value(&mut self, node: &KeyNode, columns: &[String], raw: &RawValue) -> Result<(), String> {
         let text = raw.get();
         if text.starts_with('{') && !node.children.is_empty() {
@@ -266,7 +258,6 @@ impl ParsedValues {
         Some(JsonCell::List(start..self.items.len()))
     }
 
-    /// A value that is neither an array nor an object.
     fn parse_scalar(&mut self, text: &str) -> Option<JsonCell> {
         Some(match text.as_bytes() {
             b"null" => JsonCell::Missing,

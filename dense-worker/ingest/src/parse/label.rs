@@ -24,7 +24,6 @@ enum LabelValues {
 }
 
 impl LabelTexts {
-    /// The values of a target.
     pub(crate) fn new(target: &Target, missing: &MissingTexts) -> Self {
         let texts = |texts: &[String], value: f32| to_bytes(texts).into_iter().map(move |text| (text, value)).collect();
         let values = match &target.kind {
@@ -69,7 +68,6 @@ impl LabelTexts {
         self.label_value(text).or_else(or_number)
     }
 
-    /// Whether labels are numbers.
     pub(crate) fn are_numbers(&self) -> bool {
         matches!(self.values, LabelValues::Number(_))
     }
@@ -83,7 +81,6 @@ impl LabelTexts {
         }
     }
 
-    /// The value of a row without a text.
     pub(crate) fn missing_value(&self) -> Option<f32> {
         self.skips.then_some(f32::NAN)
     }
@@ -93,7 +90,6 @@ impl LabelTexts {
         Box::new(FieldFault { column: field + 1, expected: self.expected.clone(), found: quoted_text(text) })
     }
 
-    /// What a message says is expected.
     pub(crate) fn expected(&self) -> String {
         self.expected.clone()
     }
@@ -119,7 +115,6 @@ pub(crate) fn sample_weight(text: &[u8]) -> Option<f32> {
     parse_number(text).map(|number| number as f32).filter(|weight| (0.0..f32::INFINITY).contains(weight))
 }
 
-/// What a message says is expected of a weight.
 pub(crate) fn expected_weight(column: &str) -> String {
     format!("a number from 0 in the weight column \"{column}\"")
 }

@@ -16,7 +16,6 @@ use crate::parse::bags::split_values;
 pub(crate) struct MissingTexts(Arc<[Vec<u8>]>);
 
 impl MissingTexts {
-    /// Those of a job's format.
     pub(crate) fn new(format: &Format) -> Self {
         let mut texts = to_bytes(format.missing());
         // A cell of a number is read with a point in place of the comma.
@@ -27,7 +26,6 @@ impl MissingTexts {
         Self(texts.into())
     }
 
-    /// Whether a cell with this text has no value.
     #[inline]
     pub(crate) fn is_missing(&self, text: &[u8]) -> bool {
         text.is_empty() || self.0.iter().any(|missing| missing == text)

@@ -8,7 +8,6 @@ use crate::parse::missing::MissingTexts;
 use crate::parse::number::parse_number;
 use crate::parse::sink::RowSink;
 
-/// The cells of a numeric feature.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberCell {
     column: String,
@@ -16,7 +15,6 @@ pub(crate) struct NumberCell {
     pub(super) form: Option<VectorForm>,
 }
 
-/// How a cell has several numbers.
 #[derive(Clone, Debug)]
 pub(super) struct VectorForm {
     pub(super) width: usize,
@@ -31,7 +29,6 @@ impl NumberCell {
         Self { column: feature.column.clone(), form: feature.width.map(form) }
     }
 
-    /// What a message expects of a number.
     #[cold]
     pub(crate) fn expected(&self) -> String {
         format!("a number in column \"{}\"", self.column)

@@ -34,7 +34,6 @@ pub(crate) struct RowParser {
     pub(super) weight: Option<String>,
     pub(super) numeric: Vec<NumberCell>,
     pub(super) categorical: Vec<CategoryReader>,
-    /// Whether rows are read with their group.
     pub(super) groups: bool,
     fields: LineFields,
     /// Where quoted fields may hold line breaks.

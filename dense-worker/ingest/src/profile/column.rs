@@ -154,7 +154,6 @@ pub(super) struct CategoryCounts {
     /// Positions of the earlier bins by value.
     places: Arc<HashMap<u64, usize>>,
     earlier: EarlierBins,
-    /// Rows with a value.
     present: u64,
     values: u64,
     /// Number of the last row with a value, from 1.

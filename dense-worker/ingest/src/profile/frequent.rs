@@ -21,7 +21,6 @@ impl FrequentValues {
         }
     }
 
-    /// Adds the values of another part.
     pub(super) fn merge(&mut self, other: &Self) {
         // In a fixed order: what is dropped depends on it.
         for (value, times) in other.sorted() {

@@ -64,7 +64,6 @@ pub(crate) struct ColumnPositions {
 }
 
 impl FileLayout {
-    /// Reads the start of a file.
     pub(crate) fn read(job: &Job, path: &Path, cancel: &Arc<AtomicBool>) -> Result<Self, IngestError> {
         let records = record_syntax(&job.data.format);
         let head = || FileHead::open(path, cancel, job.data.max_line_bytes, records.clone());

@@ -29,7 +29,6 @@ pub(crate) enum ReadReach {
 #[derive(Debug)]
 pub(crate) struct FileText {
     path: PathBuf,
-    /// Size of the file.
     bytes: u64,
     source: TextSource,
     /// Bytes of text returned so far.

@@ -82,7 +82,6 @@ impl CritZipf {
         made
     }
 
-    /// Reads the files of a folder.
     pub fn load(folder: &Path) -> Result<Self, IngestError> {
         let labels = read_bytes(folder, "label.bin")?;
         let samples = labels.len();

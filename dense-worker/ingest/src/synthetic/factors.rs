@@ -28,14 +28,11 @@ const STEPS: u32 = 100_000;
 const MOST_FACTORS: u32 = 64;
 const MOST_TERMS: u32 = 1_000_000;
 
-/// The settings of the generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FactorSpec {
-    /// Rows of `train.csv`.
     pub rows: u64,
     /// Rows of `test.csv`. They are the same for any number of training rows.
     pub test_rows: u64,
-    /// Seed of the teacher and of the rows.
     pub seed: u64,
     /// Latent factors, each a column: 2 to 64.
     pub factors: u32,
@@ -97,7 +94,6 @@ impl FactorSpec {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FactorRow {
-    /// Whether it is a click.
     pub(crate) clicked: bool,
     /// Log-odds of a click.
     pub(crate) logit: f64,
@@ -112,7 +108,6 @@ struct TeacherTerm {
     functions: Vec<(usize, usize)>,
 }
 
-/// The teacher of a specification.
 #[derive(Clone, Debug)]
 pub(crate) struct FactorTeacher {
     bias: f64,
@@ -126,7 +121,6 @@ pub(crate) struct FactorTeacher {
 }
 
 impl FactorTeacher {
-    /// Plants the teacher of a specification.
     pub(crate) fn new(spec: &FactorSpec) -> Result<Self, IngestError> {
         spec.check()?;
         let streams = RandomStreams { seed: spec.seed };
@@ -155,7 +149,6 @@ impl FactorTeacher {
         FactorRow { clicked, logit, cells }
     }
 
-    /// The logit of a row with these cells.
     fn logit(&self, cells: &[u32]) -> f64 {
         let values = self.functions(cells);
         let value = |(factor, j): &(usize, usize)| values[factor * self.frequencies + j];
@@ -180,13 +173,10 @@ impl FactorTeacher {
 /// Columns of the factors, in the order of the factors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactorColumns {
-    /// Names of the columns of numbers.
     pub numeric: Vec<String>,
-    /// Names of the columns of categories.
     pub categories: Vec<String>,
 }
 
-/// The columns of a specification.
 #[must_use]
 pub fn factor_columns(spec: &FactorSpec) -> FactorColumns {
     let (numeric, categories) = (0..spec.factors as usize).partition::<Vec<_>, _>(|factor| is_numeric(*factor));
@@ -199,7 +189,6 @@ fn is_numeric(factor: usize) -> bool {
     factor.is_multiple_of(2)
 }
 
-/// The name of a factor's column.
 pub(crate) fn column_name(factor: usize) -> String {
     let letter = if is_numeric(factor) { 'x' } else { 'c' };
     format!("{letter}{}", factor / 2 + 1)

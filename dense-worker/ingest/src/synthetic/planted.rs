@@ -10,10 +10,8 @@ use crate::synthetic::counter::{RandomStream, splitmix};
 use crate::synthetic::zipf::ZipfDistribution;
 use crate::transform::symmetric_log;
 
-/// Integer columns of Criteo's format.
 pub(crate) const INTEGERS: usize = 13;
 
-/// Categorical columns of Criteo's format.
 pub(crate) const CATEGORIES: usize = 26;
 
 /// Largest integer written. Counts in logs are bounded too.
@@ -37,14 +35,11 @@ const QUANTILES: u32 = 4_096;
 /// The two small columns whose combination has an effect: C9 and C20, from 0.
 const CROSSED: [usize; 2] = [8, 19];
 
-/// The settings of the generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SyntheticSpec {
-    /// Rows of `train.txt`.
     pub rows: u64,
     /// Rows of `test.txt`. They are the same for any number of training rows.
     pub test_rows: u64,
-    /// Seed of the planted model and of the rows.
     pub seed: u64,
     /// Distinct values of C1 … C26, at least 1 each.
     pub vocabularies: [u32; CATEGORIES],
@@ -54,7 +49,6 @@ pub struct SyntheticSpec {
     pub bias: f64,
     /// Largest effect of an integer column, per standard deviation.
     pub integer_effect: f64,
-    /// Largest effect of a category.
     pub category_effect: f64,
 }
 
@@ -91,10 +85,8 @@ impl SyntheticSpec {
     }
 }
 
-/// A row before it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct PlantedRow {
-    /// Whether it is a click.
     pub(crate) clicked: bool,
     /// Log-odds of a click.
     pub(crate) logit: f64,
@@ -104,7 +96,6 @@ pub(crate) struct PlantedRow {
     pub(crate) categories: [Option<u32>; CATEGORIES],
 }
 
-/// The rows of a spec.
 #[derive(Clone, Debug)]
 pub(crate) struct PlantedModel {
     bias: f64,
@@ -145,7 +136,6 @@ struct CategoryColumn {
 }
 
 impl PlantedModel {
-    /// Plants the model of a specification.
     pub(crate) fn new(spec: &SyntheticSpec) -> Result<Self, IngestError> {
         spec.check()?;
         let streams = RandomStreams { seed: spec.seed };
@@ -285,7 +275,6 @@ pub(super) enum StreamPurpose {
     FactorClick,
 }
 
-/// All random streams of a seed.
 pub(super) struct RandomStreams {
     pub(super) seed: u64,
 }

@@ -49,9 +49,7 @@ pub fn generate_factors(spec: &FactorSpec, folder: &Path) -> Result<Vec<(f32, f3
     rows.write_parts(folder, ["train.csv", "test.csv"], [spec.rows, spec.test_rows])
 }
 
-/// Writes rows of one kind.
 struct RowWriter<'a, Make> {
-    /// First line of a file.
     head: &'a [u8],
     /// Adds the text of a row, and returns its label and planted logit.
     make: &'a Make,

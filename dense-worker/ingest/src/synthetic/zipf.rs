@@ -25,7 +25,6 @@ impl ZipfDistribution {
         Self { sums, starts }
     }
 
-    /// The probability of a rank.
     pub(crate) fn probability(&self, rank: u32) -> f64 {
         let rank = rank as usize;
         let lower_sum = if rank == 0 { 0.0 } else { self.sums[rank - 1] };

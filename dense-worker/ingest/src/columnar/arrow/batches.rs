@@ -24,7 +24,6 @@ const HELD_BYTES: usize = 64 << 20;
 /// The arrays of a record batch by their fields; those of unused fields are not there.
 pub(crate) type FieldArrays = Arc<HashMap<usize, ArrayRef>>;
 
-/// The record batches of a file.
 pub(crate) struct RecordBatches {
     path: PathBuf,
     file: RandomAccess,
@@ -33,7 +32,6 @@ pub(crate) struct RecordBatches {
     /// Those of the used columns, in the order of the file: later ones may add to earlier ones.
     dictionaries: Vec<StoredMessage>,
     batches: Vec<StoredMessage>,
-    /// The used fields.
     fields: Vec<usize>,
     entries: OnceLock<std::result::Result<HashMap<i64, ArrayRef>, String>>,
     held: Mutex<VecDeque<(usize, Arc<HeldBatch>)>>,
@@ -59,7 +57,6 @@ impl PartialEq for RecordBatches {
 }
 
 impl RecordBatches {
-    /// The used `fields` of the record batches of a file.
     pub(super) fn new(
         path: &Path,
         file: RandomAccess,
@@ -78,7 +75,6 @@ impl RecordBatches {
         }
     }
 
-    /// The arrays of a record batch.
     pub(crate) fn batch_arrays(&self, number: usize) -> std::result::Result<FieldArrays, IngestError> {
         let batch = self.hold_batch(number);
         let mut decoded = batch.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,7 +182,6 @@ impl RecordBatches {
 }
 
 impl HeldBatch {
-    /// Memory of what is decoded.
     fn bytes(&self) -> usize {
         let decoded = self.0.try_lock().ok();
         let arrays = decoded.as_ref().and_then(|decoded| decoded.as_ref());
@@ -194,7 +189,6 @@ impl HeldBatch {
     }
 }
 
-/// What the crate says.
 pub(super) fn arrow_fault(error: ArrowError) -> FileFault {
     match error {
         ArrowError::ParseError(text)

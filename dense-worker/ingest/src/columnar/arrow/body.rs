@@ -30,16 +30,13 @@ const GAP: u64 = 64 << 10;
 /// Rows that cost no bytes: of columns that are null throughout.
 const FREE_ROWS: u64 = 1 << 16;
 
-/// A message of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoredMessage {
     pub(super) metadata: Bytes,
-    /// Where its body is in the file.
     pub(super) body: Range<u64>,
 }
 
 impl StoredMessage {
-    /// The message that a block of a footer names.
     pub(super) fn read(path: &Path, file: &RandomAccess, bytes: u64, block: &Block) -> BodyResult<Self> {
         let (at, body) = Self::block_place(bytes, block)?;
         let metadata = file.read(path, at, (body.start - at) as usize).map_err(Box::new)?;
@@ -79,7 +76,6 @@ impl StoredMessage {
         place.ok_or_else(|| FileFault::new("it names a place outside of the file"))
     }
 
-    /// What the message says of itself.
     pub(super) fn parse_message(&self) -> Result<Message<'_>> {
         let start = if self.metadata.starts_with(&CONTINUATION) { 8 } else { 4 };
         root_as_message(&self.metadata[start..]).or_else(|error| fail(format!("its metadata makes no sense: {error}")))
@@ -123,12 +119,9 @@ impl StoredMessage {
 /// A result of reading a part of a file: what is wrong in it, or why it cannot be read.
 pub(super) type BodyResult<T> = std::result::Result<T, BatchFailure>;
 
-/// Why a part of a file was not read.
 #[derive(Debug)]
 pub(crate) enum BatchFailure {
-    /// What is wrong in it.
     Fault(FileFault),
-    /// The file itself.
     Unreadable(Box<IngestError>),
 }
 
@@ -208,7 +201,6 @@ pub(super) fn used_buffers(
     Ok(buffers)
 }
 
-/// Buffers of a field and of those inside.
 fn buffer_count(field: &Field, version: MetadataVersion, variadic: &mut VecDeque<i64>) -> usize {
     let mut sum = |fields: &[&Field]| {
         fields.iter().fold(0_usize, |sum, field| sum.saturating_add(buffer_count(field, version, variadic)))

@@ -19,7 +19,6 @@ use crate::columnar::output::ColumnOutput;
 /// Rows that name entries of a dictionary and are given at once.
 const PORTION: usize = 1024;
 
-/// Reads a column of a record batch.
 #[derive(Debug)]
 pub(crate) struct ArrowColumn {
     node: ArrayNode,
@@ -46,7 +45,6 @@ struct ElementPlace {
 }
 
 impl ElementPlace {
-    /// The element is null.
     fn null<O: ColumnOutput>(self, out: &mut O) {
         if self.in_list { out.null_item() } else { out.null() }
     }
@@ -181,7 +179,6 @@ impl ArrayNode {
 }
 
 impl ListEnds {
-    /// Where a list starts and ends.
     #[inline]
     fn bounds(&self, index: usize) -> (usize, usize) {
         match self {

@@ -11,12 +11,10 @@ use super::batches::arrow_fault;
 use super::schema::collect_dictionaries;
 use crate::columnar::fault::{Result, fail};
 
-/// What a file holds.
 #[derive(Debug)]
 pub(super) struct FileContent {
     pub(super) schema: SchemaRef,
     pub(super) version: MetadataVersion,
-    /// Dictionaries, in the order of the file.
     pub(super) dictionaries: Vec<Block>,
     pub(super) batches: Vec<Block>,
     /// For each field of the schema, the dictionaries that it names.

@@ -29,7 +29,6 @@ const START: u64 = 8;
 /// Bytes that are read at once at the end of a file: most footers, and one request to a store.
 const END: u64 = 64 << 10;
 
-/// An opened file.
 #[derive(Debug)]
 pub(crate) struct ArrowFooter {
     schema: SchemaRef,
@@ -41,13 +40,11 @@ pub(crate) struct ArrowFooter {
     batches: Vec<Block>,
     /// For each field of the schema, the dictionaries that it names.
     named: Vec<BTreeSet<i64>>,
-    /// Size of the file.
     pub(crate) bytes: u64,
     source: RandomAccess,
 }
 
 impl ArrowFooter {
-    /// Reads the footer of a file.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
         let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
@@ -69,12 +66,10 @@ impl ArrowFooter {
         Ok(Self { schema, version, leaves, names, dictionaries, batches, named, bytes, source })
     }
 
-    /// The names of the columns, in their order.
     pub(crate) fn column_names(&self) -> &[String] {
         &self.names
     }
 
-    /// The record batches with the columns at `positions`.
     pub(crate) fn row_groups(
         &self,
         path: &Path,
@@ -116,7 +111,6 @@ impl ArrowFooter {
         Ok(RowGroups { columns, groups, place: GroupPlace::Batches(Arc::new(batches)) })
     }
 
-    /// The dictionaries that used fields name.
     fn used_dictionaries(
         &self,
         path: &Path,
@@ -155,7 +149,6 @@ fn parse_footer(footer: &[u8]) -> Result<FileContent> {
     Ok(content)
 }
 
-/// Rows of a record batch.
 fn batch_rows(stored: &StoredMessage) -> Result<u64> {
     let message = stored.parse_message()?;
     let rows = message.header_as_record_batch().and_then(|batch| u64::try_from(batch.length()).ok());

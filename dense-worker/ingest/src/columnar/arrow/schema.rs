@@ -15,7 +15,6 @@ const MOST_DEPTH: usize = 32;
 /// The name by which a field says that its bytes are a UUID.
 const UUID: (&str, &str) = ("ARROW:extension:name", "arrow.uuid");
 
-/// A column of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ArrowLeaf {
     pub(super) name: String,
@@ -23,13 +22,11 @@ pub(crate) struct ArrowLeaf {
     pub(crate) field: usize,
     /// For each struct on the way, which of its fields.
     pub(super) steps: Vec<usize>,
-    /// Whether a row can have several values.
     pub(crate) is_list: bool,
     /// What the values mean, or why they cannot be read.
     pub(super) kind: Result<ValueKind, String>,
 }
 
-/// The columns of a schema, in order.
 pub(super) fn schema_leaves(schema: &Schema) -> Vec<ArrowLeaf> {
     let mut leaves = Vec::new();
     for (index, field) in schema.fields().iter().enumerate() {
@@ -108,7 +105,6 @@ fn field_kind(field: &Field) -> Result<ValueKind, String> {
     })
 }
 
-/// Parts of a second.
 fn parts_of_second(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,
@@ -118,7 +114,6 @@ fn parts_of_second(unit: TimeUnit) -> i64 {
     }
 }
 
-/// The dictionaries that a field of a file names.
 pub(super) fn collect_dictionaries(field: ::arrow_ipc::Field<'_>, depth: usize, found: &mut BTreeSet<i64>) {
     found.extend(field.dictionary().map(|dictionary| dictionary.id()));
     if depth < MOST_DEPTH {

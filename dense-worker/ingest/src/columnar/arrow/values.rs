@@ -11,8 +11,7 @@ use ::arrow_schema::DataType;
 use crate::columnar::fault::{Result, fail};
 use crate::columnar::kind::ColumnValue;
 
-/// Milliseconds of a day.
-const DAY: i64 = 86_400_000;
+const DAY_MILLIS: i64 = 86_400_000;
 
 /// An array whose values are not other arrays.
 #[derive(Debug)]
@@ -44,7 +43,6 @@ pub(super) enum StoredValues {
     Entries(WholeNumbers, Box<ArrayValues>),
 }
 
-/// Whole numbers of any width.
 #[derive(Debug)]
 pub(super) enum WholeNumbers {
     I8(ScalarBuffer<i8>),
@@ -104,7 +102,6 @@ impl ArrayValues {
         Ok(Self { nulls: array.nulls().cloned(), stored, count: array.len() })
     }
 
-    /// Whether there is no value here.
     #[inline]
     pub(super) fn is_null(&self, index: usize) -> bool {
         match (&self.nulls, &self.stored) {
@@ -115,7 +112,6 @@ impl ArrayValues {
         }
     }
 
-    /// Whether there is a value everywhere.
     pub(super) fn has_no_null(&self) -> bool {
         self.nulls.as_ref().is_none_or(|nulls| nulls.null_count() == 0)
             && match &self.stored {
@@ -138,7 +134,7 @@ impl ArrayValues {
             StoredValues::F64(values) => take(ColumnValue::Float(values[index])),
             StoredValues::I128(values) => take(ColumnValue::Bytes(&values[index].to_be_bytes())),
             StoredValues::I256(values) => take(ColumnValue::Bytes(&values[index].to_be_bytes())),
-            StoredValues::Days(values) => take(int(values[index].div_euclid(DAY))),
+            StoredValues::Days(values) => take(int(values[index].div_euclid(DAY_MILLIS))),
             StoredValues::Texts(ends, bytes) => {
                 take(ColumnValue::Bytes(&bytes[ends[index] as usize..ends[index + 1] as usize]))
             }

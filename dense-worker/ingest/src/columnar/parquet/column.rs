@@ -22,19 +22,15 @@ use crate::columnar::output::{ColumnOutput, SkippedRows};
 /// Entries of a page of lists: the levels of one long row are decoded at once.
 const MOST_ENTRIES: usize = 1 << 24;
 
-/// Reads a column of a row group.
 pub(crate) struct ColumnReader {
     pages: SerializedPageReader<PageFile>,
     column: ColumnDescPtr,
-    /// Decodes pages with values.
     values: PageDecoder,
     /// Decodes pages with places in the dictionary, if there was one.
     places: Option<PlaceDecoder>,
-    /// What the page that is being read has.
     content: PageContent,
     /// Entries left in it.
     left: usize,
-    /// Levels that were decoded last.
     levels: EntryLevels,
     /// How many of their entries a list column has done, and of the values.
     done: DecodedCounts,
@@ -42,7 +38,6 @@ pub(crate) struct ColumnReader {
     in_row: bool,
 }
 
-/// What a page has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageContent {
     Values,

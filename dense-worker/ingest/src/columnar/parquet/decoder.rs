@@ -40,7 +40,6 @@ pub(super) struct DecodedCounts {
     pub(super) entries: usize,
 }
 
-/// Decodes the values of a column.
 pub(super) enum PageDecoder {
     Bool(TypedDecoder<BoolType>),
     Int32(TypedDecoder<Int32Type>),
@@ -214,7 +213,6 @@ impl<T: DataType> TypedDecoder<T> {
     }
 }
 
-/// The pages that a reader is given.
 struct GivenPages(Receiver<Page>);
 
 impl Iterator for GivenPages {
@@ -246,7 +244,6 @@ impl PageReader for GivenPages {
     }
 }
 
-/// A value as the crate gives it.
 trait AsColumnValue {
     fn value(&self) -> ColumnValue<'_>;
 }

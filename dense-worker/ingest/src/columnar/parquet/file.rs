@@ -25,18 +25,15 @@ const TAIL: u64 = 8;
 /// Bytes that are read at once at the end of a file: most footers, and one request to a store.
 const END: u64 = 64 << 10;
 
-/// An opened file.
 #[derive(Debug)]
 pub(crate) struct ParquetFooter {
     metadata: ParquetMetaData,
     names: Vec<String>,
-    /// Size of the file.
     pub(crate) bytes: u64,
     source: RandomAccess,
 }
 
 impl ParquetFooter {
-    /// Reads the footer of a file.
     pub(crate) fn open(path: &Path) -> std::result::Result<Self, IngestError> {
         let (source, bytes) = RandomAccess::open(path)?;
         let damaged = |FileFault(reason)| IngestError::DamagedFooter { path: path.into(), reason };
@@ -67,12 +64,10 @@ impl ParquetFooter {
         Ok(Self { metadata, names, bytes, source })
     }
 
-    /// The names of the columns, in their order.
     pub(crate) fn column_names(&self) -> &[String] {
         &self.names
     }
 
-    /// The row groups with the columns at `positions`.
     pub(crate) fn row_groups(
         &self,
         path: &Path,
@@ -173,7 +168,6 @@ fn footer_bytes(last: &[u8], bytes: u64) -> Result<u64> {
     Ok(length)
 }
 
-/// Offset of the first page.
 fn first_page(chunk: &ColumnChunkMetaData) -> Option<u64> {
     // Some writers say 0 for no dictionary.
     let dictionary = chunk.dictionary_page_offset().filter(|start| *start > 0);

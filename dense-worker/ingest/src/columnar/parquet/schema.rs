@@ -15,7 +15,6 @@ const MOST_DEPTH: usize = 32;
 /// Bytes of a value of a column whose values all have the same.
 const MOST_VALUE_BYTES: i32 = 1 << 20;
 
-/// The names of the columns of a schema, in their order.
 pub(super) fn column_names(schema: &Type) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for node in schema.get_fields() {
@@ -24,7 +23,6 @@ pub(super) fn column_names(schema: &Type) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What a node inherits.
 #[derive(Clone, Debug, Default)]
 struct ParentNode {
     path: Vec<String>,
@@ -81,7 +79,6 @@ impl ParentNode {
     }
 }
 
-/// What a column's values mean.
 pub(super) fn column_kind(column: &ColumnDescriptor) -> Result<ValueKind> {
     let stored = column.physical_type();
     if stored == PhysicalType::FIXED_LEN_BYTE_ARRAY && !(1..=MOST_VALUE_BYTES).contains(&column.type_length()) {
@@ -134,7 +131,6 @@ fn decimal_kind(scale: i32) -> Result<ValueKind> {
     }
 }
 
-/// Parts of a second.
 fn parts_of_second(unit: &TimeUnit) -> i64 {
     match unit {
         TimeUnit::MILLIS => 1_000,

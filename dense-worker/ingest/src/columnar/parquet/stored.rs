@@ -14,7 +14,6 @@ const HELD: usize = 3;
 /// The columns of a row group, in the order in which the job uses them.
 pub(crate) type GroupRanges = Arc<[Arc<ObjectRange>]>;
 
-/// The row groups of an object.
 #[derive(Debug)]
 pub(crate) struct StoredGroups {
     objects: Objects,
