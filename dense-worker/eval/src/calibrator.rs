@@ -90,7 +90,6 @@ impl Calibrator {
         })
     }
 
-    /// The logit of the calibrated probability.
     #[must_use]
     pub fn apply(&self, logit: f32) -> f32 {
         match self {
@@ -179,7 +178,6 @@ fn block_frequencies(blocks: &[LogitBlock]) -> Vec<f64> {
     found
 }
 
-/// Where each block starts and ends.
 fn block_knots(blocks: &[LogitBlock]) -> Vec<IsotonicKnot> {
     let mut knots = Vec::with_capacity(2 * blocks.len());
     for (block, frequency) in blocks.iter().zip_eq(block_frequencies(blocks)) {

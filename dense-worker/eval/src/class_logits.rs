@@ -14,7 +14,6 @@ pub(crate) struct ClassLogits {
     classes: usize,
     /// One of so many samples is kept: a power of two.
     stride: u64,
-    /// Samples that were added.
     seen: u64,
     labels: Vec<u32>,
     /// `[labels, classes]`.
@@ -61,7 +60,6 @@ impl ClassLogits {
         &self.outputs[sample * self.classes..][..self.classes]
     }
 
-    /// The samples that are kept.
     pub(crate) fn samples(&self) -> impl Iterator<Item = (usize, &[f32])> {
         self.labels.iter().map(|class| *class as usize).zip_eq(self.outputs.chunks_exact(self.classes))
     }

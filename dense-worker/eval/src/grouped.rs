@@ -34,14 +34,12 @@ pub(crate) struct GroupedSample {
 pub struct GroupAuc {
     /// Mean of the groups' AUCs, weighted by their samples; `None` when no group has both classes, or a score is NaN.
     pub value: Option<f64>,
-    /// Groups that have both classes.
     pub groups: u64,
     /// Share of all groups that were measured; 1 unless there were too many samples.
     pub share: f64,
 }
 
 impl GroupedScores {
-    /// Keeps at most so many samples.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { capacity, halvings: 0, samples: Vec::new() }

@@ -83,7 +83,6 @@ pub struct RepeatSpread {
     pub deviation: Option<f64>,
 }
 
-/// What the measures lose without a feature.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FeatureImportance {
     pub feature: String,
@@ -100,7 +99,6 @@ pub struct FeatureImportance {
 }
 
 impl PermutedScores {
-    /// No samples of a target.
     #[must_use]
     pub fn new(form: TargetForm, features: usize, repeats: usize) -> Self {
         let empty = TargetSums::new(form);

@@ -51,13 +51,11 @@ pub struct Evaluation {
     /// Share of all groups that were measured, chosen by a hash; below 1 if there were too many samples to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_share: Option<f64>,
-    /// Mean squared error of a regression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mse: Option<f64>,
     /// Its square root, in the unit of the labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rmse: Option<f64>,
-    /// Mean absolute error of a regression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mae: Option<f64>,
     /// Mean Poisson deviance of a regression of counts.
@@ -86,13 +84,11 @@ impl ClickScores {
         Self { sliced: Some(SlicedScores::new(columns)), ..self }
     }
 
-    /// The samples by their values, if slices are wanted.
     #[must_use]
     pub fn sliced_scores(&self) -> Option<&SlicedScores> {
         self.sliced.as_ref()
     }
 
-    /// Takes samples with their values, if slices are wanted.
     pub fn sliced_scores_mut(&mut self) -> Option<&mut SlicedScores> {
         self.sliced.as_mut()
     }

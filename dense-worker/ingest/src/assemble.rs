@@ -93,7 +93,6 @@ impl BatchAssembler {
     }
 }
 
-/// Permutes rows within windows of one size.
 #[derive(Debug)]
 pub(crate) struct WindowShuffler {
     windows: BatchAssembler,
@@ -130,7 +129,6 @@ impl WindowShuffler {
         self.windows.row_count() + out.row_count() >= self.windows.size
     }
 
-    /// Ends the last window.
     pub(crate) fn finish(mut self, out: &mut BatchAssembler) {
         self.order.windows += 1;
         for window in self.windows.finish() {

@@ -101,7 +101,6 @@ impl Batch {
         }
     }
 
-    /// Adds the malformed rows after the last sample of a batch with the same features.
     pub(crate) fn append_rest(&mut self, other: &Self) {
         if let (Some(input), Some(others)) = (&mut self.input, &other.input) {
             input.append_rest(others);

@@ -9,7 +9,6 @@ use crate::columnar::groups::RowGroups;
 use crate::read::layout::FileLayout;
 use crate::read::reader::RowPlace;
 
-/// Two labels, the second of which is given the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GivenPair {
     given: usize,
@@ -32,7 +31,6 @@ struct FirstContradiction {
     place: String,
 }
 
-/// What a stream has found of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContradictoryRows {
     /// The label that needs the other one, and that one.

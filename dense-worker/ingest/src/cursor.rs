@@ -19,7 +19,6 @@ pub struct StreamStart {
     pub skip: u64,
 }
 
-/// The part of a stream that was not delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamRemainder {
     /// Splits that were dealt to the stream and are still needed, in their order.

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use zagros_store::StoreError;
 
-/// Why no batch came.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
     /// A data file does not exist or cannot be read.
@@ -33,7 +32,6 @@ pub enum IngestError {
         path: PathBuf,
         reason: String,
     },
-    /// Files that one format cannot read.
     #[error(
         "the files have several formats: {found}; name the files of one format, by a pattern such as 'FOLDER/*.csv' or one by one"
     )]
@@ -71,7 +69,6 @@ pub enum IngestError {
         column: String,
         separator: char,
     },
-    /// A header that differs from the job's list of columns.
     #[error(
         "{}: the header ({}) differs from data.columns ({}); correct data.columns, or remove it to use the header",
         path.display(),
@@ -86,7 +83,6 @@ pub enum IngestError {
     /// The job says that there is a header line, but there is none, or it cannot be read.
     #[error("{}: cannot read the header: {reason}; set data.header = false if there is none", path.display())]
     BadHeader { path: PathBuf, reason: String },
-    /// What a file says about its columns cannot be used.
     #[error("{}: {reason}", path.display())]
     DamagedFooter {
         path: PathBuf,
@@ -111,7 +107,6 @@ pub enum IngestError {
         column: String,
         reason: String,
     },
-    /// A column has a type that the job cannot use.
     #[error("{}: column \"{column}\": {reason}", path.display())]
     UnusableColumn {
         path: PathBuf,
@@ -200,7 +195,6 @@ pub enum IngestError {
         lines: u64,
         reason: &'static str,
     },
-    /// The files were read, but had no rows.
     #[error("{}", describe_no_rows(files, *rows, part))]
     NoRows {
         files: String,
@@ -224,7 +218,6 @@ pub enum IngestError {
     },
     #[error("cannot write {}: {source}", path.display())]
     Unwritable { path: PathBuf, source: io::Error },
-    /// The specification of the generated data is impossible.
     #[error("cannot generate: {reason}")]
     BadSpec {
         reason: String,

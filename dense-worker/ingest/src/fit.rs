@@ -290,7 +290,6 @@ impl FitSink {
         self.positives += other.positives;
     }
 
-    /// A feature with more categories than are counted.
     fn oversized_feature(&self) -> Option<&str> {
         let found = self.categories.iter().flatten().find(|column| column.counts.len() > MOST_COUNTED);
         found.map(|column| column.name.as_str())

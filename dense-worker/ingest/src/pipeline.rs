@@ -31,13 +31,10 @@ const POLL: Duration = Duration::from_millis(50);
 /// Size of a block's text: large enough for a cheap hand-over, small enough for the cache.
 pub(crate) const BLOCK_BYTES: usize = 1 << 20;
 
-/// The inputs of one reading of the files.
 pub(crate) struct PipelineConfig {
     pub(crate) job: Arc<Job>,
-    /// The wanted rows.
     pub(crate) part: DataPart,
     pub(crate) splits: Box<dyn SplitSource>,
-    /// Size of a block.
     pub(crate) block_bytes: usize,
     /// Ends every thread.
     pub(crate) cancel: Arc<AtomicBool>,
@@ -46,15 +43,11 @@ pub(crate) struct PipelineConfig {
 #[derive(Debug)]
 pub(crate) struct ParsedBlock<S> {
     pub(crate) sink: S,
-    /// The counts of the block.
     pub(crate) outcome: ParseOutcome,
     pub(crate) layout: Arc<FileLayout>,
-    /// Its position in the file.
     pub(crate) place: RowPlace,
     pub(crate) bytes: u64,
-    /// The split that it completes.
     pub(crate) completes: Option<u64>,
-    /// Whether its split is the whole file.
     pub(crate) is_whole_file: bool,
 }
 
@@ -134,7 +127,6 @@ impl<S> ParsePipeline<S> {
     }
 }
 
-/// A parsing thread.
 struct ParserThread<S> {
     rows: BlockParser,
     empty: S,
@@ -181,7 +173,6 @@ impl<S: RowSink + Clone> ParserThread<S> {
     }
 }
 
-/// The reading thread.
 fn read(
     mut reader: BlockReader,
     inputs: &[Sender<ChannelMessage<RowBlock>>],
@@ -244,7 +235,6 @@ fn died(thread: &str, path: PathBuf, panic: &(dyn Any + Send)) -> IngestError {
 #[derive(Clone, Debug, Default)]
 struct CpuTotal(Arc<AtomicU64>);
 
-/// One thread's part of it.
 struct CpuClock {
     total: CpuTotal,
     last: Duration,

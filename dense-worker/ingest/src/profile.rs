@@ -29,7 +29,6 @@ use crate::pipeline::{BLOCK_BYTES, ParsePipeline, PipelineConfig};
 use crate::transform::features_of_numbers;
 use crate::{DataPart, IngestError, WholeFiles, find_files};
 
-/// The features of some files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataProfile {
     pub rows: u64,
@@ -37,7 +36,6 @@ pub struct DataProfile {
     pub whole: bool,
     /// Share of positive rows, 0..1; 0 without rows.
     pub positive_rate: f64,
-    /// Malformed rows among them.
     pub bad_rows: u64,
     /// One for each feature, numeric ones first.
     pub features: Vec<FeatureProfile>,
@@ -132,7 +130,6 @@ impl ProfileSink {
     }
 }
 
-/// The distribution of a column in the earlier files.
 fn earlier_distribution<'a>(before: Option<&'a DataProfile>, column: &str) -> Option<&'a ValueDistribution> {
     let mut features = before.into_iter().flat_map(|before| &before.features);
     features.find(|feature| feature.column == column).map(|feature| &feature.distribution)

@@ -25,7 +25,6 @@ struct SketchLevel {
 }
 
 impl QuantileSketch {
-    /// Adds a value, which is a number.
     #[inline]
     pub(crate) fn add(&mut self, value: f64) {
         self.put(0, value);
@@ -41,7 +40,6 @@ impl QuantileSketch {
         }
     }
 
-    /// Drops all values and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.levels.iter_mut().for_each(|level| {
             level.values.clear();

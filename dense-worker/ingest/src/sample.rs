@@ -24,23 +24,19 @@ const PLACES: usize = 16;
 /// Bytes of a text that are kept.
 const MOST_TEXT: usize = 4 << 10;
 
-/// How much is sampled at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleLimits {
     /// Rows of all files together.
     pub rows: usize,
     /// Bytes of text of all files together.
     pub bytes: usize,
-    /// Files that are opened.
     pub files: usize,
 }
 
-/// Some rows of the data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSample {
     /// Files that the paths stand for.
     pub files: usize,
-    /// Those that were looked at.
     pub names: Vec<PathBuf>,
     /// Whether these are all rows.
     pub is_whole: bool,
@@ -49,13 +45,11 @@ pub struct RowSample {
     pub rows: SampledRows,
 }
 
-/// Sampled rows, as their format gives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SampledRows {
     /// Lines of text, without their ends and without empty ones. The first one is the first line of the first file. A first line
     /// of another file that is the same is not there.
     Lines(Vec<String>),
-    /// Columns with names.
     Columns {
         format: ColumnFormat,
         /// The columns, each with as many texts as there are rows.
@@ -79,19 +73,16 @@ pub enum ColumnFormat {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SampledColumn {
     pub name: String,
-    /// What the format says of its values.
     pub form: ValueForm,
     /// The text of each row, as it would stand in a CSV file; empty where there is no value. Those of a list are separated by
     /// [`LIST_SEPARATOR`].
     pub texts: Vec<String>,
 }
 
-/// What a format says of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueForm {
     Text,
     Number,
-    /// True or false.
     Bool,
     /// Dates, times of day or moments.
     Time,

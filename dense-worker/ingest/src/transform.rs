@@ -128,7 +128,6 @@ impl EncodedInput {
         input_starts(features).filter_map(input).collect()
     }
 
-    /// Writes the number of a category to its input of the row at a place.
     #[inline]
     pub(crate) fn write_input(&self, id: u64, place: u64, row: &mut [f32]) {
         row[self.position] = self.encoder.encode(id, place);

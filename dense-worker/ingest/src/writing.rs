@@ -50,7 +50,6 @@ pub fn detect_writings(job: &Job, files: &[FileInfo]) -> Result<BTreeMap<String,
     Ok(found)
 }
 
-/// Refuses a file that writes the values of a column otherwise than the training files did.
 pub fn check_writings(
     job: &Job,
     files: &[FileInfo],

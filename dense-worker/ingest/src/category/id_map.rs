@@ -46,7 +46,6 @@ impl IdMap {
         Self { missing: missing_id(), default, range }
     }
 
-    /// Whether every id stays as it is.
     pub(crate) fn is_same(&self) -> bool {
         self.missing == self.default && matches!(self.range, IdMapping::All)
     }

@@ -20,7 +20,6 @@ pub(super) enum CategoryCells {
     One(Box<DecodedColumn<IdCells>>),
     /// One of another reading, or the parts of a cross.
     Parts(Vec<PartCells>),
-    /// Any number of texts a row.
     Many(Box<DecodedColumn<BagCells>>),
     /// Any number of texts a row, each with its weight.
     Weighted(Box<WeightedCells>),

@@ -47,7 +47,6 @@ pub(crate) enum ColumnDescription {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowGroup {
-    /// Its first row in the file, from 0.
     pub(crate) first_row: u64,
     pub(crate) rows: u64,
     /// The byte that decides which split owns it. Never before that of an earlier row group: owners are found by bisection.
@@ -59,7 +58,6 @@ pub(crate) struct RowGroup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RowSlice {
     pub(crate) group: usize,
-    /// The first row, from 0 in the row group.
     pub(crate) start: u64,
     pub(crate) rows: usize,
 }
@@ -92,7 +90,6 @@ impl RowGroups {
         }
     }
 
-    /// Requests the first pages of a row group in a store.
     pub(crate) fn prefetch(&self, group: usize) {
         if group >= self.groups.len() {
             return;

@@ -6,7 +6,6 @@ use super::kind::ColumnValue;
 use super::output::{ConvertedCell, ConvertedCells, MOST_IDS, NO_ENTRY, ColumnOutput, ValueTexts, ToNumber};
 use crate::parse::missing::MissingTexts;
 
-/// Any number of numbers a row.
 #[derive(Clone, Debug)]
 pub(super) struct NumberLists {
     items: ConvertedCells<ToNumber>,

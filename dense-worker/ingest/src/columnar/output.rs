@@ -23,9 +23,7 @@ pub(super) const MOST_IDS: usize = 1 << 26;
 pub(super) const NO_ENTRY: &str = "a value names an entry that the dictionary does not have";
 
 pub(crate) trait ColumnOutput {
-    /// The next value of the row.
     fn value(&mut self, value: ColumnValue<'_>);
-    /// The next entry of the dictionary.
     fn remember(&mut self, value: ColumnValue<'_>);
     /// The dictionary is void.
     fn forget(&mut self);
@@ -127,7 +125,6 @@ impl ValueTexts {
     }
 }
 
-/// An id a row.
 #[derive(Clone, Debug)]
 pub(super) struct IdCells {
     pub(super) ids: Vec<u64>,
@@ -273,7 +270,6 @@ pub(super) trait CellConverter {
     fn null(&self) -> Result<ConvertedCell, ()>;
 }
 
-/// A cell a row.
 #[derive(Clone, Debug)]
 pub(super) struct ConvertedCells<C> {
     pub(super) cells: Vec<ConvertedCell>,

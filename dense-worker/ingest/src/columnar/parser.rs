@@ -32,7 +32,6 @@ use crate::{DataPart, IngestError};
 #[derive(Debug)]
 pub(crate) struct ColumnarParser {
     job: Arc<Job>,
-    /// The features that are read as categories.
     categories: Vec<Categorical>,
     hold_out: Option<HoldOut>,
     groups: bool,

@@ -189,7 +189,6 @@ fn total_sums(sums: &[LabelSums]) -> LabelSums {
     sum_without(sums, None)
 }
 
-/// Mean and deviation of the numbers of the training rows.
 #[derive(Default)]
 struct NumberSpread {
     rows: f64,

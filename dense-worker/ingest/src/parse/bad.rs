@@ -29,14 +29,12 @@ pub(crate) struct BadRows {
     pub(crate) lost: Option<LostRecord>,
 }
 
-/// A record that may be many rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LostRecord {
     /// Its first line (from 0) in the block.
     pub(crate) line: u64,
     pub(crate) lines: u64,
     pub(crate) fault: FieldFault,
-    /// Why it is an error.
     pub(crate) reason: &'static str,
 }
 

@@ -82,7 +82,6 @@ impl LineFields {
         &text[start as usize..end as usize]
     }
 
-    /// A field of the newest line, as a number or as a text.
     #[inline]
     pub(crate) fn cell<'a>(&'a self, line: &'a [u8], field: usize, is_number: bool) -> &'a [u8] {
         if is_number { self.number(line, field) } else { self.get(line, field) }

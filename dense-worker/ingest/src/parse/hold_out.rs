@@ -49,7 +49,6 @@ impl HoldOut {
         divides.then(|| Self { split: HashSplit::new(test, validation), times, wanted })
     }
 
-    /// Whether the time of a row is needed to tell its part.
     pub(crate) fn divides_by_time(&self) -> bool {
         self.times.is_some()
     }

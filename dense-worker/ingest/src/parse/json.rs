@@ -59,7 +59,6 @@ impl<'a> JsonValue<'a> {
     }
 }
 
-/// Keys on the way to the columns.
 #[derive(Debug, Default)]
 struct KeyNode {
     column: Option<usize>,

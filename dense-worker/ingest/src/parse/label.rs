@@ -109,7 +109,6 @@ fn without_fraction(text: &[u8]) -> Option<&[u8]> {
     (is_whole && !zeros.is_empty() && zeros.iter().all(|digit| *digit == b'0')).then_some(whole)
 }
 
-/// The weight of a sample; `None` if the text is none.
 #[inline]
 pub(crate) fn sample_weight(text: &[u8]) -> Option<f32> {
     parse_number(text).map(|number| number as f32).filter(|weight| (0.0..f32::INFINITY).contains(weight))

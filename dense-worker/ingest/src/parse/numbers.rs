@@ -84,7 +84,6 @@ mod tests {
     use super::*;
     use crate::parse::bags::split_values;
 
-    /// Collects the numbers of a row.
     #[derive(Clone, Debug, Default)]
     struct Numbers(Vec<Option<f64>>);
 

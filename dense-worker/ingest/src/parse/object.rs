@@ -13,7 +13,6 @@ use crate::parse::sink::RowSink;
 use crate::read::layout::ColumnPositions;
 
 impl RowParser {
-    /// Gives the values of an object to `sink`, as [`RowSink`] wants them.
     pub(super) fn read_object<S: RowSink>(
         &self,
         object: &JsonFields,

@@ -30,7 +30,6 @@ pub(crate) struct RowParser {
     pub(super) targets: Vec<LabelTexts>,
     /// Labels of the row that is read, one for each target.
     pub(super) labels: Vec<f32>,
-    /// The column of sample weights, if they are wanted.
     pub(super) weight: Option<String>,
     pub(super) numeric: Vec<NumberCell>,
     pub(super) categorical: Vec<CategoryReader>,
@@ -44,27 +43,22 @@ pub(crate) struct RowParser {
     keeps_bad: bool,
 }
 
-/// The cells of a categorical feature.
 #[derive(Clone, Debug)]
 pub(super) enum CategoryReader {
-    /// One value in one column.
     One(PartReader),
     /// A value in each of several columns, whose combination is the category.
     Cross(Vec<PartReader>),
-    /// Any number of values in one column.
     Many(Box<Finder<'static>>),
     /// Any number of values in one column, with their weights in another.
     Weighted(Box<Finder<'static>>, ValueWeights),
 }
 
-/// Reads a cell of one value.
 #[derive(Clone, Debug)]
 pub(super) struct PartReader {
     column: String,
     reading: CellReading,
 }
 
-/// The counts of a block's lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParseOutcome {
     /// Rows of the wanted part.
@@ -168,7 +162,6 @@ impl RowParser {
         }
     }
 
-    /// Whether a line is blank or a comment.
     #[inline]
     fn is_no_row(&self, line: &[u8]) -> bool {
         line.is_empty() || line == b"\r" || (!self.comment.is_empty() && line.starts_with(&self.comment))
@@ -219,7 +212,6 @@ impl RowParser {
         hold_out.wants_row(time, |split| split.row_part(without_return(kept), offset))
     }
 
-    /// Finds the fields of a line, or the values of an object.
     #[inline]
     fn divide_line(&mut self, line: &[u8], is_clean: bool, positions: &ColumnPositions) -> Result<(), Box<FieldFault>> {
         if line.len() > self.max_line_bytes {
@@ -239,7 +231,6 @@ impl RowParser {
         Ok(())
     }
 
-    /// The time of a line whose fields are found.
     fn row_time<'a>(&'a self, line: &'a [u8], positions: &ColumnPositions) -> Result<&'a [u8], Box<FieldFault>> {
         let Some(field) = positions.time else { return Ok(b"") };
         let Some(object) = &self.object else { return Ok(self.fields.get(without_return(line), field)) };
@@ -249,7 +240,6 @@ impl RowParser {
         })
     }
 
-    /// Gives the fields of a line to `sink`.
     #[inline]
     fn read_fields<S: RowSink>(
         &self,

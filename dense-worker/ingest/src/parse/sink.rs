@@ -32,7 +32,6 @@ pub(crate) trait RowSink: Send + 'static {
     }
     /// The bag of a multi-valued feature is complete.
     fn end_bag(&mut self, _feature: usize) {}
-    /// The group of the row, if groups are wanted.
     fn group(&mut self, _text: &[u8]) {}
     /// The same by its hash.
     fn group_id(&mut self, _id: u64) {}
@@ -40,7 +39,6 @@ pub(crate) trait RowSink: Send + 'static {
     fn commit(&mut self, labels: &[f32], weight: Option<f32>);
     /// The row is malformed: drops its values.
     fn abandon(&mut self);
-    /// Drops all rows and keeps the memory.
     fn clear(&mut self);
     /// The same sink, if it takes many rows at once, column by column.
     fn by_columns(&mut self) -> Option<&mut BatchSink> {
@@ -78,7 +76,6 @@ impl RowValues {
         }
     }
 
-    /// Forgets the row and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.numbers.clear();
         self.values.clear();
@@ -105,11 +102,9 @@ pub(crate) struct BatchSink {
     bags: Arc<[BagForm]>,
 }
 
-/// How the values of a cell become a bag.
 #[derive(Clone, Copy, Debug)]
 enum BagForm {
     All,
-    /// Some of them are kept.
     Sequence(Sequence),
     /// With the weights that the pooling makes of theirs.
     Weighted(Pooling),
@@ -126,7 +121,6 @@ impl BagForm {
 }
 
 impl BatchSink {
-    /// No rows of a part yet.
     pub(crate) fn new(features: &Features, part: DataPart) -> Self {
         let many = features.categorical.iter().map(|feature| feature.values.separator().is_some());
         Self {
@@ -160,7 +154,6 @@ impl BatchSink {
         inputs.zip_eq(values).for_each(|(row, value)| input.write_input(value, row));
     }
 
-    /// The ids of a feature of one value.
     pub(crate) fn id_column(&mut self, feature: usize, ids: impl ExactSizeIterator<Item = u64>) {
         let Some(encoded) = feature.checked_sub(self.maps.len()) else {
             return extend(&mut self.rows.categorical[feature].ids, &self.maps[feature], ids);
@@ -191,12 +184,10 @@ impl BatchSink {
         }
     }
 
-    /// The groups, if they are wanted.
     pub(crate) fn group_column(&mut self, ids: &[u64]) {
         self.rows.groups.extend_from_slice(ids);
     }
 
-    /// How much the samples count, if that is wanted.
     pub(crate) fn weight_column(&mut self, weights: impl ExactSizeIterator<Item = f32>) {
         self.rows.weights.extend(weights);
     }
@@ -212,7 +203,6 @@ impl BatchSink {
         rows.zip_eq(labels).for_each(|(row, label)| row[target] = label);
     }
 
-    /// So many rows are complete.
     pub(crate) fn commit_columns(&mut self, rows: usize) {
         self.rows.size += rows;
     }

@@ -19,7 +19,6 @@ pub struct FeatureProfile {
     /// Population stability index against the earlier files; `None` without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<f64>,
-    /// Its bins, by which later files are compared.
     pub distribution: ValueDistribution,
 }
 
@@ -27,11 +26,9 @@ pub struct FeatureProfile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValueDistribution {
     pub bins: ColumnBins,
-    /// Share of each, 0..1.
     pub shares: Vec<f64>,
 }
 
-/// What the bins of a column are.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnBins {
@@ -51,7 +48,6 @@ impl ColumnBins {
         Self::Below(ends)
     }
 
-    /// Of the most frequent values.
     pub(super) fn from_values(values: impl Iterator<Item = u64>) -> Self {
         Self::Values(values.map(|value| format!("{value:016x}")).collect())
     }

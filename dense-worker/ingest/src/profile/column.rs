@@ -52,10 +52,8 @@ fn shares(counts: &[u64]) -> Vec<f64> {
     counts.iter().map(|count| *count as f64 / total).collect()
 }
 
-/// Counts of a numeric column.
 #[derive(Clone, Debug)]
 pub(super) struct NumberCounts {
-    /// Ends of the earlier bins.
     ends: Arc<[f64]>,
     earlier: EarlierBins,
     missing: u64,
@@ -109,7 +107,6 @@ impl NumberCounts {
         self.skip = self.stride - 1;
     }
 
-    /// Adds the counts of a block.
     pub(super) fn merge(&mut self, other: &Self) {
         self.earlier.merge(&other.earlier);
         self.missing += other.missing;
@@ -126,7 +123,6 @@ impl NumberCounts {
         self.kept.clear();
     }
 
-    /// The profile, with the drift from the earlier shares.
     pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
         self.kept.sort_unstable_by(f64::total_cmp);
         let bins = ColumnBins::from_numbers(&self.kept);
@@ -148,7 +144,6 @@ impl NumberCounts {
     }
 }
 
-/// Counts of a categorical column.
 #[derive(Clone, Debug)]
 pub(super) struct CategoryCounts {
     /// Positions of the earlier bins by value.
@@ -185,7 +180,6 @@ impl CategoryCounts {
         }
     }
 
-    /// Adds a value of a row.
     #[inline]
     pub(super) fn add(&mut self, hash: u64, row: u64) {
         self.values += 1;
@@ -197,7 +191,6 @@ impl CategoryCounts {
         self.earlier.add(self.places.get(&hash).copied().unwrap_or(others), 1);
     }
 
-    /// Adds the counts of a block.
     pub(super) fn merge(&mut self, other: &Self) {
         self.earlier.merge(&other.earlier);
         self.present += other.present;
@@ -213,7 +206,6 @@ impl CategoryCounts {
         self.frequent.clear();
     }
 
-    /// The profile, with the drift from the earlier shares.
     pub(super) fn feature_profile(&mut self, column: &str, rows: u64, earlier: Option<&[f64]>) -> FeatureProfile {
         let missing = rows - self.present;
         self.earlier.add(0, missing);

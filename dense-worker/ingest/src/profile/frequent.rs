@@ -28,7 +28,6 @@ impl FrequentValues {
         }
     }
 
-    /// Drops all values and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.counts.clear();
     }

@@ -14,16 +14,13 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder as ZstdDecoder};
 /// The most bytes from which a format is known.
 pub(crate) const MAGIC_BYTES: usize = 4;
 
-/// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileCompression {
     /// RFC 1952.
     Gzip,
     /// RFC 8878.
     Zstd,
-    /// Frames of LZ4.
     Lz4,
-    /// bzip2.
     Bzip2,
 }
 
@@ -49,7 +46,6 @@ impl FileCompression {
         }
     }
 
-    /// The text of a file.
     pub(crate) fn decode(self, file: impl BufRead + Send + 'static) -> Box<dyn Read + Send> {
         match self {
             Self::Gzip => Box::new(MultiGzDecoder::new(file)),
@@ -93,7 +89,6 @@ impl<R: BufRead> Read for Lz4Frames<R> {
 struct ZstdFrames<R> {
     file: R,
     decoder: ZstdDecoder,
-    /// Whether the decoder has begun a frame.
     is_within: bool,
 }
 
@@ -115,7 +110,6 @@ impl<R: BufRead> ZstdFrames<R> {
         Ok(false)
     }
 
-    /// Checks the text of a frame that has ended.
     fn check(&self) -> io::Result<()> {
         match (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum()) {
             (Some(expected), Some(found)) if expected != found => {

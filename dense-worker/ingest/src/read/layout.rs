@@ -26,15 +26,12 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileLayout {
     pub(crate) path: PathBuf,
-    /// Its size, bytes.
     pub(crate) bytes: u64,
-    /// Whether it is compressed.
     pub(crate) is_compressed: bool,
     /// Offset in the text of the first line that can be a row: after a byte order mark and the header.
     pub(crate) data_start: u64,
     /// Number of that line, from 1.
     pub(crate) first_line: u64,
-    /// Which field is which column.
     pub(crate) positions: ColumnPositions,
     /// The row groups of a file that has them. The rows of any other file are lines.
     pub(crate) row_groups: Option<RowGroups>,
@@ -55,7 +52,6 @@ pub(crate) struct ColumnPositions {
     pub(crate) numeric: Vec<usize>,
     /// The columns of features that are read as categories, in their order: several of a cross, two of a feature with weights.
     pub(crate) categorical: Vec<usize>,
-    /// The column that groups samples, if one does.
     pub(crate) group: Option<usize>,
     /// The columns whose texts are read beside a row that is scored.
     pub(crate) keys: Vec<usize>,
@@ -106,7 +102,6 @@ impl FileLayout {
 }
 
 impl FileLayout {
-    /// Reads the footer of a file of columns.
     fn of_columns(job: &Job, path: &Path, format: FileFormat) -> Result<Self, IngestError> {
         let footer = ColumnFile::open(path, format)?;
         let positions = ColumnPositions::find(job, path, footer.column_names())?;
@@ -129,7 +124,6 @@ impl FileLayout {
         })
     }
 
-    /// Whether reading can start in the middle.
     pub(crate) fn is_splittable(&self) -> bool {
         match &self.row_groups {
             Some(row_groups) => row_groups.groups.len() > 1,
@@ -163,7 +157,6 @@ impl ColumnPositions {
     }
 }
 
-/// Places of the labels, if they are wanted.
 fn label_positions(places: Option<impl Iterator<Item = Result<usize, IngestError>>>) -> Result<Vec<usize>, IngestError> {
     places.into_iter().flatten().collect()
 }
@@ -183,7 +176,6 @@ pub(crate) fn record_syntax(format: &Format) -> Option<RecordSyntax> {
     }
 }
 
-/// How the fields of a format are written.
 pub(crate) fn field_syntax(format: &Format) -> FieldSyntax {
     match format {
         Format::Criteo | Format::Parquet(_) | Format::Arrow(_) | Format::Jsonl(_) => {
@@ -241,12 +233,10 @@ fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>
     Err(IngestError::HeaderDiffers { path: path.into(), expected: format.columns.clone(), found })
 }
 
-/// The columns of a file that has no label.
 fn unlabelled_columns(job: &Job, names: &[String]) -> Vec<String> {
     names.iter().filter(|name| !job.features.learned_columns().any(|column| column == *name)).cloned().collect()
 }
 
-/// The first lines of a file.
 struct FileHead {
     path: PathBuf,
     text: BufReader<FileText>,

@@ -16,7 +16,6 @@ use crate::read::text::{ReadReach, FileText};
 /// How much of a file is read: a few hundred objects. A key that is rarer may be anywhere.
 const FIRST_BYTES: u64 = 256 << 10;
 
-/// Names that a message lists.
 const LISTED: usize = 60;
 
 /// Refuses a file whose first objects have none of the keys of a column. There is no header that could say which keys exist.

@@ -19,7 +19,6 @@ use crate::{IngestError, SplitSource, SplitTask};
 /// Assumed bytes of a row of columns, for the number of rows in a block.
 const BYTES_OF_A_ROW: usize = 128;
 
-/// Rows of one split.
 #[derive(Debug)]
 pub(crate) struct RowBlock {
     pub(crate) layout: Arc<FileLayout>,
@@ -29,11 +28,9 @@ pub(crate) struct RowBlock {
     pub(crate) place: RowPlace,
     /// The split that ends here. Only on the last block of a split, which has no rows.
     pub(crate) completes: Option<u64>,
-    /// Whether the split is the whole file.
     pub(crate) is_whole_file: bool,
 }
 
-/// The rows of a block.
 #[derive(Debug)]
 pub(crate) enum BlockBody {
     Lines(BlockLines),
@@ -55,12 +52,10 @@ pub(crate) struct RowPlace {
     split_offset: u64,
     /// Lines of the split before the block; rows of the row group before it.
     lines_before: u64,
-    /// The row group, if the file has them.
     row_group: Option<usize>,
 }
 
 impl RowPlace {
-    /// The row group, if the file has them.
     pub(crate) fn row_group(self) -> Option<usize> {
         self.row_group
     }
@@ -84,7 +79,6 @@ impl RowPlace {
     }
 }
 
-/// Reads every split of a source.
 pub(crate) struct BlockReader {
     job: Arc<Job>,
     splits: Box<dyn SplitSource>,
@@ -109,7 +103,6 @@ struct OpenSplit {
     accounted: u64,
 }
 
-/// The rows of a split in blocks.
 enum SplitBlocks {
     Lines(LineBlocks<FileText>),
     Records(RecordBlocks<FileText>),
@@ -140,7 +133,6 @@ impl SplitBlocks {
 }
 
 impl BlockReader {
-    /// Reads blocks of about `block_bytes`.
     pub(crate) fn new(
         job: Arc<Job>,
         splits: Box<dyn SplitSource>,

@@ -22,14 +22,12 @@ const GRAIN: u64 = 1 << 20;
 /// The notes of each file.
 static NOTES: LazyLock<Mutex<HashMap<PathBuf, Arc<Mutex<StartNotes>>>>> = LazyLock::new(Mutex::default);
 
-/// What is known of a file.
 #[derive(Debug)]
 struct StartNotes {
     of: FileState,
     /// The first start of a record at or after each multiple of [`GRAIN`].
     starts: Vec<u64>,
     scanner: RecordScanner,
-    /// How far the file was scanned.
     scanned: u64,
     is_whole: bool,
 }

@@ -14,7 +14,6 @@
 
 use zagros_job::Delimited;
 
-/// How records are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RecordSyntax {
     delimiter: u8,
@@ -92,7 +91,6 @@ impl RecordScanner {
         self.place == ScanState::RecordStart(0)
     }
 
-    /// Whether the text so far ends inside quotes.
     pub(crate) fn is_quoted(&self) -> bool {
         self.place == ScanState::Quoted
     }

@@ -19,7 +19,6 @@ const START: u64 = 64 << 10;
 /// How much of a file is probably read. A store fetches little more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadReach {
-    /// Its first lines.
     Start,
     /// Up to this byte of the text, or all of it if it is compressed.
     To(u64),
@@ -41,7 +40,6 @@ enum TextSource {
     Compressed { compression: FileCompression, decoder: Box<dyn Read + Send>, progress: Arc<ReadProgress> },
 }
 
-/// What happened to a file below its decoder.
 #[derive(Debug, Default)]
 struct ReadProgress {
     bytes: AtomicU64,
@@ -79,12 +77,10 @@ impl FileText {
         }
     }
 
-    /// Size of the file on disk.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of a compressed file read so far.
     pub(crate) fn compressed_bytes(&self) -> u64 {
         match &self.source {
             TextSource::Plain(_) => 0,
@@ -92,7 +88,6 @@ impl FileText {
         }
     }
 
-    /// Moves from the start of the text to its byte `offset`.
     pub(crate) fn skip_to(&mut self, offset: u64) -> Result<(), IngestError> {
         let moved = match &mut self.source {
             TextSource::Plain(file) => file.seek(SeekFrom::Start(offset)).map(drop),

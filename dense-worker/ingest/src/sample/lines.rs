@@ -10,7 +10,6 @@ use crate::read::text::{ReadReach, FileText};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Lines of all files.
 pub(super) fn sample_rows(files: &[&Path], each: SampleLimits) -> Result<RowSample, IngestError> {
     let (mut lines, mut is_whole, mut is_spread) = (Vec::new(), true, true);
     for path in files {

@@ -38,7 +38,6 @@ pub struct FactorSpec {
     pub factors: u32,
     /// Categories of a column, at least 2, equally frequent.
     pub values: u32,
-    /// Terms of the logit.
     pub terms: u32,
     /// Most factors of a term.
     pub order: u32,
@@ -111,7 +110,6 @@ struct TeacherTerm {
 #[derive(Clone, Debug)]
 pub(crate) struct FactorTeacher {
     bias: f64,
-    /// Steps of each factor.
     steps: Vec<u32>,
     cells: Vec<RandomStream>,
     clicks: RandomStream,
@@ -170,7 +168,6 @@ impl FactorTeacher {
     }
 }
 
-/// Columns of the factors, in the order of the factors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactorColumns {
     pub numeric: Vec<String>,
@@ -184,7 +181,6 @@ pub fn factor_columns(spec: &FactorSpec) -> FactorColumns {
     FactorColumns { numeric: named(numeric), categories: named(categories) }
 }
 
-/// Whether a factor is a numeric column. The others are categories.
 fn is_numeric(factor: usize) -> bool {
     factor.is_multiple_of(2)
 }
@@ -209,7 +205,6 @@ pub(crate) fn write_row(row: &FactorRow, text: &mut Vec<u8>) {
     text.push(b'\n');
 }
 
-/// The terms in their order, with their coefficients.
 fn choose_terms(spec: &FactorSpec, streams: &RandomStreams) -> Result<Vec<TeacherTerm>, IngestError> {
     let wanted = spec.terms as usize;
     let mut bound = 1;

@@ -43,7 +43,7 @@ pub struct SyntheticSpec {
     pub seed: u64,
     /// Distinct values of C1 … C26, at least 1 each.
     pub vocabularies: [u32; CATEGORIES],
-    /// Exponent of the frequencies (Zipf), positive.
+    /// Exponent of the frequencies, positive.
     pub zipf: f64,
     /// Logit of a row without any effects.
     pub bias: f64,

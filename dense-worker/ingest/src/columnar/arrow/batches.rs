@@ -135,7 +135,6 @@ impl RecordBatches {
         self.fields.iter().map(array).collect()
     }
 
-    /// The dictionaries of the used columns, which all record batches share.
     fn dictionaries(&self) -> std::result::Result<&HashMap<i64, ArrayRef>, IngestError> {
         let mut unreadable = None;
         let entries = self.entries.get_or_init(|| {

@@ -116,7 +116,6 @@ impl StoredMessage {
     }
 }
 
-/// A result of reading a part of a file: what is wrong in it, or why it cannot be read.
 pub(super) type BodyResult<T> = std::result::Result<T, BatchFailure>;
 
 #[derive(Debug)]

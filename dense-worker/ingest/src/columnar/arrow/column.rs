@@ -189,7 +189,6 @@ impl ListEnds {
     }
 }
 
-/// Gives rows of one value each.
 fn give_values<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, out: &mut O) {
     let has_no_null = values.has_no_null();
     for row in start..end {
@@ -202,7 +201,6 @@ fn give_values<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, 
     }
 }
 
-/// Gives rows of one entry each.
 fn give_entries<O: ColumnOutput>(values: &ArrayValues, start: usize, end: usize, out: &mut O) -> Result<()> {
     let StoredValues::Entries(keys, _) = &values.stored else { return fail("no dictionary") };
     if values.has_no_null() {

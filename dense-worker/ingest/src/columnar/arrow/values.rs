@@ -121,7 +121,6 @@ impl ArrayValues {
             }
     }
 
-    /// Calls `take` with a value that is there.
     #[inline]
     pub(super) fn with_value<R>(&self, index: usize, take: impl FnOnce(ColumnValue<'_>) -> R) -> R {
         let int = |value: i64| ColumnValue::Int(value);
@@ -171,7 +170,6 @@ impl WholeNumbers {
     }
 }
 
-/// The numbers of an array, whatever they mean.
 fn number_buffer<T: ArrowNativeType>(array: &ArrayRef) -> ScalarBuffer<T> {
     let data = array.to_data();
     ScalarBuffer::new(data.buffers()[0].clone(), data.offset(), data.len())

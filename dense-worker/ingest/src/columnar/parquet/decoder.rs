@@ -58,7 +58,6 @@ pub(super) struct TypedDecoder<T: DataType> {
     values: Vec<T::T>,
 }
 
-/// Decodes the places of entries of a dictionary.
 pub(super) type PlaceDecoder = TypedDecoder<Int32Type>;
 
 /// Calls something for whichever type the values have.
