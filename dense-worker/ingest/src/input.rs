@@ -244,7 +244,7 @@ mod tests {
     fn rows(good: &[bool], columns: usize) -> InputRows {
         let mut rows = InputRows::new(columns, true);
         for (row, good) in good.iter().enumerate() {
-            (0..columns).for_each(|column| rows.key(format!("{row}.{column}").as_bytes()));
+            (0..columns).for_each(|column| rows.push_key(format!("{row}.{column}").as_bytes()));
             if *good { rows.end_sample() } else { rows.end_malformed() }
         }
         rows
@@ -254,13 +254,13 @@ mod tests {
     fn malformed_rows_keep_their_place_or_are_skipped() {
         let fill = |keep| {
             let mut rows = InputRows::new(2, keep);
-            rows.key(b"a");
-            rows.key(b"b");
+            rows.push_key(b"a");
+            rows.push_key(b"b");
             rows.end_sample();
-            rows.key(b"c");
+            rows.push_key(b"c");
             rows.end_malformed();
-            rows.key(b"d");
-            rows.key(b"");
+            rows.push_key(b"d");
+            rows.push_key(b"");
             rows.end_sample();
             let shown =
                 |row: InputRow<'_>| (row.sample, [0, 1].map(|c| String::from_utf8_lossy(row.key(c)).into_owned()));

@@ -207,7 +207,7 @@ mod tests {
         let (inputs, mut rows) = (NumericInput::from_features(&features), [[0.0; 5]; 3]);
         let values = [[Some(3.0), Some(3.0), Some(20.0)], [None, Some(3.0), None], [Some(0.0), None, None]];
         for (row, values) in rows.iter_mut().zip_eq(values) {
-            inputs.iter().zip_eq(values).for_each(|(input, value)| input.put(value, row));
+            inputs.iter().zip_eq(values).for_each(|(input, value)| input.write_input(value, row));
         }
         assert_eq!(rows, [[3.0, 0.0, 2.0, 2.0, 0.0], [0.0, 1.0, 2.0, 7.0, 1.0], [0.0, 0.0, 7.0, 7.0, 1.0]]);
         assert_eq!(features_of_numbers(&features)[..], [0, 1, 1]);

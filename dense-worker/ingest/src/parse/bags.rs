@@ -112,7 +112,7 @@ mod tests {
         let (separator, mut pairs) = (Finder::new("|").into_owned(), Vec::new());
         let split = |text| split_values(text, &separator, false);
         weights(pooling)
-            .read(split(values.as_bytes()), split(of_values.as_bytes()), |id, weight| pairs.push((id, weight)))
+            .read_pairs(split(values.as_bytes()), split(of_values.as_bytes()), |id, weight| pairs.push((id, weight)))
             .map_err(|fault| format!("expected {}, found {}", fault.expected, fault.found))?;
         Ok(pairs)
     }
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(read(Pooling::Mean, "", ""), Ok(vec![]));
         let (weights, missing) = (weights(Pooling::Sum), [&b""[..]]);
         let both = |values: &[&'static [u8]], of_values: &[&'static [u8]]| {
-            weights.read(values.iter().copied(), of_values.iter().copied(), |_, _| panic!("no value is there"))
+            weights.read_pairs(values.iter().copied(), of_values.iter().copied(), |_, _| panic!("no value is there"))
         };
         for (values, of_values) in [(&missing[..], &[][..]), (&[], &missing), (&missing, &missing), (&missing, &[b"7"])]
         {

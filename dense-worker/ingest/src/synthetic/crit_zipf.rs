@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn the_samples_are_those_of_the_specification() {
         let made = CritZipf::generate(IdVocabulary::Small, 256);
-        let batch = made.batch(0..256).unwrap();
+        let batch = made.make_batch(0..256).unwrap();
         assert_eq!(batch.numeric[..INTEGERS], FIRST_DENSE);
         assert_eq!(batch.numeric[255 * INTEGERS..][..3], LAST_DENSE);
         assert_eq!(ids_of(&batch, 0), FIRST_SMALL);
@@ -217,8 +217,8 @@ mod tests {
         write("label.bin", made.labels.clone());
         let loaded = CritZipf::load(folder.path()).unwrap();
         assert_eq!(loaded, made);
-        assert_eq!(loaded.batch(8..16).unwrap().labels.len(), 8);
-        assert_eq!(loaded.batch(36..44), None);
+        assert_eq!(loaded.make_batch(8..16).unwrap().labels.len(), 8);
+        assert_eq!(loaded.make_batch(36..44), None);
         write("cat.bin", vec![0; 12]);
         let error = CritZipf::load(folder.path()).unwrap_err().to_string();
         assert!(error.contains("cat.bin: 12 bytes where label.bin asks for 4160"), "{error}");

@@ -274,9 +274,9 @@ mod tests {
     #[test]
     fn a_row_depends_on_seed_and_number_alone() {
         let planted = |seed| FactorTeacher::new(&FactorSpec { seed, ..small() }).unwrap();
-        assert_eq!(planted(1).row(5), planted(1).row(5));
-        assert_ne!(planted(1).row(5), planted(1).row(6));
-        assert_ne!(planted(1).row(5), planted(2).row(5));
+        assert_eq!(planted(1).make_row(5), planted(1).make_row(5));
+        assert_ne!(planted(1).make_row(5), planted(1).make_row(6));
+        assert_ne!(planted(1).make_row(5), planted(2).make_row(5));
     }
 
     /// Over all cells of categories, and numeric factors of as few steps: the mean of each product of two terms is 1 or 0.

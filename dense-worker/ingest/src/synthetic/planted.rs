@@ -306,9 +306,9 @@ mod tests {
 
     #[test]
     fn a_row_depends_on_seed_and_number_alone() {
-        assert_eq!(planted(1).row(5), planted(1).row(5));
-        assert_ne!(planted(1).row(5), planted(1).row(6));
-        assert_ne!(planted(1).row(5), planted(2).row(5));
+        assert_eq!(planted(1).make_row(5), planted(1).make_row(5));
+        assert_ne!(planted(1).make_row(5), planted(1).make_row(6));
+        assert_ne!(planted(1).make_row(5), planted(2).make_row(5));
     }
 
     #[test]
