@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::Summary;
-use zagros_ingest::synthetic::{SyntheticSpec, generate};
+use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
 use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
 
 use crate::args::ScalingArgs;
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
     let batch = BatchSize { samples, grows: args.grow_batch };
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
-    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
+    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let cores = zagros_job::threads::cores();
     let job_file = folder.path().join("job.toml");
     let mut figures = ScalingFigures { cores, rows, servers: args.servers, batch, runs: Vec::new() };

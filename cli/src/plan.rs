@@ -2,7 +2,7 @@
 
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
-use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, files};
+use zagros_ingest::{DataPart, FileInfo, IngestError, check_first_rows, find_files};
 use zagros_job::threads::Machine;
 use zagros_job::{
     Attention, DenseFootprint, ExpertLayers, Job, Mode, Model, NewestRows, StreamedFootprint, Structure, Table,
@@ -134,12 +134,12 @@ pub(crate) fn print_log_disk(job: &Job) {
 /// The training files. Those of the test part are checked in the same way.
 fn look_at_files(job: &Job) -> Result<Vec<FileInfo>, IngestError> {
     if let TestPart::Files(test) = &job.data.test {
-        check_first_rows(job, &files(job, test)?, DataPart::All)?;
+        check_first_rows(job, &find_files(job, test)?, DataPart::All)?;
     }
     if let ValidationPart::Files(validation) = &job.data.validation {
-        check_first_rows(job, &files(job, validation)?, DataPart::All)?;
+        check_first_rows(job, &find_files(job, validation)?, DataPart::All)?;
     }
-    let train = files(job, &job.data.train)?;
+    let train = find_files(job, &job.data.train)?;
     check_first_rows(job, &train, DataPart::Train)?;
     Ok(train)
 }

@@ -2,7 +2,7 @@
 
 use indicatif::HumanCount;
 use zagros_dense_worker::ResumePoint;
-use zagros_ingest::{FileInfo, RowCount, files, training_rows};
+use zagros_ingest::{FileInfo, RowCount, find_files, training_rows};
 use zagros_job::{Job, Mode};
 use zagros_shell::{Exit, Failure, note};
 
@@ -101,7 +101,7 @@ pub(crate) fn announce(job: &Job) {
         return;
     }
     // A file that cannot be read is reported by the worker.
-    let Some(plan) = files(job, &job.data.train).ok().and_then(|found| EpochPlan::new(job, &found)) else { return };
+    let Some(plan) = find_files(job, &job.data.train).ok().and_then(|found| EpochPlan::new(job, &found)) else { return };
     let whose = if job.train.mode == Mode::Async && plan.workers > 1 { " of each worker" } else { "" };
     note!("data: {}{whose}", plan.in_words());
     if let Some(warning) = plan.warning() {
@@ -119,7 +119,7 @@ pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result
     let steps = match point.and_then(ResumePoint::epoch_steps) {
         Some(steps) => steps,
         None => {
-            let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+            let found = find_files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
             let plan = EpochPlan::new(job, &found).filter(|plan| plan.steps() > 0);
             plan.ok_or_else(|| uncounted(first))?.steps()
         }

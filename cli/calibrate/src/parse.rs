@@ -5,8 +5,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use zagros_cost::ParseRates;
-use zagros_ingest::synthetic::{SyntheticSpec, generate};
-use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, files};
+use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
+use zagros_ingest::{BatchStream, DataPart, StreamOptions, StreamStart, WholeFiles, find_files};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrInternal};
 use zagros_zip::ZipEq;
@@ -20,7 +20,7 @@ pub(crate) fn rates() -> Result<ParseRates, Failure> {
     let folder = TempDir::new().or_internal()?;
     let rows = (BATCHES * workload::BATCH) as u64;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
-    generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Storage, error))?;
+    generate_criteo(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Storage, error))?;
     let csv = folder.path().join("rows.csv");
     workload::write_rows(&csv, rows)?;
     write_json_lines(&csv, &folder.path().join("rows.jsonl")).or_internal()?;
@@ -41,7 +41,7 @@ fn rate(format: &str, file: &Path) -> Result<f64, Failure> {
     let job = Job::parse(&text, "the benchmark's job".as_ref(), &Overrides::none());
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;
     let failed = |error| Failure::from_error(Exit::Internal, error);
-    let found = files(&job, &job.data.train).map_err(failed)?;
+    let found = find_files(&job, &job.data.train).map_err(failed)?;
     let options = StreamOptions {
         part: DataPart::Train,
         epoch: 0,

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use zagros_ingest::Batch;
-use zagros_ingest::synthetic::crit_zipf::{CritZipf, Vocabulary};
+use zagros_ingest::synthetic::crit_zipf::{CritZipf, IdVocabulary};
 use zagros_job::{Job, Overrides};
 use zagros_shell::{Exit, Failure, OrInternal};
 
@@ -19,12 +19,12 @@ const CATEGORIES: usize = 26;
 pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
     let workload = match folder {
         Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
-        None => CritZipf::generate(Vocabulary::Small, count * BATCH),
+        None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
     };
     let batches: Option<Vec<Batch>> =
-        (0..count).map(|index| workload.batch(index * BATCH..(index + 1) * BATCH)).collect();
+        (0..count).map(|index| workload.make_batch(index * BATCH..(index + 1) * BATCH)).collect();
     batches.ok_or_else(|| {
-        let held = workload.samples() / BATCH;
+        let held = workload.sample_count() / BATCH;
         let what = format!("the workload holds {held} batches of {BATCH}, fewer than the {count} wanted");
         Failure::with_help(Exit::Usage, what, "ask for fewer with --steps or --batches")
     })
@@ -33,12 +33,12 @@ pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failur
 /// Writes the first `samples` samples as CSV: `label`, numbers `n0` to `n12`, ids `c0` to `c25`, with a header.
 pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
     let samples = usize::try_from(samples).or_internal()?;
-    let workload = CritZipf::generate(Vocabulary::Small, samples);
+    let workload = CritZipf::generate(IdVocabulary::Small, samples);
     let mut file = BufWriter::new(File::create(path).or_internal()?);
     let names = ["label".to_owned()].into_iter().chain(names("n", NUMBERS)).chain(names("c", CATEGORIES));
     writeln!(file, "{}", names.collect::<Vec<_>>().join(",")).or_internal()?;
     for sample in 0..samples {
-        let batch = workload.batch(sample..sample + 1).expect("a sample that was made");
+        let batch = workload.make_batch(sample..sample + 1).expect("a sample that was made");
         write!(file, "{}", batch.labels[0]).or_internal()?;
         batch.numeric.iter().try_for_each(|value| write!(file, ",{value}")).or_internal()?;
         batch.categorical.iter().try_for_each(|feature| write!(file, ",{}", feature.ids[0])).or_internal()?;

@@ -10,7 +10,7 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::{DataContent, FileStart, file_start, fits};
+use zagros_ingest::{DataContent, FileStart, file_start, can_read_file};
 use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, Source, Values};
 
 use crate::InitError;
@@ -33,7 +33,7 @@ pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitErro
     let own = &job.data.format;
     let columnar = || Columnar { missing: own.missing().to_vec() };
     Ok(match start.content {
-        content if content == DataContent::of_format(own) && content != DataContent::Lines => None,
+        content if content == DataContent::from_format(own) && content != DataContent::Lines => None,
         DataContent::Parquet => Some(with_format(job, Format::Parquet(columnar()))),
         DataContent::Arrow => Some(with_format(job, Format::Arrow(columnar()))),
         DataContent::Jsonl => Some(with_format(job, Format::Jsonl(columnar()))),
@@ -47,7 +47,7 @@ pub fn describe_format(format: &Format) -> String {
     let Format::Delimited(Delimited { delimiter, header, .. }) = format else {
         return match format {
             Format::Criteo => "Criteo's TSV".to_owned(),
-            other => DataContent::of_format(other).to_string(),
+            other => DataContent::from_format(other).to_string(),
         };
     };
     let separator = match delimiter {
@@ -66,7 +66,7 @@ fn with_format(job: &Job, format: Format) -> Job {
 
 fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
     let own = &job.data.format;
-    if DataContent::of_format(own) == DataContent::Lines && fits(job, &start.path) {
+    if DataContent::from_format(own) == DataContent::Lines && can_read_file(job, &start.path) {
         return Ok(None);
     }
     let found = divided(start);
@@ -75,7 +75,7 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
         divide_lists(&mut job, &found);
         Some(job)
     };
-    if let Some(fitting) = [named(true), named(false)].into_iter().flatten().find(|other| fits(other, &start.path)) {
+    if let Some(fitting) = [named(true), named(false)].into_iter().flatten().find(|other| can_read_file(other, &start.path)) {
         return Ok(Some(fitting));
     }
     match own {

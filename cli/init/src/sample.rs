@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use zagros_ingest::{FileStart, RowSample, SampleLimits, SampledRows, file_starts, sample};
+use zagros_ingest::{FileStart, RowSample, SampleLimits, SampledRows, file_starts, sample_rows};
 
 use crate::InitError;
 use crate::dialect::{Divided, first_fields};
@@ -17,7 +17,7 @@ const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, file
 pub fn read_sample(data: &Path) -> Result<RowSample, InitError> {
     let paths = [data.to_path_buf()];
     let unreadable = |source| InitError::Unreadable { data: data.into(), source: Box::new(source) };
-    let found = sample(&paths, LIMITS).map_err(unreadable)?;
+    let found = sample_rows(&paths, LIMITS).map_err(unreadable)?;
     if let (SampledRows::Lines(_), 2..) = (&found.rows, found.files) {
         same_columns(&file_starts(&paths).map_err(unreadable)?)?;
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use indicatif::{HumanBytes, HumanCount};
-use zagros_eval::Scores;
-use zagros_ingest::synthetic::{FactorSpec, SyntheticSpec, factor_columns, generate as write_files, generate_factors};
+use zagros_eval::ClickScores;
+use zagros_ingest::synthetic::{FactorSpec, SyntheticSpec, factor_columns, generate_criteo as write_files, generate_factors};
 use zagros_ingest::{ColumnSummaries, IngestError};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
@@ -137,11 +137,11 @@ fn not_generated(error: IngestError) -> Failure {
 
 /// The measures of the planted probabilities.
 fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure> {
-    let mut scores = Scores::new();
+    let mut scores = ClickScores::new();
     for &(label, logit) in test {
         scores.push(label, logit);
     }
-    let report = scores.report();
+    let report = scores.compute_measures();
     let (Some(best_auc), Some(best_logloss), Some(positive_rate)) = (report.auc, report.logloss, report.positive_rate)
     else {
         let what = format!("the test part of {} row(s) holds one class only", args.test_rows);
@@ -167,7 +167,7 @@ fn size(path: &Path) -> u64 {
 /// Shows the content of each column.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let inspection = zagros_ingest::inspect_columns(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;
     if inspection.rows == 0 && inspection.bad_rows > 0 {
         return Err(no_good_row(&inspection));
     }
@@ -187,7 +187,7 @@ fn no_good_row(inspection: &ColumnSummaries) -> Failure {
 /// Checks every row. Malformed rows lead to the exit code of bad data.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
-    let validation = zagros_ingest::validate(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let validation = zagros_ingest::validate_rows(&job, SHOWN).map_err(|error| Failure::from_error(Exit::Data, error))?;
     out!("{validation}");
     Ok(if validation.bad == 0 { Exit::Success } else { Exit::Data })
 }

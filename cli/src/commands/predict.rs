@@ -38,8 +38,8 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
     let output = Output::open(&args, scores, &identity).map_err(refused)?;
     let earlier_counts = output.counts();
-    if earlier_counts.rows() > 0 {
-        err!("going on after {} rows that are written (--fresh starts over)", HumanCount(earlier_counts.rows()));
+    if earlier_counts.row_count() > 0 {
+        err!("going on after {} rows that are written (--fresh starts over)", HumanCount(earlier_counts.row_count()));
     }
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
@@ -166,7 +166,7 @@ struct Progress {
 impl Progress {
     fn new(before: PredictionCounts, data: &[PathBuf]) -> Self {
         let is_known = !data.iter().any(|file| file == Path::new(STDIN));
-        Self { whole: before.rows() == 0, is_known, last_line: Mutex::new(Instant::now()) }
+        Self { whole: before.row_count() == 0, is_known, last_line: Mutex::new(Instant::now()) }
     }
 }
 
@@ -198,7 +198,7 @@ fn identity(args: &PredictArgs, Model { job, saved, .. }: &Model) -> Result<Stri
             continue;
         }
         // Those of a folder or a pattern one by one. What cannot be read is refused when it is.
-        let found = zagros_ingest::files(job, std::slice::from_ref(file)).unwrap_or_default();
+        let found = zagros_ingest::find_files(job, std::slice::from_ref(file)).unwrap_or_default();
         for FileInfo { path, bytes, .. } in found {
             let data = std::fs::metadata(&path).ok();
             let changed = data.and_then(|data| data.modified().ok()?.duration_since(UNIX_EPOCH).ok());
@@ -262,7 +262,7 @@ impl Output {
 
     fn counts(&self) -> PredictionCounts {
         match self {
-            Self::File(file) => file.counts(),
+            Self::File(file) => file.written_counts(),
             Self::Stream(_) => PredictionCounts::default(),
         }
     }
@@ -318,8 +318,8 @@ impl ScoredRows for Scores {
         let kept = (!is_kept).then(|| rows.samples_only());
         let rows = kept.as_ref().unwrap_or(rows);
         match &mut self.output {
-            Output::File(file) => file.add(rows, &scores),
-            Output::Stream(stream) => stream.add(rows, &scores),
+            Output::File(file) => file.add_rows(rows, &scores),
+            Output::Stream(stream) => stream.add_rows(rows, &scores),
         }
     }
 }
@@ -339,10 +339,10 @@ fn refused(error: PredictionError) -> Failure {
 
 fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, took: Duration) -> Result<(), Failure> {
     let is_stream = args.output == Path::new("-");
-    let rate = (all.rows() - before.rows()) as f64 / took.as_secs_f64().max(1e-9);
+    let rate = (all.row_count() - before.row_count()) as f64 / took.as_secs_f64().max(1e-9);
     if args.json && !is_stream {
         let report = json!({
-            "file": args.output, "rows": all.rows(), "malformed": all.malformed, "not_finite": all.not_finite, "rows_before": before.rows(),
+            "file": args.output, "rows": all.row_count(), "malformed": all.malformed, "not_finite": all.not_finite, "rows_before": before.row_count(),
             "seconds": took.as_secs_f64(), "rows_per_second": rate,
         });
         return answer(&report.to_string());
@@ -358,7 +358,7 @@ fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, to
     err!(
         "{}: {} rows{malformed}{not_finite}; {:.1} s, {} rows/s",
         if is_stream { "standard output".to_owned() } else { args.output.display().to_string() },
-        HumanCount(all.rows()),
+        HumanCount(all.row_count()),
         took.as_secs_f64(),
         HumanCount(rate as u64)
     );

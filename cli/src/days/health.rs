@@ -176,13 +176,13 @@ pub(crate) fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::profile::{Bins, Distribution};
+    use zagros_ingest::profile::{ColumnBins, ValueDistribution};
     use zagros_plumbing::metrics::{IntCounterVec, Opts, register};
 
     use super::*;
 
     fn feature(missing: f64, distinct: u64, drift: f64) -> FeatureProfile {
-        let distribution = Distribution { bins: Bins::Values(vec![]), shares: vec![missing, 1.0 - missing] };
+        let distribution = ValueDistribution { bins: ColumnBins::Values(vec![]), shares: vec![missing, 1.0 - missing] };
         FeatureProfile {
             column: "city".to_owned(),
             missing,

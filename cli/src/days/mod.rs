@@ -265,7 +265,7 @@ async fn profile(
 
 async fn look(day: &Day, before: Option<DataProfile>, signals: &Signals) -> Result<DataProfile, Failure> {
     let (job, files) = (day.job.clone(), day.job.data.train.clone());
-    let look = move || ingest::profile(&job, &files, PROFILED_ROWS, before.as_ref());
+    let look = move || ingest::profile_files(&job, &files, PROFILED_ROWS, before.as_ref());
     let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
     looked.map_err(|error| report::failure(WorkerError::from(error), signals))
 }

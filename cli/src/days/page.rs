@@ -161,13 +161,13 @@ fn shown(value: Option<f64>, digits: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use zagros_ingest::profile::{Bins, DataProfile, Distribution};
+    use zagros_ingest::profile::{ColumnBins, DataProfile, ValueDistribution};
     use zagros_job::{Job, Overrides};
 
     use super::*;
 
     fn record(drift: Option<f64>, auc: Option<f64>) -> DayRecord {
-        let distribution = Distribution { bins: Bins::Below(vec![]), shares: vec![0.25, 0.75] };
+        let distribution = ValueDistribution { bins: ColumnBins::Below(vec![]), shares: vec![0.25, 0.75] };
         let feature =
             FeatureProfile { column: "<price>".to_owned(), missing: 0.25, distinct: None, drift, distribution };
         let features = vec![feature];

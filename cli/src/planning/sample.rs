@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use zagros_cost::DataShape;
 use zagros_ingest::{
-    Batch, BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, files, training_rows,
+    Batch, BatchStream, DataPart, FileInfo, StreamOptions, StreamStart, WholeFiles, find_files, training_rows,
 };
 use zagros_job::Job;
 use zagros_zip::ZipEq;
@@ -20,7 +20,7 @@ pub(crate) fn shape(job: &Job, samples: Option<u64>) -> DataShape {
     if is_elsewhere || job.data.reads_stdin() {
         return assumed;
     }
-    let Ok(found) = files(job, &job.data.train) else { return assumed };
+    let Ok(found) = find_files(job, &job.data.train) else { return assumed };
     let Some(batch) = first_batch(job, &found) else { return assumed };
     let rows = training_rows(job, &found).ok().map(|count| count.rows()).filter(|rows| *rows > 0);
     let bytes = found.iter().map(|file| file.bytes).sum::<u64>() as f64;

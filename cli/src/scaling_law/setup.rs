@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use zagros_ingest::files;
+use zagros_ingest::find_files;
 use zagros_job::threads::cores;
 use zagros_job::{Job, ModelSize, Schedule, TestPart, ValidationPart};
 use zagros_scaling::FamilyRequest;
@@ -224,7 +224,7 @@ fn shares(given: &[f64]) -> Result<Vec<f64>, Failure> {
 }
 
 fn rows(job: &Job) -> Result<u64, Failure> {
-    let found = files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
+    let found = find_files(job, &job.data.train).map_err(|error| Failure::from_error(Exit::Data, error))?;
     EpochPlan::new(job, &found).map(|plan| plan.least_rows()).filter(|rows| *rows > 0).ok_or_else(|| {
         let what = "the rows of the training part can neither be counted nor estimated";
         Failure::with_help(

@@ -168,7 +168,7 @@ impl Trainer {
     /// Tells everyone whom this worker misses.
     fn report_lost(&self, failure: Option<&WorkerError>) {
         let (missing, error) = match failure {
-            Some(WorkerError::Peers(error)) => (error.missing(), error.to_string()),
+            Some(WorkerError::Peers(error)) => (error.missing_ranks(), error.to_string()),
             Some(WorkerError::BarrierMissed { workers, reason }) => (&workers[..], reason.clone()),
             _ => return,
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use zagros_collective::{CollectiveError, GroupLane, Interrupt, ProcessGroupConfig, Rendezvous};
+use zagros_collective::{CollectiveError, GroupLane, GroupInterrupt, ProcessGroupConfig, Rendezvous};
 use zagros_coordinator_client::{Waiting, wait_for_group};
 use zagros_embedding_client::RequestReach;
 use zagros_job::WeightStore;
@@ -79,7 +79,7 @@ impl Trainer {
     ) -> Result<Vec<RankProgress>, WorkerError> {
         let (rank, world) = (group.rank as usize, group.world as usize);
         let (generation, store, timeout) = (group.generation, group.store.clone(), self.run.job.cluster.timeout);
-        let interrupt = Interrupt::default();
+        let interrupt = GroupInterrupt::default();
         let (mode, ends) = (self.run.job.train.mode, interrupt.clone());
         let watch = |stage| watch_group(ends.clone(), self.run.membership.subscribe(), (mode, stage), generation);
         // While the group forms, too, a worker of it may be lost.
@@ -90,8 +90,8 @@ impl Trainer {
         let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
         let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(timeout));
         let meet = move || {
-            let of_layers = || rendezvous.meet(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
-            Ok::<_, CollectiveError>((rendezvous.meet(&place)?, streams.then(of_layers).transpose()?))
+            let of_layers = || rendezvous.form_group(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
+            Ok::<_, CollectiveError>((rendezvous.form_group(&place)?, streams.then(of_layers).transpose()?))
         };
         let met = blocking("rendezvous", meet).await??;
         // Fitted transforms are part of what all must start from.

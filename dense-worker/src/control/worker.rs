@@ -8,7 +8,7 @@ use prometheus::Registry;
 use zagros_collective::Rendezvous;
 use zagros_coordinator_client::{ControlPlane, Membership, Waiting, Waits, wait_for_placement};
 use zagros_embedding_client::{ClientConfig, Connect, EmbeddingClient, StalenessWindow, TableIds};
-use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, fingerprints, writings};
+use zagros_ingest::{Batch, DataPart, FileInfo, changed_at, fingerprint_files, detect_writings};
 use zagros_job::{Job, Statistic};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::{Opts, watch_disk};
@@ -185,11 +185,11 @@ impl Worker {
         let files = look_at_files(Arc::clone(&job), job.data.train.clone(), DataPart::Train).await?;
         compare_types(Arc::clone(&job), &files, &held_out).await?;
         let looked_at = files.clone();
-        let fingerprints = blocking("fingerprints", move || fingerprints(&looked_at)).await??;
+        let fingerprints = blocking("fingerprints", move || fingerprint_files(&looked_at)).await??;
         if self.folder.is_some() {
             let (job, files) = (Arc::clone(&job), files.clone());
             // What is wrong with the rows is said when they are trained on.
-            self.job.data.written = blocking("writings", move || writings(&job, &files)).await?.unwrap_or_default();
+            self.job.data.written = blocking("writings", move || detect_writings(&job, &files)).await?.unwrap_or_default();
         }
         let measured = self.job.features.unmeasured();
         if let Some(point) = &self.resume {

@@ -29,7 +29,7 @@ impl Dense {
     pub(crate) fn agree(&mut self, mine: RankTurn) -> Result<AgreedTurns, WorkerError> {
         let started = Instant::now();
         let Some(process_group) = &mut self.process_group else { return Ok(AgreedTurns(vec![mine])) };
-        let mut all = vec![0.0; process_group.group.world() * TURN];
+        let mut all = vec![0.0; process_group.group.world_size() * TURN];
         mine.write(&mut all, process_group.group.rank());
         let _waiting = self.metrics.waits.begin(of_all("the agreement on a step"));
         process_group.group.all_reduce_sum(&mut all)?;
@@ -112,7 +112,7 @@ impl Dense {
         let started = Instant::now();
         self.model.apply().map_err(|error| match error {
             ModelError::Skipped { .. } => {
-                WorkerError::Skipped { step, workers: (0..process_group.group.world()).collect() }
+                WorkerError::Skipped { step, workers: (0..process_group.group.world_size()).collect() }
             }
             error => failed(error),
         })?;

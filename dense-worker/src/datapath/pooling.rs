@@ -2,7 +2,7 @@
 //! servers, which then answer one row per sample (ADR 16).
 
 use zagros_embedding_client::{TableBags, UniqueIds, bag_bytes};
-use zagros_ingest::Ids;
+use zagros_ingest::CategoryIds;
 use zagros_job::{Job, PoolAt, Values, Wire};
 use zagros_protocol::datapath::Access;
 
@@ -17,7 +17,7 @@ pub(crate) struct PoolPlan {
 
 /// The features of a batch. Their ids are positions in the unique ids of their tables.
 pub(crate) struct Columns<'a> {
-    pub(crate) ids: &'a [Ids],
+    pub(crate) ids: &'a [CategoryIds],
     pub(crate) inverse: &'a [Vec<u32>],
     /// Per feature, the position of its table in the batch.
     pub(crate) slots: &'a [usize],
@@ -49,7 +49,7 @@ impl PoolPlan {
 
     /// The order of a batch's features: first those whose rows are always looked up, last those whose sums are. Each choice
     /// then looks up the rows of the first ids of a table.
-    pub(crate) fn order(&self, ids: &[Ids]) -> Vec<usize> {
+    pub(crate) fn order(&self, ids: &[CategoryIds]) -> Vec<usize> {
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by_key(|feature| match self.pool_at(*feature, ids) {
             PoolAt::Worker => 0,
@@ -90,7 +90,7 @@ impl PoolPlan {
     }
 
     /// Where a feature is added up. A column without offsets has one row per sample, whatever the job says.
-    fn pool_at(&self, feature: usize, ids: &[Ids]) -> PoolAt {
+    fn pool_at(&self, feature: usize, ids: &[CategoryIds]) -> PoolAt {
         if ids[feature].offsets.is_some() { self.features[feature] } else { PoolAt::Worker }
     }
 }
@@ -114,7 +114,7 @@ mod tests {
     const DIM: usize = 8;
 
     /// Every feature reads the same table.
-    fn choose(plan: &[PoolAt], servers: u32, ids: &[Ids]) -> (UniqueIds, Vec<Option<u32>>) {
+    fn choose(plan: &[PoolAt], servers: u32, ids: &[CategoryIds]) -> (UniqueIds, Vec<Option<u32>>) {
         let plan = PoolPlan { features: plan.to_vec(), value_bytes: 4, servers };
         let order = plan.order(ids);
         let feature_ids = |feature: &usize| FeatureIds { table: TableId(0), dim: DIM as u32, ids: &ids[*feature].ids };
@@ -126,12 +126,12 @@ mod tests {
         (unique, sums)
     }
 
-    fn bags(list: &[&[u64]]) -> Ids {
+    fn bags(list: &[&[u64]]) -> CategoryIds {
         let ends = list.iter().scan(0, |end, bag| {
             *end += bag.len() as u32;
             Some(*end)
         });
-        Ids { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()), ..Ids::default() }
+        CategoryIds { ids: list.concat(), offsets: Some(std::iter::once(0).chain(ends).collect()), ..CategoryIds::default() }
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn features_of_one_table_are_chosen_separately() {
-        let one = Ids { ids: vec![9, 1], ..Ids::default() };
+        let one = CategoryIds { ids: vec![9, 1], ..CategoryIds::default() };
         let reported = bags(&[&[1, 9], &[20]]);
         let history = bags(&[&[1, 2, 3, 4, 5, 6], &[9, 10, 11, 12, 13, 14]]);
         let plan = [PoolAt::Server, PoolAt::Auto, PoolAt::Worker];
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_column_without_offsets_has_rows() {
-        let (unique, sums) = choose(&[PoolAt::Server], 1, &[Ids { ids: vec![3, 4], ..Ids::default() }]);
+        let (unique, sums) = choose(&[PoolAt::Server], 1, &[CategoryIds { ids: vec![3, 4], ..CategoryIds::default() }]);
         assert_eq!((sums, unique.tables[0].result_rows()), (vec![None], 2));
     }
 }

@@ -39,7 +39,7 @@ impl Batches for BatchStream {
     }
 
     fn contradictions(&self) -> Option<ContradictoryRows> {
-        Self::contradictions(self)
+        Self::contradictory_rows(self)
     }
 }
 

@@ -35,7 +35,7 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::info;
-use zagros_collective::{Collective, CollectiveError};
+use zagros_collective::{CollectiveGroup, CollectiveError};
 use zagros_coordinator_client::Waiting;
 use zagros_embedding_client::{EmbeddingClient, PushedBatch};
 use zagros_job::Job;
@@ -157,7 +157,7 @@ impl TileStore {
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(crate) fn join(&self, group: Box<dyn Collective>) -> Result<(), WorkerError> {
+    pub(crate) fn join(&self, group: Box<dyn CollectiveGroup>) -> Result<(), WorkerError> {
         let lane = LayerLane::start(group)?;
         let bounds: Vec<Vec<usize>> = self.layers.iter().map(|layer| layer.bounds(lane.world)).collect();
         let own = |(index, layer): (usize, &TiledLayer)| {
@@ -214,7 +214,7 @@ impl TileStore {
     fn sum(
         &self,
         layer: usize,
-        group: &mut dyn Collective,
+        group: &mut dyn CollectiveGroup,
         workers: &LayerWorkers,
         gradient: LayerValues,
     ) -> Result<Option<LayerValues>, TransferError> {

@@ -11,9 +11,9 @@ use ::arrow_schema::Schema;
 use zagros_fake_s3::{FakeS3, S3Fault};
 use zagros_job::{Columnar, Format, Job, PoolAt, Pooling, Values};
 
-use crate::fixture::{self, Dealt};
+use crate::fixture::{self, DealtSplits};
 use crate::source::use_store;
-use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
+use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
 
 const ROWS: usize = 30_000;
 const BATCHES: usize = 5;
@@ -60,10 +60,10 @@ fn options() -> StreamOptions {
 /// The batches of a file in three splits.
 fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
     let path = PathBuf::from(path);
-    let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
+    let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
     let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
     let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
-    BatchStream::open(job, options(), Dealt::new(borders.windows(2).map(task).collect()))?.collect()
+    BatchStream::open(job, options(), DealtSplits::new(borders.windows(2).map(task).collect()))?.collect()
 }
 
 fn refused(job: &Job, bytes: &[u8]) -> String {
@@ -98,7 +98,7 @@ fn what_the_store_says_is_the_error() {
     use_store("s3://arrow-bad", &store);
     store.put("a", arrow());
     let path = PathBuf::from("s3://arrow-bad/a");
-    let found = files(&job(), std::slice::from_ref(&path)).unwrap();
+    let found = find_files(&job(), std::slice::from_ref(&path)).unwrap();
     store.inject(S3Fault::Denies, "GET /arrow-bad/a", 1_000);
     let stream = BatchStream::open(&job(), options(), Box::new(crate::WholeFiles::new(&found))).unwrap();
     let denied = stream.collect::<Result<Vec<_>, _>>().unwrap_err();
@@ -130,7 +130,7 @@ fn a_stream_gives_the_batches_of_a_file() {
     let whole = |path: &Path| read(&job(), path.to_str().unwrap()).unwrap();
     let samples = |batches: &[Batch]| {
         let mut all = batches[0].empty_like();
-        batches.iter().for_each(|batch| all.append(batch, 0..batch.size));
+        batches.iter().for_each(|batch| all.append_samples(batch, 0..batch.size));
         all
     };
     assert_eq!(samples(&whole(&path)), samples(&whole(&file)));

@@ -14,7 +14,6 @@ const HELD: usize = 3;
 /// The columns of a row group, in the order in which the job uses them.
 pub(crate) type GroupRanges = Arc<[Arc<ObjectRange>]>;
 
-/// The row groups of an object.
 #[derive(Debug)]
 pub(crate) struct StoredGroups {
     objects: Objects,
@@ -28,10 +27,7 @@ impl StoredGroups {
     }
 
     /// The columns of row group `group`, of which the first bytes are requested.
-    ///
-    /// # Errors
-    /// If the object has a key that a store cannot have.
-    pub(crate) fn group(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
+    pub(crate) fn group_ranges(&self, group: usize, chunks: &[ChunkPlace]) -> Result<GroupRanges, StoreError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, ranges)) = held.iter().find(|(held, _)| *held == group) {
             return Ok(Arc::clone(ranges));
@@ -77,9 +73,9 @@ mod tests {
     use zagros_fake_s3::{FakeS3, S3Fault};
     use zagros_job::{Columnar, Format, Job};
 
-    use crate::fixture::{self, Dealt};
+    use crate::fixture::{self, DealtSplits};
     use crate::source::use_store;
-    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, files};
+    use crate::{Batch, BatchStream, DataPart, IngestError, SplitTask, StreamOptions, StreamStart, find_files};
 
     const SCHEMA: &str = "message rows { required int32 click; required int32 age; required binary city (UTF8);
         required binary tags (UTF8); required binary unused (UTF8); }";
@@ -126,13 +122,13 @@ mod tests {
 
     fn read(job: &Job, path: &str) -> Result<Vec<Batch>, IngestError> {
         let path = PathBuf::from(path);
-        let bytes = files(job, std::slice::from_ref(&path))?[0].bytes;
+        let bytes = find_files(job, std::slice::from_ref(&path))?[0].bytes;
         let borders: Vec<u64> = (0..4).map(|part| bytes * part / 3).collect();
         let task = |pair: &[u64]| SplitTask { id: pair[0], path: path.clone(), start: pair[0], end: pair[1] };
         let tasks = borders.windows(2).map(task).collect();
         let (start, cancel) = (StreamStart::default(), Arc::default());
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
-        BatchStream::open(job, options, Dealt::new(tasks))?.collect()
+        BatchStream::open(job, options, DealtSplits::new(tasks))?.collect()
     }
 
     #[test]
@@ -167,7 +163,7 @@ mod tests {
         assert!(error("text").contains("it does not start with PAR1"), "{}", error("text"));
         store.put("a", content);
         let path = PathBuf::from("s3://parquet-bad/a");
-        let found = files(&job, std::slice::from_ref(&path)).unwrap();
+        let found = find_files(&job, std::slice::from_ref(&path)).unwrap();
         store.inject(S3Fault::Denies, "GET /parquet-bad/a", 1_000);
         let (start, cancel) = (StreamStart::default(), Arc::default());
         let options = StreamOptions { part: DataPart::All, epoch: 0, start, bad_rows: 0, cancel };
