@@ -9,11 +9,8 @@ use crate::control_plane::answer;
 use crate::placement::{Missing, POLL};
 use crate::{ControlPlane, MemberError, Membership};
 
-/// Waits for a process group newer than `after`. Returns this member's rank in it.
-///
-/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] if the
-/// coordinator did not answer; [`MemberError::Refused`] if a retry cannot help; [`MemberError::Stopped`] on shutdown, or
-/// when the coordinator ends the run.
+/// Waits for a process group newer than `after`, and returns this member's rank in it. Fails on shutdown, or when the
+/// coordinator ends the run.
 pub async fn wait_for_group(
     control: &dyn ControlPlane,
     member: &Membership,

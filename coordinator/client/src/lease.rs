@@ -16,7 +16,6 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// A moment by two clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseMoment {
     /// By the clock of timers, which stands still while the machine is suspended.
@@ -52,7 +51,6 @@ impl LeaseProof {
         (renewals, Self { valid, renewed })
     }
 
-    /// Whether the lease is proven now.
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.age() < self.valid

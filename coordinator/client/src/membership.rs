@@ -55,7 +55,6 @@ pub struct MemberView {
 /// A barrier of asynchronous workers, between two steps of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnouncedBarrier {
-    /// Number of the barrier, counted from 1.
     pub number: u64,
     /// The time of the barrier: every worker learns of the barrier before it.
     pub at: Instant,
@@ -74,7 +73,6 @@ pub struct Membership {
     heartbeats: JoinHandle<()>,
 }
 
-/// What the next heartbeat carries.
 #[derive(Clone, Debug, Default)]
 struct HeartbeatReport {
     progress: Option<Progress>,
@@ -89,11 +87,7 @@ struct HeartbeatReport {
 impl Membership {
     /// Joins the run and starts the heartbeats. Tries again while the coordinator is away, or while a process that is gone
     /// still holds the slot.
-    ///
-    /// # Errors
-    /// [`MemberError::Unreachable`] after `timeout`, [`MemberError::Refused`] at once when a retry cannot help,
-    /// [`MemberError::Over`] where nothing is left to do, [`MemberError::ForeignRows`] where an embedding server has rows of
-    /// another run, [`MemberError::Stopped`] when shutdown is requested first.
+    /// A retry that cannot help is not made.
     pub async fn join(
         control: Arc<dyn ControlPlane>,
         request: JoinRequest,
@@ -141,7 +135,6 @@ impl Membership {
         self.joined.member
     }
 
-    /// The run that was joined.
     #[must_use]
     pub fn run(&self) -> RunId {
         RunId(self.joined.run)
@@ -165,7 +158,6 @@ impl Membership {
         lease(&self.joined)
     }
 
-    /// The proof of the lease, by this process's own clock.
     #[must_use]
     pub fn proof(&self) -> LeaseProof {
         self.proof.clone()
@@ -183,23 +175,19 @@ impl Membership {
         self.view.borrow().group
     }
 
-    /// The coordinator's answers, as they change.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<MemberView> {
         self.view.clone()
     }
 
-    /// Sets the training progress that the next heartbeat carries.
     pub fn set_progress(&self, progress: Progress) {
         self.report.send_modify(|report| report.progress = Some(progress));
     }
 
-    /// Changes the training progress that the next heartbeat carries.
     pub fn update_progress(&self, change: impl FnOnce(&mut Progress)) {
         self.report.send_modify(|report| change(report.progress.get_or_insert_default()));
     }
 
-    /// Sets the server load that the next heartbeat carries.
     pub fn set_load(&self, load: ServerLoad) {
         self.report.send_modify(|report| report.load = Some(load));
     }
@@ -250,9 +238,7 @@ impl Membership {
 
     /// Stops the heartbeats, reports the last progress and leaves. Tries for one lease at most: after that the coordinator
     /// counts this member as lost.
-    ///
-    /// # Errors
-    /// When the coordinator does not answer or no longer knows this member; the member is gone either way.
+    /// After an error the member is gone all the same.
     pub async fn leave(&self, outcome: Outcome, reason: &str) -> Result<(), MemberError> {
         const WHAT: &str = "leave the run";
         self.heartbeats.abort();
@@ -279,7 +265,6 @@ impl Drop for Membership {
     }
 }
 
-/// The background task.
 struct Heartbeats {
     control: Arc<dyn ControlPlane>,
     joined: JoinResponse,

@@ -13,11 +13,7 @@ use crate::{ControlPlane, MemberError};
 /// the first step.
 pub(crate) const POLL: Backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(250) };
 
-/// Polls until there is a placement.
-///
-/// # Errors
-/// [`MemberError::NotReady`] after `timeout`, with what the coordinator waits for; [`MemberError::Unreachable`] if the
-/// coordinator did not answer; [`MemberError::Refused`] if a retry cannot help; [`MemberError::Stopped`] on shutdown.
+/// Polls until there is a placement. The error after `timeout` says what the coordinator waits for.
 pub async fn wait_for_placement(
     control: &dyn ControlPlane,
     timeout: Duration,
@@ -48,7 +44,6 @@ impl Missing {
         }
     }
 
-    /// The error after the timeout.
     pub(crate) fn error(
         self,
         control: &dyn ControlPlane,

@@ -32,13 +32,11 @@ impl Waiting {
         Self { part, kind, what, number: None, server: None, timeout: None }
     }
 
-    /// The number that follows the noun, such as that of a step.
     #[must_use]
     pub const fn numbered(self, number: u64) -> Self {
         Self { number: Some(number), ..self }
     }
 
-    /// The embedding server that is waited for.
     #[must_use]
     pub const fn server(self, index: u32) -> Self {
         Self { server: Some(index), ..self }
@@ -84,7 +82,6 @@ pub struct WaitGuard {
 }
 
 impl Waits {
-    /// Starts a wait.
     pub fn begin(&self, waiting: Waiting) -> WaitGuard {
         let entry = Some((waiting, Instant::now()));
         let mut table = lock(&self.table);
@@ -118,7 +115,6 @@ impl Waits {
         lock(&self.table).requests = requests;
     }
 
-    /// The servers that leave requests of this process unanswered, as last set.
     #[must_use]
     pub fn requests(&self) -> Vec<ServerWait> {
         lock(&self.table).requests.clone()

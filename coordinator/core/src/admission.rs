@@ -9,7 +9,6 @@ use crate::{MemberSlot, Role};
 /// Bytes of an address, and of a release.
 const LONGEST_NAME: usize = 1 << 10;
 
-/// Checks that release and job of the process are those of the run.
 pub(crate) fn check_same_run(config: &CoreConfig, request: &JoinRequest) -> Result<(), Refusal> {
     let mismatch = |message: String| Err(Refusal::new(RefusalKind::Mismatch, message));
     if request.protocol_version != PROTOCOL_VERSION {
@@ -29,7 +28,6 @@ pub(crate) fn check_same_run(config: &CoreConfig, request: &JoinRequest) -> Resu
     Ok(())
 }
 
-/// The member slot that a process requests.
 pub(crate) fn requested_slot(config: &CoreConfig, request: &JoinRequest) -> Result<MemberSlot, Refusal> {
     let role =
         Role::from_wire(request.role).ok_or_else(|| Refusal::invalid(format!("unknown role {}", request.role)))?;

@@ -85,17 +85,15 @@ pub(crate) struct Voter {
     pub(crate) presence: Presence,
 }
 
-/// Whether a worker can still vote.
+/// Whether a worker can still vote. Its silence counts from its last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
     /// It is alive and may vote at any time.
     Expected {
-        /// Since its last heartbeat.
         silence: Duration,
     },
     /// Its lease has expired. It votes if it is heard again.
     Silent {
-        /// Since its last heartbeat.
         silence: Duration,
     },
     /// It has left the run, which goes on without it.
@@ -106,7 +104,6 @@ pub(crate) enum Presence {
     Deserted,
     /// It never votes: it is lost.
     Lost {
-        /// Since its last heartbeat.
         silence: Duration,
     },
 }
@@ -143,11 +140,7 @@ struct OpenBallot {
 }
 
 impl Ballots {
-    /// Takes the request of the worker with this `rank`, and answers what is known of its ballot. `voters` are the workers
-    /// of the group of this `generation`, by rank; a worker may be silent for `timeout`. It looks at each voter once.
-    ///
-    /// # Errors
-    /// `Invalid` for a ballot that is not the group's newest, the one before it or the next one, and for a malformed vote.
+    /// `voters` are the workers of the group of this `generation`, by rank; a worker may be silent for `timeout`.
     pub(crate) fn take(
         &mut self,
         (now, timeout): (Duration, Duration),
@@ -226,7 +219,6 @@ impl OpenBallot {
         }
     }
 
-    /// What this ballot is now, where it is open no more.
     fn close(&self, (now, timeout): (Duration, Duration), number: u64, voters: &[Voter]) -> Option<BallotState> {
         let first_vote = self.first_vote?;
         let (mut missing, mut late, mut lost) = (0_usize, false, false);
@@ -269,7 +261,6 @@ impl OpenBallot {
         self.votes.get(rank).and_then(Option::as_ref)
     }
 
-    /// When the worker of this rank last said that it is on its way.
     fn heard(&self, rank: usize) -> Option<Duration> {
         self.on_the_way.get(rank).copied().flatten()
     }

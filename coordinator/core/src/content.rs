@@ -27,9 +27,7 @@ pub(crate) enum ServerContent {
     Foreign,
     /// It has not the rows that the run has put there.
     Lost {
-        /// The log with the rows.
         known: Lineage,
-        /// The log that the server has.
         brought: Option<Lineage>,
     },
 }

@@ -50,6 +50,7 @@ use departure::nothing_more;
 const RELEASED: &str = "its buckets were handed over to the other embedding servers";
 
 /// The coordinator's whole memory. `now` is the time since any fixed moment; it may repeat but not run backwards.
+/// A call of a process that is no longer a member is refused as `Fenced`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Core {
     config: CoreConfig,
@@ -65,14 +66,12 @@ pub struct Core {
     barriers: BarrierSchedule,
     ballots: Ballots,
     watch: TrainingWatch,
-    /// Time of the last call.
     now: Option<Duration>,
     #[serde(skip)]
     events: Vec<RunEvent>,
 }
 
 impl Core {
-    /// A run that no process has joined.
     #[must_use]
     pub fn new(config: CoreConfig) -> Self {
         Self {
@@ -94,10 +93,6 @@ impl Core {
     }
 
     /// A process takes its slot. The same call once more changes nothing.
-    ///
-    /// # Errors
-    /// `Mismatch` when release, job or files differ, `Invalid` when there is no such slot, `Unavailable` while another
-    /// process holds it, `Fenced` when the run is over, or another process has held the slot since. Nothing has changed then.
     pub fn join(&mut self, now: Duration, request: &JoinRequest) -> Result<JoinResponse, Refusal> {
         let now = self.advance(now);
         if self.has_no_work_for(request) {
@@ -157,9 +152,6 @@ impl Core {
     }
 
     /// Renews the lease of a member and keeps its report.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member.
     pub fn heartbeat(&mut self, now: Duration, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Refusal> {
         let now = self.advance(now);
         check_report(&self.config, request)?;
@@ -197,9 +189,6 @@ impl Core {
     }
 
     /// A member leaves. The run ends when every worker has finished, and when a member leaves for another reason.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when it reports no outcome.
     pub fn leave(&mut self, now: Duration, request: &LeaveRequest) -> Result<LeaveResponse, Refusal> {
         let now = self.advance(now);
         let slot = self.members.known(request.member, request.incarnation)?;
@@ -222,22 +211,17 @@ impl Core {
         Ok(LeaveResponse {})
     }
 
-    /// Which server owns which bucket, and which servers are missing.
     pub fn placement(&mut self, now: Duration) -> PlacementResponse {
         self.advance(now);
         self.view_placement()
     }
 
-    /// The placement as of the last call. It changes nothing.
     #[must_use]
     pub fn view_placement(&self) -> PlacementResponse {
         self.placement.response(self.roster(), self.resharding.announced())
     }
 
-    /// The next split for a worker.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member or the run is over, `Invalid` for an epoch that the job does not have.
+    /// The next split for a worker. `Invalid` for an epoch that the job does not have.
     pub fn assign(&mut self, now: Duration, request: &AssignRequest) -> Result<AssignResponse, Refusal> {
         self.advance(now);
         self.run.check_not_ended()?;
@@ -249,18 +233,12 @@ impl Core {
     }
 
     /// How much of an epoch has been read, for a checkpoint. The workers add their resume cursors.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member, `Invalid` for an epoch that the job does not have.
     pub fn position(&mut self, now: Duration, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         self.advance(now);
         self.view_position(request)
     }
 
     /// The position as of the last call. It changes nothing.
-    ///
-    /// # Errors
-    /// As [`Self::position`].
     pub fn view_position(&self, request: &PositionRequest) -> Result<PositionResponse, Refusal> {
         let slot = self.worker(request.member, request.incarnation)?;
         let (position, held) = self.data.position(slot, request.epoch)?;
@@ -269,20 +247,13 @@ impl Core {
     }
 
     /// A worker reports the transforms of numeric columns, or asks for them. The first report stays.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when another worker than the first reports, or reports no numbers.
     pub fn transforms(&mut self, now: Duration, request: &TransformsRequest) -> Result<TransformsResponse, Refusal> {
         self.advance(now);
         let slot = self.worker(request.member, request.incarnation)?;
         self.transforms.exchange(slot, request)
     }
 
-    /// A worker reports splits whose every gradient is acknowledged.
-    ///
-    /// # Errors
-    /// `Fenced` when the worker is no longer a member. `Invalid` when it does not hold one of the splits: then none is
-    /// completed.
+    /// A worker reports splits whose every gradient is acknowledged. If it does not hold one of them, none is complete.
     pub fn complete(&mut self, now: Duration, request: &CompleteRequest) -> Result<CompleteResponse, Refusal> {
         self.advance(now);
         let slot = self.worker(request.member, request.incarnation)?;
@@ -294,9 +265,6 @@ impl Core {
     }
 
     /// A worker reports its measures on the held-out part.
-    ///
-    /// # Errors
-    /// `Fenced` when it is no longer a member, `Invalid` when the report has none.
     pub fn report_evaluation(
         &mut self,
         now: Duration,
@@ -309,7 +277,6 @@ impl Core {
         Ok(ReportEvaluationResponse {})
     }
 
-    /// The status of the run.
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
@@ -330,8 +297,7 @@ impl Core {
         self.advance(now);
     }
 
-    /// Drains the run, because a process was asked to end: `reason` says which. Without a worker the run is over at once.
-    /// A second call changes nothing.
+    /// Drains the run, because a process was asked to end. Without a worker the run is over at once.
     ///
     /// A checkpoint needs every server and the coordinator (invariant MB-4). A server or coordinator that is asked to end
     /// therefore continues to serve. Each worker learns of the drain with its next heartbeat, finishes its step, writes a
@@ -356,7 +322,6 @@ impl Core {
         self.events.push(RunEvent::CoordinatorRecovered { gap: now - last });
     }
 
-    /// The run that it coordinates.
     #[must_use]
     pub fn config(&self) -> &CoreConfig {
         &self.config
@@ -368,7 +333,6 @@ impl Core {
         self.finish(outcome);
     }
 
-    /// How the run ended, once it has.
     #[must_use]
     pub fn outcome(&self) -> Option<&RunOutcome> {
         self.run.outcome()
@@ -386,7 +350,6 @@ impl Core {
         self.roster().is_deserted()
     }
 
-    /// The events since the last call.
     pub fn take_events(&mut self) -> Vec<RunEvent> {
         std::mem::take(&mut self.events)
     }
@@ -395,7 +358,7 @@ impl Core {
         Roster { config: &self.config, members: &self.members }
     }
 
-    /// Moves the clock and lets leases expire. Returns the time, which never runs backwards.
+    /// Returns the time, which never runs backwards.
     fn advance(&mut self, now: Duration) -> Duration {
         let last = self.now.unwrap_or(now);
         let now = now.max(last);
@@ -449,7 +412,6 @@ impl Core {
         }
     }
 
-    /// The caller's slot, for calls that only workers make.
     fn worker(&self, member: u64, incarnation: u32) -> Result<MemberSlot, Refusal> {
         let slot = self.members.active(member, incarnation)?;
         if slot.role == Role::DenseWorker && self.data.is_known() {

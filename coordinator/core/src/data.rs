@@ -10,7 +10,6 @@ use crate::ledger::{SplitLedger, SplitShares};
 use crate::splits::{plan_splits, uneven_shares};
 use crate::{MemberSlot, Role};
 
-/// Training files of a run.
 const MOST_FILES: usize = 1 << 18;
 
 /// The training data. It is known once the first worker has joined: that worker's list of files is the run's list.
@@ -32,17 +31,14 @@ pub(crate) struct ResumedData {
 }
 
 impl TrainingData {
-    /// Whether a worker has brought the files.
     pub(crate) fn is_known(&self) -> bool {
         self.ledger.is_some()
     }
 
-    /// The ledger, once the files are known.
     pub(crate) fn ledger(&self) -> Option<&SplitLedger> {
         self.ledger.as_ref()
     }
 
-    /// Which workers have little or no data to read, in words.
     pub(crate) fn uneven(&self) -> Option<&str> {
         self.uneven.as_deref()
     }
@@ -108,12 +104,11 @@ impl TrainingData {
         self.uneven.clone()
     }
 
-    /// Continues where an earlier run stopped.
     pub(crate) fn go_on_from(&mut self, resumed: ResumedData) {
         (self.ledger, self.bad_rows) = (Some(resumed.ledger), resumed.bad_rows);
     }
 
-    /// Marks splits as complete. Returns whether the epoch became complete.
+    /// Returns whether the epoch became complete.
     pub(crate) fn complete(&mut self, slot: MemberSlot, request: &CompleteRequest) -> Result<bool, Refusal> {
         let CompleteRequest { epoch, splits, bad_rows, .. } = request;
         if !bad_rows.is_empty() && bad_rows.len() != splits.len() {
@@ -130,12 +125,10 @@ impl TrainingData {
         Ok(is_complete)
     }
 
-    /// Malformed rows of the complete splits, over all epochs and workers.
     pub(crate) fn bad_rows(&self) -> u64 {
         self.bad_rows
     }
 
-    /// What a worker reads next, where so many workers are present.
     pub(crate) fn assign(
         &mut self,
         slot: MemberSlot,
@@ -168,7 +161,6 @@ impl TrainingData {
         self.ledger.as_mut().is_some_and(|ledger| ledger.reclaim(slot))
     }
 
-    /// Splits that a member holds.
     pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
         self.ledger.as_ref().map_or(0, |ledger| ledger.held_by(slot))
     }

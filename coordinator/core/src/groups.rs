@@ -25,7 +25,6 @@ pub(crate) struct ProcessGroups {
     broken: u64,
 }
 
-/// A process in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct GroupMember {
     index: u32,
@@ -48,12 +47,10 @@ impl ProcessGroups {
         self.broken
     }
 
-    /// Whether this process is in the newest group.
     pub(crate) fn has(&self, slot: MemberSlot, incarnation: u32) -> bool {
         self.members.contains(&GroupMember { index: slot.index, incarnation })
     }
 
-    /// A member was lost, perhaps a worker of the newest group.
     pub(crate) fn note_loss(&mut self, slot: MemberSlot) {
         let is_in_group = self.members.iter().any(|member| member.index == slot.index);
         if slot.role == Role::DenseWorker && is_in_group {
@@ -91,11 +88,7 @@ impl ProcessGroups {
         Ok(GroupResponse { generation, rank, world, store, waiting_for: String::new(), workers })
     }
 
-    /// The workers that vote at the barriers of the group of this `generation`, which a worker says that it is in, by rank;
-    /// and the rank of that worker.
-    ///
-    /// # Errors
-    /// `Invalid` when there is a newer group, or the process of the worker is not in this one.
+    /// The workers that vote at the barriers of the group of this `generation`, by rank, and the rank of the asker.
     pub(crate) fn voters(
         &self,
         roster: Roster<'_>,
@@ -153,7 +146,6 @@ impl ProcessGroups {
         self.members.iter().zip_eq(&self.given_up).filter_map(remains)
     }
 
-    /// Why there is no newer group yet, in words.
     fn waiting_for(&self) -> String {
         let remaining: Vec<String> = self.remaining().map(|index| MemberSlot::worker(index).to_string()).collect();
         format!(
@@ -165,7 +157,6 @@ impl ProcessGroups {
 }
 
 impl GroupMember {
-    /// Whether this process can still vote at a barrier.
     fn presence(self, roster: Roster<'_>, now: Duration) -> Presence {
         let slot = MemberSlot::worker(self.index);
         let Some(holder) = roster.members.get(slot).filter(|holder| holder.incarnation == self.incarnation) else {
@@ -182,7 +173,6 @@ impl GroupMember {
     }
 }
 
-/// A worker that has finished joins no group.
 fn check_nobody_finished(roster: Roster<'_>) -> Result<(), Refusal> {
     let finished = MemberState::Left { finished: true };
     let gone = roster.members.iter().find(|(slot, member)| slot.role == Role::DenseWorker && member.state == finished);

@@ -21,7 +21,6 @@ pub(crate) struct TrainingMoment {
     pub(crate) auc: Option<f64>,
 }
 
-/// Points over time, oldest first.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct History {
     points: Vec<HistoryPoint>,
@@ -32,7 +31,6 @@ pub(crate) struct History {
     current: PointSum,
 }
 
-/// The moments of the next point.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct PointSum {
     rate: RunningMean,
@@ -40,7 +38,6 @@ struct PointSum {
     staleness: u32,
 }
 
-/// The mean of the values added so far.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct RunningMean {
     sum: f64,
@@ -74,7 +71,7 @@ impl History {
         &self.points
     }
 
-    /// Adds a moment. Times do not run backwards.
+    /// Times do not run backwards.
     pub(crate) fn add(&mut self, now: Duration, moment: TrainingMoment) {
         let began = *self.ended.get_or_insert(now);
         self.current.rate.add(moment.samples_per_second);

@@ -24,7 +24,6 @@ pub(crate) use shares::SplitShares;
 /// How long a worker waits before it asks again.
 const RETRY_MS: u32 = 200;
 
-/// The ledger over all epochs of the run.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SplitLedger {
     plan: Vec<SplitRange>,
@@ -47,9 +46,7 @@ struct AnsweredQuestion {
 
 impl AnsweredQuestion {
     /// The answer to a repetition; `None` for a question that is new.
-    ///
-    /// # Errors
-    /// `Invalid` for a repetition that arrives after the next question: its sender does not wait any more.
+    /// Refuses a repetition that arrives after the next question: its sender does not wait any more.
     fn answer_again(&self, request: &AssignRequest) -> Result<Option<AssignResponse>, Refusal> {
         if request.incarnation != self.incarnation {
             return Ok(None);
@@ -66,16 +63,12 @@ impl AnsweredQuestion {
 }
 
 impl SplitLedger {
-    /// The ledger of a run that starts from the beginning.
     pub(crate) fn new(plan: Vec<SplitRange>, epochs: u32, shares: SplitShares) -> Self {
         let epochs = (0..epochs).map(|_| EpochLedger::Untouched).collect();
         Self { epochs, plan, shares, suspended: BTreeSet::new(), answered: BTreeMap::new() }
     }
 
-    /// The ledger of a run that continues an earlier run. The plan is that of the earlier run, for all epochs.
-    ///
-    /// # Errors
-    /// `Invalid` when the position does not fit a run over `files` files.
+    /// The plan is that of the earlier run, for all epochs. It must fit a run over `files` files.
     pub(crate) fn resume(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
         let plan = plan_of(position, files)?;
         let mut ledger = Self::new(plan, epochs, shares);
@@ -134,8 +127,7 @@ impl SplitLedger {
         Ok(answer)
     }
 
-    /// Marks splits as complete: all of them or none. A repeated call changes nothing. Returns whether the epoch became
-    /// complete.
+    /// All of them or none. A repeated call changes nothing. Returns whether the epoch became complete.
     pub(crate) fn complete(&mut self, epoch: u32, ids: &[u64], slot: MemberSlot) -> Result<bool, Refusal> {
         self.check_epoch(epoch)?;
         let splits = self.plan.len() as u32;
@@ -153,20 +145,19 @@ impl SplitLedger {
         Ok(is_complete)
     }
 
-    /// Whether a split of an epoch is complete.
     pub(crate) fn is_done(&self, epoch: u32, id: u64) -> bool {
         let index = id as u32;
         let is_planned = id == split_id(epoch, index) && (index as usize) < self.plan.len();
         is_planned && self.epochs.get(epoch as usize).is_some_and(|epoch| epoch.is_done(index))
     }
 
-    /// Notes that the lease of a holder has expired. Returns how many splits it holds.
+    /// Returns how many splits the holder has.
     pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
         self.suspended.insert(slot);
         self.held_by(slot)
     }
 
-    /// Notes that a suspended holder is heard again. Returns whether it still holds its splits.
+    /// Returns whether the holder still holds its splits.
     pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
         self.suspended.remove(&slot)
     }
@@ -187,7 +178,6 @@ impl SplitLedger {
         self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release(slot)).sum()
     }
 
-    /// How many splits a member holds.
     pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
         self.epochs.iter().map(|epoch| epoch.held_by(slot).count()).sum()
     }
@@ -198,7 +188,6 @@ impl SplitLedger {
         held.map(|index| split_id(epoch, index)).collect()
     }
 
-    /// Splits per epoch.
     pub(crate) fn splits(&self) -> u32 {
         self.plan.len() as u32
     }
@@ -219,7 +208,6 @@ impl SplitLedger {
         Ok(Position { epoch, plan: plan.collect(), done: done.collect(), ..Position::default() })
     }
 
-    /// Whether no split was dealt out yet.
     pub(crate) fn is_untouched(&self) -> bool {
         self.epochs.iter().all(EpochLedger::is_untouched)
     }

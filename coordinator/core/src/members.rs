@@ -32,7 +32,6 @@ pub(crate) enum EarlierJoin {
     Gone,
 }
 
-/// The latest holder of a slot.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MemberRecord {
     pub(crate) address: String,
@@ -41,7 +40,7 @@ pub(crate) struct MemberRecord {
     /// Which log holds the rows of an embedding server. Without a log its rows end with its process.
     pub(crate) lineage: Option<Lineage>,
     pub(crate) state: MemberState,
-    /// When it was last heard.
+    /// When its newest heartbeat came.
     pub(crate) heard: Duration,
     pub(crate) progress: Option<Progress>,
     /// What the earlier processes in the slot had reported when they were lost, added up: steps and samples.
@@ -74,7 +73,6 @@ pub(crate) enum Departure {
 pub(crate) enum MemberState {
     Alive,
     Left {
-        /// Whether its work was done.
         finished: bool,
     },
     /// It was silent for a lease. None of its work was given to others, so it returns when it is heard again.
@@ -221,7 +219,7 @@ impl Members {
         Ok((slot, was_silent))
     }
 
-    /// Keeps what a member reports of itself.
+    /// An empty list of waits says that the member waits for no server.
     pub(crate) fn report(&mut self, now: Duration, slot: MemberSlot, report: &HeartbeatRequest) {
         let Some(member) = self.by_slot.get_mut(&slot) else { return };
         let step = |progress: Option<Progress>| progress.map(|progress| progress.step);
@@ -231,12 +229,10 @@ impl Members {
         member.progress = report.progress.or(member.progress);
         member.load = report.load.or(member.load);
         member.disk = report.disk.or(member.disk);
-        // An empty list says that the member waits for no server.
         member.waits.clone_from(&report.waits);
         member.long_waits.clone_from(&report.long_waits);
     }
 
-    /// Notes splits that were reported as complete in a member's name.
     pub(crate) fn add_completed(&mut self, slot: MemberSlot, epoch: u32, splits: &[u64]) {
         let Some(MemberRecord { completed: (current, all), .. }) = self.by_slot.get_mut(&slot) else { return };
         if *current != epoch {
@@ -264,7 +260,6 @@ impl Members {
         }
     }
 
-    /// Whether a worker was asked to end, and the run goes on without it.
     pub(crate) fn is_leaving(&self, slot: MemberSlot) -> bool {
         self.by_slot.get(&slot).is_some_and(MemberRecord::leaves)
     }
@@ -276,7 +271,7 @@ impl Members {
         }
     }
 
-    /// Whether the others have counted what a worker has done that leaves: it is in no process group any more.
+    /// It is in no process group any more.
     pub(crate) fn is_counted(&self, slot: MemberSlot) -> bool {
         self.by_slot.get(&slot).is_some_and(|member| member.departure == Departure::Counted)
     }
@@ -315,7 +310,6 @@ impl Members {
         }
     }
 
-    /// Notes that no other process is expected in the slot of a lost member.
     pub(crate) fn give_up(&mut self, slot: MemberSlot) {
         if let Some(member) = self.by_slot.get_mut(&slot) {
             member.state = MemberState::GivenUp;
@@ -330,7 +324,6 @@ impl Members {
         expired.find(|expired| expired.silence.saturating_sub(self.lease) > timeout)
     }
 
-    /// Extends every lease by `gap`.
     pub(crate) fn extend_leases(&mut self, gap: Duration) {
         self.by_slot.values_mut().for_each(|member| member.heard += gap);
     }
@@ -359,7 +352,6 @@ impl Members {
         self.by_slot.get(&slot).map(|member| member.state)
     }
 
-    /// The newest process that has joined in a slot.
     pub(crate) fn get(&self, slot: MemberSlot) -> Option<&MemberRecord> {
         self.by_slot.get(&slot)
     }
@@ -375,7 +367,6 @@ impl Members {
 }
 
 impl MemberRecord {
-    /// Whether it is on its way out of a run that goes on without it.
     pub(crate) fn leaves(&self) -> bool {
         self.departure > Departure::Stays
     }

@@ -22,7 +22,6 @@ pub(crate) struct ServerPlacement {
     map: Option<BucketMap>,
 }
 
-/// The address of a server, and which process listens there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServerAddress {
     pub(crate) address: String,
@@ -36,7 +35,7 @@ impl ServerPlacement {
         Self { server_count: servers, buckets, addresses: BTreeMap::new(), map: None }
     }
 
-    /// Notes that a server has joined. Returns the new generation if this creates or changes the placement.
+    /// Returns the new generation if this creates or changes the placement.
     pub(crate) fn set_address(&mut self, index: u32, address: ServerAddress) -> Option<Generation> {
         let is_new = self.addresses.get(&index) != Some(&address);
         self.addresses.insert(index, address);
@@ -55,7 +54,7 @@ impl ServerPlacement {
         self.addresses.insert(index, address);
     }
 
-    /// Gives buckets to another server. Returns the new generation; `None` before the first placement.
+    /// Returns the new generation; `None` before the first placement.
     pub(crate) fn move_buckets(&mut self, buckets: &[u32], owner: u32) -> Option<Generation> {
         let next = self.map.as_ref()?.moved(buckets, ServerIndex(owner));
         Some(self.map.insert(next).generation())
@@ -100,7 +99,6 @@ impl ServerPlacement {
         self.map.as_ref().map_or(Generation::NONE, BucketMap::generation)
     }
 
-    /// The owners, once there are any.
     pub(crate) fn map(&self) -> Option<&BucketMap> {
         self.map.as_ref()
     }
@@ -110,7 +108,6 @@ impl ServerPlacement {
         (0..self.server_count).filter(|index| !self.addresses.contains_key(index))
     }
 
-    /// Servers that have joined at some time, by index.
     pub(crate) fn servers(&self) -> impl Iterator<Item = (u32, &ServerAddress)> {
         self.addresses.iter().map(|(index, address)| (*index, address))
     }

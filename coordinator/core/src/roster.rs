@@ -20,7 +20,6 @@ impl<'a> Roster<'a> {
         self.missing((0..self.config.workers).map(MemberSlot::worker))
     }
 
-    /// The missing servers, in words.
     pub(crate) fn missing_servers(self) -> Option<String> {
         self.missing((0..self.config.servers).map(MemberSlot::server))
     }
@@ -45,7 +44,6 @@ impl<'a> Roster<'a> {
         }
     }
 
-    /// The workers that hold their slot, by index.
     pub(crate) fn alive_workers(self) -> impl Iterator<Item = (MemberSlot, &'a MemberRecord)> {
         self.members
             .iter()
@@ -57,7 +55,6 @@ impl<'a> Roster<'a> {
         self.alive_workers().filter(|(_, member)| member.departure != Departure::Counted)
     }
 
-    /// How many workers hold their slot.
     pub(crate) fn alive_worker_count(self) -> u32 {
         self.alive_workers().count() as u32
     }
@@ -78,7 +75,6 @@ impl<'a> Roster<'a> {
         self.members.iter().find(is_gone).map(|(slot, _)| slot)
     }
 
-    /// Whether every member has left or is lost.
     pub(crate) fn is_deserted(self) -> bool {
         self.members.iter().all(|(_, member)| member.state != MemberState::Alive)
     }

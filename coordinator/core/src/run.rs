@@ -17,14 +17,12 @@ use crate::MemberSlot;
 /// Bytes of a member's reason to leave that are kept.
 const LONGEST_REASON: usize = 16 << 10;
 
-/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RunOutcome {
-    /// Every worker has finished.
     Finished,
-    /// Someone was asked to stop: who, and why.
+    /// Who was asked to stop, and why.
     Interrupted(String),
-    /// Something went wrong: what, and where.
+    /// What went wrong, and where.
     Failed(String),
 }
 
@@ -33,14 +31,12 @@ pub(crate) enum RunState {
     /// Members are still missing.
     #[default]
     Waiting,
-    /// There is a placement and a worker.
     Training,
     /// Model and summary are written, and every worker of the process group knows. The workers only have to leave: the run does
     /// not wait for one that is lost now.
     Saved,
     /// A process was asked to end, for this reason. Workers save and leave first.
     Draining(String),
-    /// The run is over. The first outcome stays.
     Ended(RunOutcome),
 }
 
@@ -58,7 +54,6 @@ impl RunOutcome {
         }
     }
 
-    /// One word: `finished`, `interrupted` or `failed`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
@@ -68,7 +63,6 @@ impl RunOutcome {
         }
     }
 
-    /// Why, where it did not finish.
     #[must_use]
     pub fn reason(&self) -> &str {
         match self {

@@ -19,7 +19,6 @@ use crate::warnings::warnings;
 use crate::watch::{TrainingWatch, millis};
 use crate::{MemberSlot, Role};
 
-/// The components that a status is made of.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatusView<'a> {
     pub(crate) config: &'a CoreConfig,
@@ -33,7 +32,6 @@ pub(crate) struct StatusView<'a> {
     pub(crate) groups: &'a ProcessGroups,
 }
 
-/// How many dense workers the run is to have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerGoal {
     pub(crate) wanted: u32,
@@ -42,7 +40,6 @@ pub(crate) struct WorkerGoal {
 }
 
 impl StatusView<'_> {
-    /// The status of the run.
     pub(crate) fn status(self, now: Duration) -> StatusResponse {
         let Self { config, watch, .. } = self;
         let (epoch, splits_done) = self.data.ledger().map_or((0, 0), |ledger| ledger.current());

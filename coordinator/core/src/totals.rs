@@ -11,7 +11,6 @@ use crate::members::{MemberRecord, Members};
 /// A worker without a step for so long stands still. The speed that it last reported is then void.
 const STILL: Duration = Duration::from_secs(10);
 
-/// The training of all workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct TrainingTotals {
     pub(crate) samples: u64,

@@ -21,9 +21,7 @@ pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingWatch {
     history: History,
-    /// When training was last sampled.
     sampled: Option<Duration>,
-    /// When training began.
     since: Option<Duration>,
     /// Step of a checkpoint, and when it was first reported; oldest first.
     checkpoints: VecDeque<(u64, Duration)>,
@@ -66,7 +64,6 @@ impl TrainingWatch {
         }
     }
 
-    /// Notes an evaluation that a worker reports.
     pub(crate) fn add_evaluation(&mut self, evaluation: Evaluation) {
         let which = |evaluation: &Evaluation| (evaluation.step, evaluation.epoch, evaluation.part);
         if self.evaluations.back().is_some_and(|newest| which(newest) == which(&evaluation)) {
@@ -91,7 +88,6 @@ impl TrainingWatch {
         self.evaluations.iter().copied()
     }
 
-    /// How long training has run.
     pub(crate) fn duration(&self, now: Duration) -> Duration {
         self.since.map(|since| now.saturating_sub(since)).unwrap_or_default()
     }
@@ -112,7 +108,6 @@ fn push_bounded<T>(values: &mut VecDeque<T>, most: usize, value: T) {
     values.push_back(value);
 }
 
-/// Milliseconds. No run is too long for `u64`.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -15,7 +15,6 @@ use crate::{ended, moves, pace};
 /// Lines of evidence of one finding. More hide the first.
 const MOST_LINES: usize = 6;
 
-/// Says what is wrong with a run, and what to do.
 #[must_use]
 pub fn diagnose(observation: &Observation) -> Diagnosis {
     let mut findings = if observation.is_live() && !has_ended(observation) {

@@ -52,7 +52,6 @@ pub enum FindingKind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     pub kind: FindingKind,
-    /// How bad it is.
     pub severity: Severity,
     /// Which process or resource it is about: `embedding server 2`. Empty for a circle.
     pub subject: String,
@@ -62,18 +61,14 @@ pub struct Finding {
     pub since_seconds: Option<f64>,
     /// The evidence: who waits for whom, since when, for what.
     pub why: Vec<String>,
-    /// What to do.
     pub next: String,
 }
 
-/// The findings of one observation, the worst first.
+/// The worst first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
-    /// Whether no finding needs a person.
     pub healthy: bool,
-    /// The whole in one sentence.
     pub verdict: String,
-    /// What was found.
     pub findings: Vec<Finding>,
 }
 

@@ -27,7 +27,6 @@ pub(crate) enum Node {
     Disk(MemberSlot),
 }
 
-/// One member waits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WaitArrow {
     pub(crate) from: MemberSlot,
@@ -72,7 +71,6 @@ impl WaitGraph {
         closed.map(|(_, reached)| reached.clone()).collect()
     }
 
-    /// Whether arrows lead from one node to another.
     pub(crate) fn reaches(&self, from: Node, to: Node) -> bool {
         self.reach.get(&from).is_some_and(|reached| reached.contains(&to))
     }

@@ -30,7 +30,7 @@ impl Core {
         may_leave
     }
 
-    /// A worker that may leave does so. No other process is expected in its slot.
+    /// No other process is expected in its slot.
     pub(super) fn departs(&mut self, slot: MemberSlot, request: &LeaveRequest) -> bool {
         let has_departed = self.members.state(slot) == Some(MemberState::GivenUp);
         let is_interrupted = request.outcome == Outcome::Interrupted as i32;

@@ -15,11 +15,7 @@ use crate::roster::Roster;
 use crate::run::RunState;
 
 impl Core {
-    /// The process group of a worker, once every worker is in.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over. `Invalid` when rank 0 has no address, or when a
-    /// worker has finished, because a finished worker joins no group.
+    /// The process group of a worker, once every worker is in. `Invalid` once a worker has finished: it joins no group.
     pub fn group(&mut self, now: Duration, request: &GroupRequest) -> Result<GroupResponse, Refusal> {
         self.advance(now);
         self.run.check_not_ended()?;
@@ -33,12 +29,8 @@ impl Core {
         self.groups.form(roster, slot, request.after)
     }
 
-    /// A worker votes at a barrier of its process group, or is on its way there. The same request once more changes nothing.
-    /// The barriers of a group fail once there is a newer one.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member or the run is over, `Invalid` when its process is not in the newest
-    /// group, or the ballot is not its next one.
+    /// A worker votes at a barrier of its process group, or is on its way there. A repeated request changes nothing.
+    /// The barriers of a group fail once there is a newer group.
     pub fn barrier(&mut self, now: Duration, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
         let now = self.advance(now);
         self.run.check_not_ended()?;
@@ -60,7 +52,6 @@ impl Core {
         Ok(response)
     }
 
-    /// A worker votes to leave only where the run goes on without it.
     fn check_leave(&self, slot: MemberSlot, request: &BarrierRequest) -> Result<(), Refusal> {
         let wants = request.vote.as_ref().is_some_and(|vote| vote.reason() == BarrierReason::Leave);
         if wants && !self.members.is_leaving(slot) {

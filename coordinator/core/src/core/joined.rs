@@ -6,7 +6,6 @@ use super::Core;
 use crate::MemberSlot;
 
 impl Core {
-    /// The answer to a process that holds its slot.
     pub(super) fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
         JoinResponse {
             member: slot.member(),

@@ -18,10 +18,7 @@ impl Core {
     /// Changes the numbers of embedding servers and of dense workers, or one of them: both or none. New processes may join
     /// from now on. Buckets move once all new servers have joined. A server that is left over ends once it owns no bucket, a
     /// worker once it has trained on what it has read. The same call again changes nothing.
-    ///
-    /// # Errors
-    /// `Invalid` if the run cannot have these numbers, `Unavailable` before training, `Fenced` when the run is over. Nothing
-    /// has changed then.
+    /// worker once it has trained on what it has read. A refused call changes nothing.
     pub fn scale(&mut self, now: Duration, request: &ScaleRequest) -> Result<ScaleResponse, Refusal> {
         let now = self.advance(now);
         self.run.check_not_ended()?;
@@ -40,7 +37,7 @@ impl Core {
         Ok(ScaleResponse { servers, workers: self.workers_wanted(), buckets: self.buckets_left() })
     }
 
-    /// The run is to have so many servers. `owners` has the present owner of each bucket.
+    /// `owners` has the present owner of each bucket.
     fn aim_servers(&mut self, now: Duration, servers: u32, owners: &[u32]) {
         if self.resharding.wanted() == Some(servers) && self.buckets_left() > 0 {
             return;
@@ -55,10 +52,6 @@ impl Core {
     }
 
     /// The source or target of a move reports, and learns what became of the move. A repeated report changes nothing.
-    ///
-    /// # Errors
-    /// `Fenced` when the caller is no longer a member, `Unavailable` when its lease has expired, `Invalid` for a report that
-    /// is not its to make.
     pub fn report_move(&mut self, now: Duration, request: &ReportMoveRequest) -> Result<ReportMoveResponse, Refusal> {
         let now = self.advance(now);
         let slot = self.members.active(request.member, request.incarnation)?;
@@ -139,7 +132,6 @@ impl Core {
         is_server && request.recovered && self.is_released(slot) && self.members.get(slot).is_some()
     }
 
-    /// Buckets that are not where they are wanted.
     pub(super) fn buckets_left(&self) -> u32 {
         self.placement.map().map_or(0, |map| self.resharding.left(map))
     }

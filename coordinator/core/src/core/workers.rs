@@ -44,7 +44,6 @@ impl Core {
         Ok(Some(wanted))
     }
 
-    /// The run is to have so many dense workers.
     pub(super) fn aim_workers(&mut self, now: Duration, wanted: u32) {
         self.wanted_workers = Some(wanted);
         // The first group waits for no worker that is not wanted.
@@ -57,12 +56,10 @@ impl Core {
         self.give_up_released(now);
     }
 
-    /// How many dense workers the run is to have.
     pub(crate) fn workers_wanted(&self) -> u32 {
         self.wanted_workers.unwrap_or(self.config.workers)
     }
 
-    /// Whether a worker is to leave now, while the run goes on.
     pub(super) fn is_to_leave(&self, slot: MemberSlot) -> bool {
         self.run.trains() && slot.role == Role::DenseWorker && self.members.is_leaving(slot)
     }
@@ -82,7 +79,6 @@ impl Core {
     }
 }
 
-/// Whether a slot belongs to a worker that a run of `wanted` workers does not need.
 fn is_surplus(slot: MemberSlot, wanted: u32) -> bool {
     slot.role == Role::DenseWorker && slot.index >= wanted
 }

@@ -11,7 +11,7 @@ use super::shares::{FreeSplits, SplitShares};
 use crate::MemberSlot;
 use crate::splits::{DealPosition, SplitOrder};
 
-/// The ledger of an epoch. It takes memory only while the epoch is under way.
+/// It takes memory only while the epoch is under way.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum EpochLedger {
     /// Every split is free.
@@ -26,9 +26,7 @@ pub(crate) enum EpochLedger {
 /// has taken. A split has at most one holder (invariant SP-1).
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct OpenEpoch {
-    /// Number of the epoch.
     number: u32,
-    /// In which order its splits are dealt out.
     order: SplitOrder,
     free: FreeSplits,
     held: BTreeMap<u32, MemberSlot>,
@@ -49,7 +47,6 @@ pub(crate) enum SplitDeal {
     Wait { splits: usize, holder: MemberSlot },
     /// Nothing now. The worker holds so many splits that others would have too few.
     Full { splits: usize },
-    /// Nothing more in this epoch.
     Nothing,
 }
 
@@ -69,7 +66,6 @@ impl EpochLedger {
         }
     }
 
-    /// Indices of the splits that a worker holds.
     pub(crate) fn held_by(&self, slot: MemberSlot) -> impl Iterator<Item = u32> {
         let held = match self {
             Self::Open(epoch) => Some(&epoch.held),
@@ -78,7 +74,6 @@ impl EpochLedger {
         held.into_iter().flatten().filter(move |(_, holder)| **holder == slot).map(|(index, _)| *index)
     }
 
-    /// Whether a split of the plan is done.
     pub(crate) fn is_done(&self, index: u32) -> bool {
         match self {
             Self::Complete => true,
@@ -87,7 +82,6 @@ impl EpochLedger {
         }
     }
 
-    /// Indices of the splits that are done.
     pub(crate) fn done(&self, splits: usize) -> impl Iterator<Item = u32> {
         let (some, all) = match self {
             Self::Open(epoch) => (Some(&epoch.done), 0),
@@ -97,7 +91,6 @@ impl EpochLedger {
         some.into_iter().flatten().copied().chain(0..all)
     }
 
-    /// Whether every split is done.
     pub(crate) fn is_complete(&self, splits: usize) -> bool {
         match self {
             Self::Open(epoch) => epoch.is_complete(),
@@ -134,7 +127,6 @@ impl OpenEpoch {
         self.order.position(self.number, split)
     }
 
-    /// Takes over the position of another run.
     pub(crate) fn go_on(&mut self, position: &Position) -> Result<(), Refusal> {
         for id in &position.done {
             let index = planned(position, *id)?;
@@ -210,7 +202,6 @@ impl OpenEpoch {
         self.held.values().find(|holder| **holder != asker && silent.contains(holder)).copied()
     }
 
-    /// Marks splits as done.
     pub(crate) fn complete(&mut self, indices: &[u32]) {
         for index in indices {
             self.held.remove(index);
@@ -246,7 +237,6 @@ impl OpenEpoch {
         held_count - self.held.len()
     }
 
-    /// Whether every split is done.
     pub(crate) fn is_complete(&self) -> bool {
         self.free.is_empty() && self.held.is_empty() && self.resume_cursors.is_empty()
     }

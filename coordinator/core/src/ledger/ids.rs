@@ -36,7 +36,6 @@ pub(crate) fn plan_of(position: &Position, files: usize) -> Result<Vec<SplitRang
     number_from(0, &position.plan).map(range).collect()
 }
 
-/// The index of a split in the position's plan.
 pub(crate) fn planned(position: &Position, id: u64) -> Result<u32, Refusal> {
     let index = id as u32;
     let is_planned = id == split_id(position.epoch, index) && (index as usize) < position.plan.len();

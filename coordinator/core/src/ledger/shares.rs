@@ -11,11 +11,9 @@ use crate::splits::{DealPosition, SplitOrder};
 /// How splits are shared out: split i goes to worker i mod `workers` first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct SplitShares {
-    /// Dense workers of the job.
     pub(crate) workers: u32,
     /// Whether a worker reads only its own share. The reader of a split is then a function of (split, worker) alone.
     pub(crate) fixed: bool,
-    /// Which free split comes first.
     pub(crate) order: SplitOrder,
 }
 
@@ -24,7 +22,6 @@ pub(crate) struct SplitShares {
 pub(crate) struct FreeSplits(Vec<BTreeSet<DealPosition>>);
 
 impl FreeSplits {
-    /// These splits, for so many workers.
     pub(crate) fn new(workers: u32, splits: impl Iterator<Item = DealPosition>) -> Self {
         let mut free = Self(vec![BTreeSet::new(); workers.max(1) as usize]);
         splits.for_each(|split| free.insert(split));

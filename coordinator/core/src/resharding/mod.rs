@@ -32,7 +32,6 @@ const REMEMBERED: usize = 16;
 /// Bytes of a reported reason that are kept.
 const LONGEST_REASON: usize = 1 << 10;
 
-/// The moves of a run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Resharding {
     goal: Option<ScaleGoal>,
@@ -46,7 +45,6 @@ pub(crate) struct Resharding {
     last_failure: String,
 }
 
-/// What was asked for.
 #[derive(Debug, Serialize, Deserialize)]
 struct ScaleGoal {
     servers: u32,
@@ -54,7 +52,6 @@ struct ScaleGoal {
     owners: Vec<u32>,
 }
 
-/// The state of a move that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MoveState {
     /// The target has not reported yet.
@@ -91,7 +88,6 @@ enum MoveOutcome {
     Abandoned(String),
 }
 
-/// Figures of all moves so far.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct MoveTotals {
     committed: u64,
@@ -118,7 +114,7 @@ impl fmt::Display for ActiveMove {
 }
 
 impl Resharding {
-    /// Wants these owners from now on. The caller has abandoned the move that was under way.
+    /// The caller has abandoned the move that was under way.
     pub(crate) fn aim(&mut self, servers: u32, owners: Vec<u32>) {
         self.goal = Some(ScaleGoal { servers, owners });
         self.not_before = Duration::ZERO;
@@ -129,7 +125,6 @@ impl Resharding {
         self.goal.as_ref().map(|goal| goal.servers)
     }
 
-    /// The move that is under way.
     pub(crate) fn active(&self) -> Option<&ActiveMove> {
         self.active.as_ref()
     }
@@ -144,7 +139,6 @@ impl Resharding {
         self.goal.iter_mut().for_each(|goal| goal.owners = Vec::new());
     }
 
-    /// Buckets that are not where they are wanted.
     pub(crate) fn left(&self, map: &BucketMap) -> u32 {
         self.pending_goal().map_or(0, |goal| buckets_left(&owners_of(map), &goal.owners))
     }
@@ -162,7 +156,6 @@ impl Resharding {
         Some(self.active.insert(ActiveMove { id, source, target, buckets, state, heard: now, rows: 0, bytes: 0 }))
     }
 
-    /// The target copies, or has caught up.
     pub(crate) fn progress(&mut self, now: Duration, state: MoveState, progress: MoveProgress) {
         if let Some(active) = &mut self.active {
             (active.heard, active.rows, active.bytes) = (now, progress.rows, progress.bytes);
@@ -173,7 +166,6 @@ impl Resharding {
         }
     }
 
-    /// The move has ended well. Returns it.
     pub(crate) fn commit(&mut self, generation: Generation, progress: MoveProgress) -> Option<ActiveMove> {
         let active = self.active.take()?;
         let totals = &mut self.totals;
@@ -186,7 +178,6 @@ impl Resharding {
         Some(active)
     }
 
-    /// Gives up the move that is under way. Returns it.
     pub(crate) fn abandon(&mut self, now: Duration, reason: &str) -> Option<ActiveMove> {
         let active = self.active.take()?;
         let reason = &reason[..reason.floor_char_boundary(LONGEST_REASON)];
@@ -197,7 +188,6 @@ impl Resharding {
         Some(active)
     }
 
-    /// Whether the target has reported nothing for this long.
     pub(crate) fn is_silent(&self, now: Duration, timeout: Duration) -> bool {
         self.active.as_ref().is_some_and(|active| now.saturating_sub(active.heard) > timeout)
     }
