@@ -16,11 +16,9 @@ const ANSWER_AGE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct JournalUse {
     pub folder: PathBuf,
-    /// Which runs are written to it.
     pub runs: JournalRuns,
 }
 
-/// Which runs are written to a journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalRuns {
     /// One run after the other. The journal of a run that is over is deleted.
@@ -53,16 +51,12 @@ pub(crate) struct JournalFailure {
 }
 
 impl JournaledCore {
-    /// A run that no process has joined, without a journal.
     pub(crate) fn unwritten(config: CoreConfig) -> Self {
         Self::with_base(Core::new(config), None, Duration::ZERO)
     }
 
-    /// The run that the journal has, if its members may still be there and the journal has all of it. Otherwise a run that
-    /// no process has joined; for a journal of one run, that run as it ended.
-    ///
-    /// # Errors
-    /// When the folder cannot be used.
+    /// The run that the journal has, if its members may still be there and the journal has all of it. Otherwise a run
+    /// that no process has joined; for a journal of one run, that run as it ended.
     pub(crate) fn open(config: CoreConfig, JournalUse { folder, runs }: &JournalUse) -> Result<Self, JournalError> {
         let (mut journal, recovered) = InputJournal::open(folder)?;
         let wall_ms = wall_ms();
@@ -100,7 +94,6 @@ impl JournaledCore {
         Self { core, journal, runs, base, started, last: base, failing: None }
     }
 
-    /// The state as of the last input.
     pub(crate) fn core(&self) -> &Core {
         &self.core
     }
@@ -110,15 +103,11 @@ impl JournaledCore {
         &mut self.core
     }
 
-    /// Time of the core, now.
     pub(crate) fn now(&self) -> Duration {
         (self.base + self.started.elapsed()).max(self.last)
     }
 
-    /// Makes a call that may change the state. `input` says which.
-    ///
-    /// # Errors
-    /// `Unavailable` when the journal cannot be written: nothing has changed then.
+    /// `input` says which call it is. If the journal cannot be written, nothing has changed (`Unavailable`).
     pub(crate) fn call<R>(
         &mut self,
         input: impl FnOnce() -> CoreInput,
@@ -144,7 +133,7 @@ impl JournaledCore {
         question(&self.core, self.last)
     }
 
-    /// Why the journal takes no input now. Time stands still meanwhile: no lease expires, and the run cannot end.
+    /// Time stands still meanwhile: no lease expires, and the run cannot end.
     pub(crate) fn failure(&self) -> Option<JournalFailure> {
         self.failing.clone()
     }
@@ -195,7 +184,6 @@ fn gap(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
     Duration::from_millis(wall_ms.saturating_sub(recovered.time.wall_ms))
 }
 
-/// The time of a replayed core, now.
 fn time_now(recovered: &RecoveredCore, wall_ms: u64) -> Duration {
     recovered.time.at + gap(recovered, wall_ms)
 }
@@ -217,7 +205,6 @@ fn why_over(recovered: &RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Opt
     (gap > longest).then(|| format!("no member of the journal's run waits after {gap:.0?} (at most {longest:.0?})"))
 }
 
-/// Milliseconds since 1970.
 fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

@@ -49,9 +49,6 @@ struct LockedCore {
 
 impl LocalCoordinator {
     /// A coordinator for this job's run, which no process has joined.
-    ///
-    /// # Panics
-    /// When the registry already has a coordinator: it can hold only one.
     #[must_use]
     pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
         Self::leading(job, JournaledCore::unwritten(config_of(job)), registry)
@@ -59,12 +56,6 @@ impl LocalCoordinator {
 
     /// The coordinator of the run that the journal has, as the process before left it. If the journal has no run, or no member
     /// can be left of it, the coordinator of a run that no process has joined; for a journal of one run, of that run as it ended.
-    ///
-    /// # Errors
-    /// When the folder cannot be used.
-    ///
-    /// # Panics
-    /// As [`Self::new`].
     pub fn open(job: &Job, journal: &JournalUse, registry: &Registry) -> Result<Arc<Self>, CoordinatorError> {
         let coordinator = Self::leading(job, JournaledCore::open(config_of(job), journal)?, registry);
         // What happened at the start is logged now.
@@ -81,7 +72,7 @@ impl LocalCoordinator {
         })
     }
 
-    /// The run that this coordinator leads. Every request from another process must name it.
+    /// Every request from another process must name it.
     #[must_use]
     pub fn run(&self) -> RunId {
         self.run
@@ -99,9 +90,6 @@ impl LocalCoordinator {
 
     /// Drains the run: its workers save and leave, and then the run is over. `reason` says which process was asked to end.
     /// A second call changes nothing.
-    ///
-    /// # Errors
-    /// When the journal cannot be written: the run is not drained then.
     pub fn drain(&self, reason: &str) -> Result<(), Refusal> {
         let drain = || CoreInput::Drain(reason.to_owned());
         self.with_core(|core| core.call(drain, |core, now| core.drain(now, reason)))
@@ -114,41 +102,31 @@ impl LocalCoordinator {
     }
 
     /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
-    ///
-    /// # Errors
-    /// When the journal cannot be written: the run goes on then.
     pub fn end(&self, outcome: RunOutcome) -> Result<(), Refusal> {
         let end = outcome.clone();
         self.with_core(|core| core.call(|| CoreInput::End(end), |core, now| core.end(now, outcome)))
     }
 
-    /// Since when, and why, the journal takes no input.
     pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
         self.state.lock().core.failure()
     }
 
-    /// How the run ended, once it has.
     #[must_use]
     pub fn outcome(&self) -> Option<RunOutcome> {
         self.state.lock().core.core().outcome().cloned()
     }
 
-    /// Whether every member has left or is lost.
     #[must_use]
     pub fn is_deserted(&self) -> bool {
         self.state.lock().core.core().is_deserted()
     }
 
-    /// Checks that there is a placement, so that workers can train.
-    ///
-    /// # Errors
-    /// The missing members, in words.
+    /// Whether there is a placement, so that workers can train. The error names the missing members.
     pub fn ready(&self) -> Result<(), String> {
         let placement = self.ask(|core, _| core.view_placement());
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
     }
 
-    /// The status of the run.
     pub(crate) fn glance(&self) -> StatusResponse {
         self.ask(Core::view)
     }
@@ -163,7 +141,6 @@ impl LocalCoordinator {
         self.state.lock().core.hand_over();
     }
 
-    /// Answers a question.
     fn ask<R>(&self, question: impl FnOnce(&Core, Duration) -> R) -> R {
         self.with_core(|core| core.ask(question))
     }
@@ -199,7 +176,6 @@ impl LocalCoordinator {
         Ok(answer)
     }
 
-    /// A member's call.
     fn answer<T: Send + 'static>(
         &self,
         input: impl FnOnce() -> CoreInput,

@@ -35,10 +35,8 @@ const REMINDER: Duration = Duration::from_secs(10);
 /// How long open connections may take to close.
 const CLOSE: Duration = Duration::from_secs(5);
 
-/// The settings of the process.
 #[derive(Debug)]
 pub struct CoordinatorConfig {
-    /// The job of the run.
     pub job: Arc<Job>,
     /// Bound port of the control path.
     pub grpc_listener: TcpListener,
@@ -58,11 +56,9 @@ pub struct CoordinatorConfig {
     pub state_file: Option<PathBuf>,
     /// File that gets the report of a run that is finished, in brief.
     pub end_report: Option<PathBuf>,
-    /// Where its metrics are registered.
     pub registry: Registry,
 }
 
-/// How the process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoordinatorEnd {
     Over(RunOutcome),
@@ -72,9 +68,6 @@ pub enum CoordinatorEnd {
 
 /// Serves until the run is over. Then waits up to one lease for the members to leave. `shutdown` drains the run, which is over
 /// once its workers have saved and left; or it ends this process alone, as [`CoordinatorConfig::on_stop`] says.
-///
-/// # Errors
-/// When a port fails, or the journal cannot be opened, or not be written for a lease and the job's timeout.
 pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<CoordinatorEnd, CoordinatorError> {
     let coordinator = match &config.journal {
         Some(journal) => LocalCoordinator::open(&config.job, journal, &config.registry)?,

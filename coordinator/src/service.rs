@@ -18,7 +18,6 @@ use zagros_transport::{Peer, PeerRole, check_run, names_run, status_of};
 
 use crate::LocalCoordinator;
 
-/// Passes each call on to the coordinator.
 pub(crate) struct CoordinatorService(Arc<LocalCoordinator>);
 
 impl CoordinatorService {

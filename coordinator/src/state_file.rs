@@ -15,7 +15,6 @@ use crate::LocalCoordinator;
 /// How old the file is at most, while the process lives.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Writes one file again and again.
 #[derive(Clone, Debug)]
 pub(crate) struct StateFile {
     path: PathBuf,
@@ -28,7 +27,6 @@ impl StateFile {
         Self { path, has_failed: Arc::default() }
     }
 
-    /// Writes until shutdown.
     pub(crate) async fn follow(&self, coordinator: &LocalCoordinator, shutdown: &Shutdown) {
         loop {
             self.write(coordinator).await;

@@ -15,7 +15,6 @@ pub use scale::ScaleReport;
 /// The status of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StatusReport {
-    /// Name of the job.
     pub job: String,
     /// `waiting`, `training`, `finished`, `interrupted` or `failed`.
     pub state: String,
@@ -88,7 +87,6 @@ pub struct CheckpointReport {
     pub age_seconds: f64,
 }
 
-/// Training during a stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct HistoryReport {
     /// Its end, seconds since the coordinator started.
@@ -108,12 +106,10 @@ pub struct HistoryReport {
 /// Measures on the held-out part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct EvaluationReport {
-    /// Batches trained before it.
     pub step: u64,
     /// Epoch over the data, counted from 0.
     pub epoch: u32,
     pub samples: u64,
-    /// Area under the ROC curve.
     pub auc: f64,
     /// Mean log loss, nats.
     pub logloss: f64,

@@ -26,7 +26,6 @@ use crate::{Shutdown, metrics};
 use access::PageEntry;
 pub use access::{BadToken, GuardedPaths, PageAccess, PageToken};
 
-/// Paths that need no token.
 const PROBES: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Returns whether the role can work now. The error is the reason why not.
@@ -53,9 +52,6 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
 }
 
 /// Serves those who may read the port, until shutdown is requested.
-///
-/// # Errors
-/// If the listener fails.
 pub async fn serve(
     listener: TcpListener,
     routes: Router,

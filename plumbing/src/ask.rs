@@ -12,41 +12,31 @@ use tokio::net::TcpStream;
 /// Largest answer in bytes: several times a report of a thousand members of a few hundred bytes each.
 const MOST: usize = 4 << 20;
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// Nothing listens at the address, or it does not speak HTTP.
     #[error("cannot reach {address}: {reason}")]
     Unreachable {
-        /// The address, `host:port`.
         address: String,
-        /// The error of the connection.
         reason: String,
     },
     /// No answer came in time.
     #[error("{address} does not answer {path} within {timeout:?}")]
     Late {
-        /// The address, `host:port`.
         address: String,
-        /// The requested path.
         path: String,
-        /// How long the caller waited.
         timeout: Duration,
     },
 }
 
 /// Sends `GET path` to `host:port`. Returns the status and the body of the answer.
 ///
-/// # Errors
-/// If there is no answer within `timeout`, or it is larger than 4 MiB.
+/// The answer may have 4 MiB.
 pub async fn ask(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
     ask_with(address, path, None, timeout).await
 }
 
 /// As [`ask`], with the token of the port ([`crate::admin::PageAccess`]).
-///
-/// # Errors
-/// As [`ask`].
 pub async fn ask_with(
     address: &str,
     path: &str,

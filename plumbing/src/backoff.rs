@@ -26,22 +26,18 @@ impl Deadline {
         self.timeout.saturating_sub(self.started.elapsed())
     }
 
-    /// Whether the deadline has passed.
     #[must_use]
     pub fn is_past(&self) -> bool {
         self.left().is_zero()
     }
 
-    /// Time since the deadline was set.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// Runs `work` up to the deadline (invariant WT-1).
-    ///
-    /// # Errors
-    /// If the deadline passes first: the time waited. The caller adds what it waited for.
+    /// If the deadline passes first, the error is the time waited. The caller adds what it waited for.
     pub async fn bound<T>(&self, work: impl Future<Output = T>) -> Result<T, Duration> {
         let left = self.left();
         tokio::time::timeout(left, work).await.map_err(|_| left)
@@ -77,9 +73,6 @@ impl Backoff {
 
     /// Calls `attempt` until it succeeds, fails for good, or the deadline passes. The first try is always made. A caller
     /// bounds a long attempt with [`Deadline::bound`].
-    ///
-    /// # Errors
-    /// The last error, final or not.
     pub async fn retry<T, E, F>(
         &self,
         deadline: Deadline,

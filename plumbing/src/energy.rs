@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where Linux shows the counters.
 const FOLDER: &str = "/sys/class/powercap";
 /// Well below the time in which a counter of 2^32 µJ starts again at 300 W: 14 s.
 const OFTEN: Duration = Duration::from_secs(5);

@@ -28,7 +28,6 @@ pub const FENCED: u8 = 7;
 /// `zagros doctor` found something that needs a person.
 pub const UNHEALTHY: u8 = 8;
 
-/// Every exit code, in ascending order.
 pub const EXIT_CODES: [ExitCode; 15] = [
     final_code(SUCCESS, "finished"),
     retryable_code(INTERNAL, "internal error"),

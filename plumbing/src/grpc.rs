@@ -50,9 +50,6 @@ pub fn server() -> Server<Stack<IntakeLayer, Identity>> {
 
 /// The settings of a channel to `host:port`. `zagros_transport::channel` makes channels from it, which prove that they
 /// belong to the run.
-///
-/// # Errors
-/// If the address does not parse.
 pub fn endpoint(address: &str) -> Result<Endpoint, InvalidAddress> {
     let bad = |_| InvalidAddress { address: address.to_owned() };
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;

@@ -16,7 +16,6 @@ use tokio_util::task::TaskTracker;
 pub struct Shutdown(CancellationToken);
 
 impl Shutdown {
-    /// A token without a request.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -27,13 +26,11 @@ impl Shutdown {
         self.0.cancel();
     }
 
-    /// Whether the end was requested.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.is_cancelled()
     }
 
-    /// Resolves when the end is requested.
     pub async fn requested(&self) {
         self.0.cancelled().await;
     }
@@ -81,10 +78,7 @@ impl Lifecycle {
         });
     }
 
-    /// Requests the end and waits for every task.
-    ///
-    /// # Errors
-    /// The names of the tasks that still run after `timeout`.
+    /// Requests the end and waits for every task. The error names the tasks that still run after `timeout`.
     pub async fn finish(self, timeout: Duration) -> Result<(), LateTasks> {
         self.shutdown.request();
         self.tracker.close();
@@ -99,9 +93,7 @@ impl Lifecycle {
 #[derive(Debug, thiserror::Error)]
 #[error("still running {timeout:?} after shutdown was requested: {}", tasks.join(", "))]
 pub struct LateTasks {
-    /// How long the lifecycle waited.
     pub timeout: Duration,
-    /// The tasks that still run.
     pub tasks: Vec<&'static str>,
 }
 
@@ -115,17 +107,11 @@ pub struct Signals {
 impl Signals {
     /// Requests `shutdown` at the first SIGINT or SIGTERM. A second signal calls `exit` at once with the code 130 or
     /// 143.
-    ///
-    /// # Errors
-    /// If the signal handlers cannot be installed.
     pub fn install(shutdown: Shutdown, exit: fn(i32) -> !) -> std::io::Result<Self> {
         Self::install_with(shutdown, move |code| exit(code))
     }
 
     /// As [`Self::install`], but each signal after the first calls `again` with the first signal's exit code.
-    ///
-    /// # Errors
-    /// As [`Self::install`].
     pub fn install_with(shutdown: Shutdown, mut again: impl FnMut(i32) + Send + 'static) -> std::io::Result<Self> {
         let signals = Self::default();
         let caught = signals.clone();
@@ -158,7 +144,6 @@ impl Signals {
     }
 }
 
-/// The names of the running tasks.
 mod parking {
     use std::sync::{Arc, Mutex, PoisonError};
 

@@ -16,9 +16,7 @@ const GONE_AFTER: Duration = Duration::from_secs(3);
 const PROBE: Duration = Duration::from_secs(1);
 
 /// Sets a connection up: small messages do not wait for more, and a link that is gone is noticed within three seconds.
-///
-/// # Errors
-/// If the system does not know a setting. The connection still works.
+/// After an error the connection still works.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);

@@ -62,21 +62,15 @@ impl BoundedListener {
         Self::with_limit(bounded.listener, limit)
     }
 
-    /// Allows at most `limit` connections.
     #[must_use]
     pub fn with_limit(listener: TcpListener, limit: usize) -> Self {
         Self { listener, log_pace: LogPace::new(LOG_PAUSE), open: Arc::new(OpenConnections::new(limit)) }
     }
 
-    /// The local address of the listener.
-    ///
-    /// # Errors
-    /// If the system does not report it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Accepts the next connection.
     pub async fn accept(&mut self) -> (BoundedConnection, SocketAddr) {
         loop {
             match self.listener.accept().await {
@@ -113,7 +107,6 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// The open connections of one port.
 #[derive(Debug)]
 struct OpenConnections {
     limit: usize,
@@ -189,7 +182,6 @@ impl OpenConnections {
     }
 }
 
-/// A connection of a limited port.
 #[derive(Debug)]
 pub struct BoundedConnection {
     stream: TcpStream,

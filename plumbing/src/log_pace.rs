@@ -14,14 +14,11 @@ pub struct LogPace {
 
 #[derive(Debug, Default)]
 struct PaceState {
-    /// Time of the last line.
     last: Option<Instant>,
-    /// Events since then.
     events: u64,
 }
 
 impl LogPace {
-    /// A line in `every` at most.
     #[must_use]
     pub fn new(every: Duration) -> Self {
         Self { every, state: Mutex::default() }

@@ -8,10 +8,8 @@ use rustix::process::{Resource, getrlimit};
 /// The folder of control groups, version 1 and 2.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What limits the memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBound {
-    /// The memory of the machine.
     Machine,
     /// A control group, as for containers and services.
     ControlGroup,
@@ -32,9 +30,7 @@ impl fmt::Display for MemoryBound {
 /// The lowest memory limit of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// The limit in bytes.
     pub bytes: u64,
-    /// What sets the limit.
     pub bound: MemoryBound,
 }
 

@@ -77,7 +77,6 @@ pub struct MachineInfo {
 }
 
 impl MachineInfo {
-    /// The machine of this process.
     #[must_use]
     pub fn this() -> Self {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();

@@ -8,10 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a regular file.
-///
-/// # Errors
-/// If it cannot be opened, or is a folder, a pipe, a socket or a device. The call never blocks.
+/// The call never blocks.
 pub fn open(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;

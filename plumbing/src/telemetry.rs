@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// Text, for people.

@@ -29,9 +29,6 @@ pub struct BucketMap {
 
 impl BucketMap {
     /// A map with contiguous ranges of nearly equal size for `servers` servers.
-    ///
-    /// # Panics
-    /// If `servers` or `buckets` is zero. The limits of the job file exclude both.
     #[must_use]
     pub fn even(generation: Generation, buckets: u32, servers: u32) -> Self {
         assert!(servers > 0 && buckets > 0, "a bucket map needs servers and buckets");
@@ -63,13 +60,11 @@ impl BucketMap {
         self.owners.iter().max().map_or(0, |last| last.0 + 1)
     }
 
-    /// The generation of the map.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Number of buckets.
     #[must_use]
     pub fn buckets(&self) -> u32 {
         self.owners.len() as u32
@@ -81,7 +76,6 @@ impl BucketMap {
         self.owners.get(bucket as usize).copied()
     }
 
-    /// Owner of a row.
     #[must_use]
     #[inline]
     pub fn route(&self, key: RowKey) -> ServerIndex {
@@ -95,9 +89,6 @@ impl BucketMap {
     }
 
     /// Reads what [`Self::pack_owners`] wrote.
-    ///
-    /// # Errors
-    /// If the payload is empty or not a whole number of owners, or names a server that no run can have.
     pub fn unpack(generation: Generation, owners: &[u8]) -> Result<Self, PackError> {
         let (words, rest) = owners.as_chunks::<4>();
         if words.is_empty() || !rest.is_empty() {

@@ -32,7 +32,6 @@ pub struct NumberPace {
 }
 
 impl NumberPace {
-    /// The largest known number.
     #[must_use]
     pub fn newest(&self) -> u64 {
         self.newest

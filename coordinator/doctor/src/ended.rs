@@ -30,7 +30,6 @@ pub(crate) fn findings(observation: &Observation) -> Vec<Finding> {
     first.or(failed).or_else(|| vanished(observation)).into_iter().collect()
 }
 
-/// Every process is gone, and none has said that the run is over.
 fn vanished(observation: &Observation) -> Option<Finding> {
     let is_known = observation.processes.iter().any(|process| process.end.is_some());
     (observation.is_live() && !is_known).then(|| Finding {

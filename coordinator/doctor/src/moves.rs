@@ -4,7 +4,6 @@ use crate::finding::{Finding, FindingKind, Severity};
 use crate::observation::{Observation, ObservedMoves};
 use crate::words::list;
 
-/// Workers that the run is to have and that have not joined.
 pub(crate) fn missing_workers(observation: &Observation) -> Option<Finding> {
     let missing: Vec<String> = observation.missing_workers().iter().map(ToString::to_string).collect();
     let first = missing.first().filter(|_| !observation.group.is_empty())?;

@@ -101,7 +101,6 @@ fn after_end(observation: &Observation, party: Party) -> String {
     }
 }
 
-/// A process that lives and is not heard.
 fn unheard(process: &ObservedProcess) -> (String, String) {
     let pid = process.pid;
     match process.answers {
@@ -160,7 +159,6 @@ fn missing(observation: &Observation, slot: MemberSlot) -> RootCause {
     }
 }
 
-/// A member that is heard, and that others wait for.
 fn heard(member: &ObservedMember, waited: Duration) -> RootCause {
     let slot = member.slot;
     let (kind, what, why, next) = match slot.role {
@@ -242,7 +240,6 @@ fn data(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCa
     }
 }
 
-/// A disk that a member cannot write to.
 pub(crate) fn disk(observation: &Observation, slot: MemberSlot, waited: Duration) -> RootCause {
     let member = observation.member(slot);
     let waits = member.into_iter().flat_map(|member| &member.waits);

@@ -66,9 +66,6 @@ pub struct RecoveredCore {
 impl InputJournal {
     /// Opens the journal in a folder, which is made if need be, and replays what another process has left there. `None` where
     /// nothing is there: call [`Self::begin`] then.
-    ///
-    /// # Errors
-    /// When another process holds the folder, it cannot be read, or another release has written it.
     pub fn open(folder: &Path) -> Result<(Self, Option<RecoveredCore>), JournalError> {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|source| JournalError::Folder { folder: folder.into(), doing: "made", source })?;
@@ -82,9 +79,6 @@ impl InputJournal {
     }
 
     /// Forgets whatever is there: a run begins in this state.
-    ///
-    /// # Errors
-    /// When the folder cannot be written.
     pub fn begin(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         // Until the snapshot is there, the end mark says that nothing in the folder counts.
         self.boot = this_boot();
@@ -97,9 +91,7 @@ impl InputJournal {
     }
 
     /// Appends an input, before it takes effect. It survives the end of this process once this returns.
-    ///
-    /// # Errors
-    /// When it cannot be written: it must not take effect then.
+    /// An input that cannot be written must not take effect.
     pub fn append(&mut self, time: JournalTime, input: &CoreInput) -> Result<(), JournalError> {
         let mut bytes = encode(time, input);
         let end = self.end.append(&bytes);
@@ -120,17 +112,12 @@ impl InputJournal {
     }
 
     /// Replaces all inputs by the state that they led to.
-    ///
-    /// # Errors
-    /// When it cannot be written: the inputs stay then.
+    /// If it cannot be written, the inputs stay.
     pub fn snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         self.write_snapshot(core, time, WriteBatch::default())
     }
 
     /// The last call of a process that ends in order: every input is on the disk, so a process on any machine may go on.
-    ///
-    /// # Errors
-    /// When the disk cannot be written.
     pub fn hand_over(&mut self) -> Result<(), JournalError> {
         self.put_boot(HANDED_OVER.to_vec())
     }
@@ -151,9 +138,6 @@ impl InputJournal {
     }
 
     /// Deletes the journal: no process will ask for this run any more.
-    ///
-    /// # Errors
-    /// When the folder cannot be deleted.
     pub fn delete(self) -> Result<(), JournalError> {
         // A process that is killed half-way leaves a folder of which nothing counts.
         self.forget_end()?;

@@ -45,7 +45,6 @@ struct AxisTick {
 }
 
 impl PageAxes {
-    /// The axes of a whole report.
     pub(super) fn new(report: &StatusReport) -> Self {
         let StatusReport { history, evaluations, .. } = report;
         let values = |value: fn(&HistoryReport) -> Option<f64>| history.iter().filter_map(value).collect::<Vec<_>>();

@@ -21,7 +21,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long a browser waits before it connects again.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Makes the stream of events of each listener.
 pub(super) struct Events {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,

@@ -1,6 +1,5 @@
 //! The arithmetic of an axis: ranges, round ticks, labels, and fewer points for a curve.
 
-/// Values that an axis covers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AxisRange {
     pub low: f64,
@@ -18,7 +17,6 @@ impl AxisRange {
         Some(if range.low < range.high { range } else { range.padded_by(range.low.abs().max(1.0) * 0.05) })
     }
 
-    /// The range of both.
     pub fn and(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }

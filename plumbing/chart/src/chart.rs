@@ -12,7 +12,6 @@ const ROOM: (f64, f64, f64, f64) = (46.0, 12.0, 12.0, 34.0);
 /// Most points of a curve: about two a pixel of a wide screen.
 const POINTS: usize = 1200;
 
-/// Curves with one scale.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
     pub title: &'static str,
@@ -38,14 +37,12 @@ pub struct ChartSeries {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Where steps and values lie.
 struct ChartAxes {
     steps: AxisRange,
     values: AxisRange,
 }
 
 impl Chart {
-    /// The chart with its heading; `None` when there is nothing to draw.
     pub fn figure(&self) -> Option<String> {
         let axes = self.axes()?;
         let mut svg =

@@ -16,9 +16,7 @@ pub const COLOURS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogMark {
     Line,
-    /// A dashed line.
     Dashes,
-    /// A dot for each point.
     Dots,
 }
 
@@ -34,7 +32,6 @@ pub struct LogSeries {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Series with one scale.
 #[derive(Clone, Debug, Default)]
 pub struct LogChart {
     pub title: String,
@@ -52,7 +49,6 @@ struct LogAxes {
 }
 
 impl LogChart {
-    /// The chart with its heading; `None` when there is nothing to draw.
     pub fn figure(&self) -> Option<String> {
         let all = || self.series.iter().flat_map(LogSeries::logs);
         let axes = LogAxes {

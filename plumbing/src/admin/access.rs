@@ -30,9 +30,6 @@ pub enum BadToken {
 
 impl PageToken {
     /// A token that an operator has chosen: 16 to 256 letters, digits and `-._~`.
-    ///
-    /// # Errors
-    /// When it is anything else.
     pub fn parse(text: &str) -> Result<Self, BadToken> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
         match text.chars().count() {
@@ -42,7 +39,6 @@ impl PageToken {
         }
     }
 
-    /// 128 random bits.
     #[must_use]
     pub fn random() -> Self {
         Self(format!("{:032x}", rand::random::<u128>()))
@@ -78,12 +74,10 @@ pub enum PageAccess {
         token: PageToken,
         /// The name has the port in it, because a browser shares its cookies between all ports of a host.
         cookie: String,
-        /// Which paths need it.
         guards: GuardedPaths,
     },
 }
 
-/// The paths that a token protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardedPaths {
     AllButProbes,
@@ -147,7 +141,6 @@ impl PageAccess {
         }
     }
 
-    /// Whether a request may go on.
     pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
         match self {
             // A port on a loopback address answers no other machine ([`super::serve`]).

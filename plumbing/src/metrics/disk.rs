@@ -8,7 +8,6 @@ use prometheus::proto::MetricFamily;
 
 use super::{Gauge, Opts, Registry, register};
 
-/// Free space and size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskSpace {
     /// Bytes that this process may still write.
@@ -20,9 +19,6 @@ pub struct DiskSpace {
 impl DiskSpace {
     /// Space of the file system that holds `path`. If `path` does not exist yet, the nearest existing folder above it
     /// counts.
-    ///
-    /// # Errors
-    /// If the system does not report it.
     pub fn measure(path: &Path) -> io::Result<Self> {
         let existing = path.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
         let reported = rustix::fs::statvfs(existing)?;
@@ -32,9 +28,6 @@ impl DiskSpace {
 
 /// Registers two gauges with the space at `path`. Their names are the name in `options` with `_free_bytes` and
 /// `_size_bytes` appended. The help in `options` says what is stored there.
-///
-/// # Panics
-/// If a name is taken or malformed.
 pub fn watch_disk(registry: &Registry, options: &Opts, path: &Path) {
     register(registry, Disk::new(options, path));
 }

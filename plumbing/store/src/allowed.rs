@@ -23,7 +23,6 @@ struct AllowedFolder {
 #[derive(Debug, thiserror::Error)]
 #[error("{folder:?} is outside of the allowed folders, which are: {}", allowed.join(", "))]
 pub struct FolderNotAllowed {
-    /// The requested folder.
     pub folder: String,
     /// The allowed folders, each with the setting that names it.
     pub allowed: Vec<String>,
@@ -32,9 +31,6 @@ pub struct FolderNotAllowed {
 impl AllowedFolders {
     /// The list of these folders. Each has the setting that names it, and is a path, `file:///path` or
     /// `s3://bucket/prefix`.
-    ///
-    /// # Errors
-    /// If a text is none of these.
     pub fn new(roots: impl IntoIterator<Item = (String, String)>) -> Result<Self, StoreError> {
         let located = roots.into_iter().map(|(key, root)| {
             let location = FolderLocation::parse(&root)?;
@@ -45,17 +41,11 @@ impl AllowedFolders {
 
     /// Refuses a folder outside of all allowed folders. Paths are compared after links are resolved on the disk. Paths
     /// with `..` are refused. No request to a store is made, and no credentials are read.
-    ///
-    /// # Errors
-    /// The folder and the allowed folders.
     pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
         self.check_location(FolderLocation::parse(folder).ok(), folder)
     }
 
     /// As [`Self::check`], for a file of `folder` or of a folder beside it. Links are resolved.
-    ///
-    /// # Errors
-    /// As [`Self::check`].
     pub fn check_file(&self, folder: &str, file: FileName<'_>) -> Result<(), FolderNotAllowed> {
         let location = FolderLocation::parse(folder).ok().and_then(|folder| folder.file(file));
         self.check_location(location, &format!("{folder}/{file}"))

@@ -20,7 +20,6 @@ use crate::{StoreError, StoreProblem, hide_secrets};
 /// How often a request is retried if a retry may help, within the timeout. Pauses last up to [`LONGEST_PAUSE`].
 const RETRIES: usize = 8;
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Extra time after a request's deadline, in which the bucket's thread reports the end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -44,7 +43,6 @@ pub(crate) struct ObjectBucket {
     runtime: Option<Runtime>,
 }
 
-/// A request in progress.
 pub(crate) struct PendingRequest<T> {
     what: &'static str,
     key: Key,
@@ -54,9 +52,6 @@ pub(crate) struct PendingRequest<T> {
 impl ObjectBucket {
     /// Opens a bucket with the endpoint, region and credentials of the environment, by its root: `s3://bucket`,
     /// `https://host` and so on. Makes no request.
-    ///
-    /// # Errors
-    /// If the environment contradicts itself, or the machine has no thread or no root certificates.
     pub(crate) fn open(root: &str, timeout: Duration, environment: &Environment) -> Result<Self, StoreError> {
         let name = hide_secrets(root);
         // The query of a URL may hold a signature.
@@ -80,7 +75,6 @@ impl ObjectBucket {
         Ok(Self { name: name.to_owned(), endpoint, has_key, store, timeout, runtime: Some(runtime) })
     }
 
-    /// Starts a request.
     pub(crate) fn begin<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -104,19 +98,12 @@ impl ObjectBucket {
     }
 
     /// Waits for a request until its deadline (invariant WT-1).
-    ///
-    /// # Errors
-    /// The error of the store, with the name of the object.
     pub(crate) fn wait<T>(&self, pending: PendingRequest<T>) -> Result<T, StoreError> {
         let PendingRequest { what, key, answer } = pending;
         let answer = answer.recv_timeout(self.timeout + GRACE).unwrap_or_else(|_| Err(no_answer(self.timeout)));
         answer.map_err(|(problem, reason)| self.error(what, &key, problem, reason))
     }
 
-    /// Starts a request and waits for it.
-    ///
-    /// # Errors
-    /// As [`Self::wait`].
     pub(crate) fn call<T: Send + 'static>(
         &self,
         what: &'static str,

@@ -11,23 +11,17 @@ const PIECE: usize = 1 << 20;
 /// Size and SHA-256 of a content. Two contents with one digest are taken as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentDigest {
-    /// Number of bytes.
     pub bytes: u64,
-    /// SHA-256 of the bytes.
     pub sha256: [u8; 32],
 }
 
 impl ContentDigest {
-    /// The digest of `content`.
     #[must_use]
     pub fn compute(content: &[u8]) -> Self {
         Self { bytes: content.len() as u64, sha256: Sha256::digest(content).into() }
     }
 
     /// The digest of everything left to read. Now and then `passed` gets the number of bytes read so far.
-    ///
-    /// # Errors
-    /// If the content cannot be read.
     pub fn read(mut from: impl Read, passed: &dyn Fn(u64)) -> io::Result<Self> {
         let (mut sha256, mut bytes, mut piece) = (Sha256::new(), 0, vec![0; PIECE]);
         loop {

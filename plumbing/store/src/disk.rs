@@ -6,23 +6,21 @@ use std::path::{Path, PathBuf};
 
 use crate::StoreError;
 
-/// Makes an error that names the file.
 pub(crate) fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Disk { what, path: path.to_owned(), source }
 }
 
-/// Makes the folder. Returns its absolute path.
+/// Returns the absolute path.
 pub(crate) fn make(path: &Path) -> Result<PathBuf, StoreError> {
     fs::create_dir_all(path).map_err(failed("create", path))?;
     fs::canonicalize(path).map_err(failed("open", path))
 }
 
-/// Names of the folders inside of a folder. None if the folder does not exist.
+/// Names of the folders inside of a folder. Empty if the folder does not exist.
 pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
     entries(path, true)
 }
 
-/// Names of the files inside of a folder. None if the folder does not exist.
 pub(crate) fn files(path: &Path) -> Result<Vec<String>, StoreError> {
     entries(path, false)
 }
@@ -44,7 +42,7 @@ fn entries(path: &Path, folders: bool) -> Result<Vec<String>, StoreError> {
     Ok(names)
 }
 
-/// Deletes a file. Does nothing if it does not exist.
+/// A file that does not exist is no error.
 pub(crate) fn delete_file(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),
@@ -52,7 +50,7 @@ pub(crate) fn delete_file(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Deletes a folder with its content. Does nothing if it does not exist.
+/// With its content. A folder that does not exist is no error.
 pub(crate) fn delete(path: &Path) -> Result<(), StoreError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("delete", path)(error)),

@@ -47,16 +47,12 @@ pub(crate) struct ObjectDownload {
 
 impl ObjectDownload {
     /// Requests the size of the object.
-    ///
-    /// # Errors
-    /// If the object does not exist, or the store does not answer.
     pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
         let head = bucket.call("read", &key, async move { store.head(&object).await })?;
         Ok(Self::new(bucket, key, head.size, Pieces::LARGE))
     }
 
-    /// An object of a known size.
     pub(crate) fn new(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
         let (piece, ahead) = ((0, Bytes::new()), VecDeque::new());
         Self { bucket, key, bytes, position: 0, piece, ahead, pieces, end: bytes }
@@ -67,7 +63,6 @@ impl ObjectDownload {
         self.end = end.min(self.bytes);
     }
 
-    /// Size of the object in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.bytes
     }

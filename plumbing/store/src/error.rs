@@ -13,30 +13,23 @@ pub enum StoreError {
     /// The operating system refused the operation.
     #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
     Disk {
-        /// The operation: `write`, `read`, …
         what: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// The error of the operating system.
         source: io::Error,
     },
     /// A text that is not a folder.
     #[error("{text:?} is not a folder: {reason}; give a path, or s3://bucket/prefix")]
     Place {
         text: String,
-        /// What is wrong with the text.
         reason: &'static str,
     },
     /// The object store refused or did not answer.
     #[error("cannot {what} {place} ({endpoint}): {reason}; {}", problem.help(place))]
     Bucket {
-        /// The operation: `write`, `read`, …
         what: &'static str,
         /// The object or prefix, such as `s3://bucket/key`.
         place: String,
-        /// Address of the store.
         endpoint: String,
-        /// The kind of failure.
         problem: StoreProblem,
         /// The message of the store, without anything about credentials.
         reason: String,
@@ -48,16 +41,13 @@ pub enum StoreError {
 pub enum StoreProblem {
     /// Credentials, region or rights are wrong.
     Refused,
-    /// The bucket does not exist.
     NoBucket,
-    /// The object does not exist.
     Missing,
     /// The store does not answer, or cannot serve.
     Away,
     /// As `Away`, and the environment has no credentials. The failure may be a request for the machine's own
     /// credentials.
     Keyless,
-    /// The environment contradicts itself.
     Environment,
     /// The content is larger than an object may be.
     TooLarge,
@@ -70,7 +60,6 @@ pub enum StoreProblem {
 pub enum StoreFault {
     /// Names, rights or credentials are wrong.
     Setting,
-    /// The object does not exist.
     Missing,
     /// The store does not answer.
     Away,
@@ -128,7 +117,6 @@ impl StoreError {
         }
     }
 
-    /// The cause of the failure.
     #[must_use]
     pub fn fault(&self) -> StoreFault {
         match self {
@@ -199,7 +187,6 @@ pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
     (problem, reason)
 }
 
-/// No answer came in time.
 pub(crate) fn no_answer(timeout: Duration) -> (StoreProblem, String) {
     (StoreProblem::Away, format!("no answer for {:.1} s", timeout.as_secs_f64()))
 }

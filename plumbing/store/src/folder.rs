@@ -42,7 +42,6 @@ enum FolderKind {
 }
 
 impl Folder {
-    /// A folder on a disk.
     #[must_use]
     pub fn disk(path: impl Into<PathBuf>) -> Self {
         Self { place: FolderKind::Disk(path.into()) }
@@ -50,17 +49,11 @@ impl Folder {
 
     /// Opens a path, `file:///path` or `s3://bucket/prefix`. A request to a bucket takes at most `timeout`, with
     /// retries. The call reads the environment only. [`Self::check`] asks the store.
-    ///
-    /// # Errors
-    /// If the text is none of these, or the environment contradicts itself.
     pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
         Self::open_in(&environment(), text, timeout)
     }
 
     /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_in(environment: &[(String, String)], text: &str, timeout: Duration) -> Result<Self, StoreError> {
         Ok(match FolderLocation::parse(text)? {
             FolderLocation::Disk(path) => Self::disk(path),
@@ -80,7 +73,6 @@ impl Folder {
         }
     }
 
-    /// The subfolder of this name.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         let place = match &self.place {
@@ -101,7 +93,6 @@ impl Folder {
         }
     }
 
-    /// The folder that it is in.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
         let place = match &self.place {
@@ -127,9 +118,6 @@ impl Folder {
     }
 
     /// Checks that files can be written and deleted. Wrong names or credentials are thus found before the work starts.
-    ///
-    /// # Errors
-    /// The failure.
     pub fn check(&self) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::make(path).map(drop),
@@ -141,9 +129,6 @@ impl Folder {
     }
 
     /// Makes the folder. Returns it with a name that is the same for every process.
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub fn make(&self) -> Result<Self, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::make(path).map(Self::disk),
@@ -152,9 +137,6 @@ impl Folder {
     }
 
     /// Names of the folders inside, in arbitrary order. None if the folder does not exist.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
     pub fn folders(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::folders(path),
@@ -168,9 +150,6 @@ impl Folder {
     }
 
     /// Names of the files inside, in arbitrary order. None if the folder does not exist.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
     pub fn files(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::files(path),
@@ -189,9 +168,6 @@ impl Folder {
     }
 
     /// Whether this file exists.
-    ///
-    /// # Errors
-    /// If that cannot be found out.
     pub fn has(&self, file: &str) -> Result<bool, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
@@ -205,9 +181,6 @@ impl Folder {
     }
 
     /// The content of a file.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be read.
     pub fn read(&self, file: &str) -> Result<Vec<u8>, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {
@@ -226,9 +199,6 @@ impl Folder {
     }
 
     /// The content of a file with at most `most` bytes. Nothing is read of a larger file.
-    ///
-    /// # Errors
-    /// If the file does not exist, is larger, or cannot be read.
     pub fn read_at_most(&self, file: &str, most: u64) -> Result<Vec<u8>, StoreError> {
         let refused = |error| self.cause("read", file, error);
         let (input, size) = self.input(file).map_err(refused)?;
@@ -242,18 +212,12 @@ impl Folder {
     }
 
     /// The digest of a file. Reads all of it in bounded memory. `passed` gets the number of bytes read so far.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be read.
     pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<ContentDigest, StoreError> {
         let digest = self.input(file).and_then(|(input, _)| ContentDigest::read(input, passed));
         digest.map_err(|error| self.cause("read", file, error))
     }
 
     /// Opens a regular file for reading in bounded memory. Returns its size as well.
-    ///
-    /// # Errors
-    /// If the file does not exist or cannot be read.
     pub fn input(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
         match &self.place {
             FolderKind::Disk(path) => {
@@ -271,9 +235,6 @@ impl Folder {
     }
 
     /// Writes a file, whole or not at all (invariant CK-1).
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn write(&self, file: &str, content: &[u8]) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => {
@@ -291,9 +252,6 @@ impl Folder {
 
     /// As [`Self::write`], with content of about `expected` bytes that `fill` streams in bounded memory. An inner error also
     /// leaves the file as it was.
-    ///
-    /// # Errors
-    /// As [`Self::write`], and any error of `fill`.
     pub fn write_unless<T, E>(
         &self,
         file: &str,
@@ -317,10 +275,7 @@ impl Folder {
         }
     }
 
-    /// Deletes a file. Does nothing if it does not exist.
-    ///
-    /// # Errors
-    /// If the file cannot be deleted.
+    /// A file that does not exist is no error.
     pub fn delete_file(&self, file: &str) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::delete_file(&path.join(file)),
@@ -329,9 +284,6 @@ impl Folder {
     }
 
     /// Deletes the folder with its content. Does nothing if it does not exist.
-    ///
-    /// # Errors
-    /// If something cannot be deleted.
     pub fn delete(&self) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::delete(path),
@@ -345,9 +297,6 @@ impl Folder {
     }
 
     /// Deletes the files of the folder but these.
-    ///
-    /// # Errors
-    /// As [`Self::delete`].
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::files(path)?

@@ -36,19 +36,13 @@ pub struct StoredObject {
 }
 
 impl Objects {
-    /// Opens a bucket by its root ([`crate::ObjectUrl`]), with the endpoint and the credentials of the environment. A request takes at most `timeout`, with
-    /// retries. Makes no request.
-    ///
-    /// # Errors
-    /// If the environment contradicts itself.
+    /// Opens a bucket by its root ([`crate::ObjectUrl`]), with the endpoint and the credentials of the environment.
+    /// A request takes at most `timeout`, with retries. Makes no request.
     pub fn open(root: &str, timeout: Duration) -> Result<Self, StoreError> {
         Self::open_in(&environment(), root, timeout)
     }
 
     /// As [`Self::open`], with another environment: names and values of the variables of stores.
-    ///
-    /// # Errors
-    /// As [`Self::open`].
     pub fn open_in(environment: &Environment, root: &str, timeout: Duration) -> Result<Self, StoreError> {
         Ok(Self { bucket: Arc::new(ObjectBucket::open(root, timeout, environment)?) })
     }
@@ -60,9 +54,6 @@ impl Objects {
     }
 
     /// The object of this key, if there is one.
-    ///
-    /// # Errors
-    /// If that cannot be found out.
     pub fn find(&self, key: &str) -> Result<Option<StoredObject>, StoreError> {
         let key = self.key(key)?;
         let (store, object, has_head) = (self.bucket.store.clone(), key.clone(), self.has_list());
@@ -75,9 +66,6 @@ impl Objects {
     }
 
     /// All objects below a prefix, which ends where a slash is in their keys; ordered by their keys.
-    ///
-    /// # Errors
-    /// If they cannot be listed.
     pub fn below(&self, prefix: &str) -> Result<Vec<StoredObject>, StoreError> {
         let prefix = self.key(prefix)?;
         let (store, wanted) = (self.bucket.store.clone(), prefix.clone());
@@ -89,27 +77,18 @@ impl Objects {
     }
 
     /// Reads an object. Pieces after the position are fetched ahead.
-    ///
-    /// # Errors
-    /// If the key is not one.
     pub fn input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
         let key = self.key(&object.key)?;
         Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, Pieces::MANY)))
     }
 
     /// A part of an object, for several threads. Makes no request.
-    ///
-    /// # Errors
-    /// If the key is not one.
     pub fn range(&self, object: &StoredObject, part: Range<u64>) -> Result<ObjectRange, StoreError> {
         let key = self.key(&object.key)?;
         Ok(ObjectRange::new(Arc::clone(&self.bucket), key, part.start..part.end.min(object.bytes)))
     }
 
     /// A few bytes of an object, in one request.
-    ///
-    /// # Errors
-    /// If they cannot be read.
     pub fn read(&self, object: &StoredObject, part: Range<u64>) -> Result<Bytes, StoreError> {
         let key = self.key(&object.key)?;
         let (store, object) = (self.bucket.store.clone(), key.clone());
@@ -117,9 +96,6 @@ impl Objects {
     }
 
     /// Several parts of an object, in their order: a request for each, many at once.
-    ///
-    /// # Errors
-    /// If one cannot be read.
     pub fn read_all(&self, object: &StoredObject, parts: Vec<Range<u64>>) -> Result<Vec<Bytes>, StoreError> {
         let key = self.key(&object.key)?;
         let (store, object) = (self.bucket.store.clone(), key.clone());

@@ -15,7 +15,6 @@ use object_store::path::Path as Key;
 use crate::StoreError;
 use crate::bucket::{ObjectBucket, PendingRequest};
 
-/// Bytes per request.
 const PIECE: u64 = 1 << 20;
 /// Pieces in memory: the one that is read, one ahead, and one for readers that are behind.
 const HELD: usize = 3;
@@ -83,7 +82,6 @@ impl ObjectRange {
         Ok(bytes.slice((at - self.start_of(number)) as usize..))
     }
 
-    /// Why the store did not give some bytes.
     pub fn take_failure(&self) -> Option<StoreError> {
         lock(&self.failure).take()
     }

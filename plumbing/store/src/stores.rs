@@ -65,7 +65,6 @@ impl StoreKind {
         Some((kind, rest))
     }
 
-    /// The start of the names of its variables.
     fn prefix(self) -> &'static str {
         match self {
             Self::S3 => "AWS_",
@@ -75,7 +74,6 @@ impl StoreKind {
         }
     }
 
-    /// Whether a variable is of a store.
     pub(crate) fn is_variable(name: &str) -> bool {
         [Self::S3, Self::Google, Self::Azure].iter().any(|kind| name.starts_with(kind.prefix()))
     }

@@ -38,10 +38,7 @@ impl ObjectUpload {
         Self { bucket, key, sizes, part: Vec::new(), parts: 0, tag, upload: None, under_way: VecDeque::new() }
     }
 
-    /// Sends the last part and completes the object as a whole (invariant CK-1).
-    ///
-    /// # Errors
-    /// The error of the store. The object is then as it was before.
+    /// Completes the object as a whole (invariant CK-1). After an error it is as it was before.
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         if self.upload.is_none() {
             let (store, key, bytes) = (self.bucket.store.clone(), self.key.clone(), std::mem::take(&mut self.part));
@@ -127,7 +124,6 @@ impl Drop for ObjectUpload {
     }
 }
 
-/// Whether an object was made by the upload with this tag.
 async fn is_tagged(store: &dyn ObjectStore, key: &Key, tag: &str) -> bool {
     let head = GetOptions { head: true, ..GetOptions::default() };
     let found = store.get_opts(key, head).await;

@@ -15,7 +15,6 @@ const KEPT: usize = 8;
 /// A buffer with more values than this is freed. It is 16 MiB of values.
 const LARGEST: usize = 4 << 20;
 
-/// Buffers of earlier messages, for reuse.
 #[derive(Debug)]
 pub struct ValueBuffers {
     kept: Mutex<Vec<Vec<f32>>>,
@@ -39,7 +38,6 @@ pub struct ValueBuffer {
 /// The values of a payload, borrowed or decoded.
 #[derive(Debug)]
 pub enum PayloadValues<'a> {
-    /// The payload itself.
     Borrowed(&'a [f32]),
     /// A buffer with the decoded payload.
     Decoded(ValueBuffer),
@@ -68,9 +66,6 @@ impl ValueBuffers {
 impl ValueBuffer {
     /// The values as bytes in the given encoding. On a little-endian machine f32 is not copied. The memory returns when
     /// the last of the bytes is dropped.
-    ///
-    /// # Errors
-    /// If the encoding is unknown.
     pub fn into_bytes(self, encoding: i32) -> Result<Bytes, PackError> {
         if cfg!(target_endian = "little") && encoding == Encoding::F32 as i32 {
             return Ok(Bytes::from_owner(self));
@@ -115,9 +110,6 @@ impl Drop for ValueBuffer {
 impl<'a> PayloadValues<'a> {
     /// Reads exactly `count` values of a payload. Bytes from a socket may be unaligned. They are then decoded into a
     /// buffer, like narrow values. `what` names the payload in an error.
-    ///
-    /// # Errors
-    /// If the payload has another length or an unknown encoding.
     pub fn read(
         what: &'static str,
         bytes: &'a [u8],

@@ -21,9 +21,6 @@ impl<T: bytemuck::NoUninit> AsRef<[u8]> for Flat<T> {
 }
 
 /// Bytes per value.
-///
-/// # Errors
-/// If the encoding is unknown.
 pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
     match Encoding::try_from(encoding) {
         Ok(Encoding::F32) => Ok(4),
@@ -33,9 +30,6 @@ pub fn value_bytes(encoding: i32) -> Result<usize, PackError> {
 }
 
 /// Values as bytes in the given encoding. Narrow encodings round to the nearest value, ties to even.
-///
-/// # Errors
-/// If the encoding is unknown.
 pub fn encode_values(values: &[f32], encoding: i32) -> Result<Vec<u8>, PackError> {
     let mut bytes = vec![0; values.len() * value_bytes(encoding)?];
     encode_into(values, encoding, &mut bytes)?;
@@ -59,10 +53,7 @@ fn encode<const N: usize>(values: &[f32], into: &mut [u8], word: impl Fn(f32) ->
     }
 }
 
-/// Decodes exactly `into.len()` values.
-///
-/// # Errors
-/// If the payload has another length or an unknown encoding. Then `into` is unchanged.
+/// After an error `into` is unchanged.
 pub fn decode_values(bytes: &[u8], encoding: i32, into: &mut [f32]) -> Result<(), PackError> {
     expect_length("values", into.len().checked_mul(value_bytes(encoding)?), bytes.len())?;
     match Encoding::try_from(encoding) {
@@ -96,7 +87,6 @@ fn decode_f16(bytes: &[u8], into: &mut [f32]) {
     }
 }
 
-/// Ids in the form of the wire.
 #[must_use]
 pub fn encode_ids(ids: &[u64]) -> Vec<u8> {
     if cfg!(target_endian = "little") {

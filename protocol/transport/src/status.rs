@@ -9,7 +9,6 @@ use crate::proof::ProofError;
 /// The header with the kind. Several kinds share one gRPC code.
 const HEADER: &str = "zagros-refusal";
 
-/// The status that carries this refusal.
 #[must_use]
 pub fn status_of(refusal: Refusal) -> Status {
     let mut status = Status::new(code_of(refusal.kind), refusal.message);

@@ -228,7 +228,6 @@ fn refused(status: StatusCode, code: &str) -> Response {
     (status, format!("<Error><Code>{code}</Code><AWSAccessKeyId>{KEY}</AWSAccessKeyId></Error>")).into_response()
 }
 
-/// Names and values of a query.
 struct Query(Vec<(String, String)>);
 
 impl Query {
@@ -245,7 +244,6 @@ fn query(text: &str) -> Vec<(String, String)> {
     text.split('&').map(pair).collect()
 }
 
-/// Decodes percent signs.
 fn unescape(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, after @ ..] = rest {

@@ -89,18 +89,12 @@ struct InjectedFaults {
 
 impl FakeS3 {
     /// Starts a store with an empty bucket.
-    ///
-    /// # Panics
-    /// If the machine has no free port or thread.
     #[must_use]
     pub fn start(bucket: &str) -> Self {
         Self::start_with(bucket, false)
     }
 
     /// Starts a server that everyone may read, as a web server.
-    ///
-    /// # Panics
-    /// As [`Self::start`].
     #[must_use]
     pub fn start_open(bucket: &str) -> Self {
         Self::start_with(bucket, true)
@@ -139,7 +133,6 @@ impl FakeS3 {
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// The address, `http://127.0.0.1:port`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -170,18 +163,15 @@ impl FakeS3 {
         self.shared.objects.lock().limit(limits);
     }
 
-    /// Removes all faults.
     pub fn heal(&self) {
         *self.shared.fault.lock() = None;
     }
 
-    /// Keys of all objects, in ascending order.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
         self.shared.objects.lock().keys()
     }
 
-    /// The content of an object.
     #[must_use]
     pub fn object(&self, key: &str) -> Option<Vec<u8>> {
         self.shared.objects.lock().get(key).map(|object| object.to_vec())

@@ -20,7 +20,6 @@ pub(crate) struct StoredObjects {
     limits: S3Limits,
 }
 
-/// An upload that is not complete.
 #[derive(Debug, Default)]
 struct Upload {
     key: String,
@@ -85,7 +84,6 @@ impl StoredObjects {
         self.next_upload
     }
 
-    /// Adds a part to an upload.
     pub(crate) fn put_part(&mut self, upload: u64, number: u32, content: Vec<u8>) -> UploadOutcome {
         if !(1..=self.limits.parts).contains(&number) {
             return UploadOutcome::Refused("InvalidArgument");

@@ -30,7 +30,6 @@ const PREFIX: usize = 5;
 pub enum Peer {
     /// This port asks for no proof: it listens for this machine only, or the job says `cluster.insecure`.
     Unchecked,
-    /// It has proven nothing.
     Unproven,
     Proven(PeerRole),
 }
@@ -43,9 +42,6 @@ impl Peer {
     }
 
     /// Accepts a peer of this role, or of a role with more rights. `what` is what the peer wants to do, for the message.
-    ///
-    /// # Errors
-    /// `Unauthenticated` for a peer that has proven nothing. `Forbidden` for a peer of another role.
     pub fn needs(self, least: PeerRole, what: &str) -> Result<(), Refusal> {
         match self {
             Self::Unchecked => Ok(()),

@@ -15,7 +15,6 @@ use ring::hmac::{HMAC_SHA256, Key, Tag, sign, verify};
 
 use super::PeerRole;
 
-/// Bytes of a key.
 const BYTES: usize = 32;
 
 #[derive(Clone, PartialEq, Eq)]
@@ -43,9 +42,6 @@ impl RoleKey {
     }
 
     /// Reads a key as [`Self::reveal`] writes it. Digits without a role are a run secret.
-    ///
-    /// # Errors
-    /// If the text is neither.
     pub fn parse(text: &str) -> Result<Self, BadKey> {
         let (role, digits) = match text.trim().split_once(':') {
             Some((name, digits)) => {
@@ -56,7 +52,6 @@ impl RoleKey {
         Ok(Self { role, bytes: from_hex(digits).ok_or(BadKey::Form)? })
     }
 
-    /// The role that the key proves.
     #[must_use]
     pub fn role(&self) -> PeerRole {
         self.role

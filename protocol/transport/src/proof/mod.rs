@@ -62,9 +62,6 @@ impl Credentials {
 
 /// A channel to a process of the role `to` at `host:port`. It connects on first use, and proves this process's role
 /// before the first request. The caller bounds each call.
-///
-/// # Errors
-/// If the address does not parse.
 pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
     let endpoint = grpc::endpoint(address)?;
     let key = match credentials {
@@ -76,9 +73,6 @@ pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result
 }
 
 /// Serves the calls of `services` until `stop` is done, to peers that prove their role. Counts connections whose proof is refused.
-///
-/// # Errors
-/// If the port fails.
 pub async fn serve(
     listener: TcpListener,
     credentials: &Credentials,

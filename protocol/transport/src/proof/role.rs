@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// What a process has proven to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PeerRole {
     /// Reads the status of the run.
@@ -29,13 +28,11 @@ impl PeerRole {
         }
     }
 
-    /// The role of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
-    /// The role's byte in a handshake.
     pub(super) fn byte(self) -> u8 {
         Self::ALL.iter().position(|role| *role == self).map_or(0, |place| place as u8)
     }
