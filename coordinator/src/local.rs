@@ -324,7 +324,7 @@ mod tests {
     use tokio::time::Instant;
     use zagros_coordinator_core::MemberSlot;
     use zagros_job::Overrides;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::PROTOCOL_VERSION;
     use zagros_protocol::control::{BarrierReason, BarrierVote, DataFile};
 
@@ -362,7 +362,7 @@ mod tests {
         }
         let status = coordinator.status(StatusRequest {}).await.unwrap();
         assert_eq!(status.members.iter().map(|member| member.state.as_str()).collect::<Vec<_>>(), ["lost", "alive"]);
-        let metrics = render(&registry);
+        let metrics = render_text(&registry);
         for line in [
             "zagros_coordinator_heartbeats_total 11",
             "zagros_coordinator_expired_leases_total 1",

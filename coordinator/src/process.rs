@@ -86,7 +86,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
 
     let recorder = config.state_file.map(StateFile::new);
     if let Some(recorder) = recorder.clone() {
-        let (coordinator, ended) = (Arc::clone(&coordinator), life.shutdown().clone());
+        let (coordinator, ended) = (Arc::clone(&coordinator), life.shutdown_token().clone());
         life.spawn("state file", async move { recorder.follow(&coordinator, &ended).await });
     }
     let (lease, timeout) = (config.job.cluster.lease, config.job.cluster.timeout);
@@ -101,7 +101,7 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
         unwritable = unwritable_for(&coordinator, lease + timeout) => Err(unwritable),
         Some(error) = failures.recv() => Err(error),
     };
-    if let Err(late) = life.finish(CLOSE).await {
+    if let Err(late) = life.finish_tasks(CLOSE).await {
         warn!(%late, "ports did not close in time");
     }
     if let Some(recorder) = recorder {
@@ -131,7 +131,7 @@ fn serve_grpc(
     coordinator: &Arc<LocalCoordinator>,
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown().clone());
+    let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown_token().clone());
     let refused = coordinator.refused_connections();
     life.spawn("grpc port", async move {
         let stop = async move { shutdown.requested().await };
@@ -147,7 +147,7 @@ fn serve_admin(
     (registry, access): (Registry, PageAccess),
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let shutdown = life.shutdown().clone();
+    let shutdown = life.shutdown_token().clone();
     let routes = routes(coordinator, registry).merge(page::routes(coordinator, shutdown.clone()));
     life.spawn("http port", async move {
         let served = admin::serve(listener, routes, access, shutdown).await;
@@ -172,7 +172,7 @@ fn page_access(
     };
     let url = format!("http://{}/", SocketAddr::new(host, address.port()));
     match &access {
-        PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.reveal()),
+        PageAccess::Token { token, .. } if !is_given => info!("live page: {url}?token={}", token.expose_secret()),
         PageAccess::Token { .. } => {
             info!(
                 "live page: {url}?token=… (ZAGROS_PAGE_TOKEN, or what `zagros secret token` prints for the run's secret)"
@@ -232,7 +232,7 @@ async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
         if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.left()), ended(coordinator)).await {
             return outcome;
         }
-        let (waiting_for, waited) = (coordinator.drain_waits_for(), deadline.waited());
+        let (waiting_for, waited) = (coordinator.drain_waits_for(), deadline.time_waited());
         info!("{REASON}; still waiting for {waiting_for} after {waited:.0?}");
     }
     let late = coordinator.drain_waits_for();

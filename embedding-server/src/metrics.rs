@@ -194,7 +194,7 @@ impl<'a> ServerLabel<'a> {
 #[cfg(test)]
 mod tests {
     use zagros_embedding_client::Shard;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::datapath::Access;
     use zagros_protocol::{BucketMap, Generation};
 
@@ -213,7 +213,7 @@ mod tests {
         shards[0].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap();
         shards[0].push(push_of(&[(0, &[1, 2])], 1, 0.5), later()).await.unwrap();
         shards[1].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap_err();
-        let text = render(&registry);
+        let text = render_text(&registry);
         for line in [
             r#"zagros_embedding_requests_total{call="lookup",server="0"} 1"#,
             r#"zagros_embedding_request_seconds_count{call="push",server="0"} 1"#,
@@ -236,6 +236,6 @@ mod tests {
     fn a_registry_does_not_keep_the_rows_of_a_server_alive() {
         let registry = Registry::new();
         drop(EmbeddingService::new(&job(1), ServerIndex(0), &registry).unwrap());
-        assert!(!render(&registry).contains("table_rows{"));
+        assert!(!render_text(&registry).contains("table_rows{"));
     }
 }

@@ -103,7 +103,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, 
         Some(failure) = failures.recv() => Err(failure),
     };
     // The run is over. A connection that a peer keeps half open is not a failure.
-    if let Err(late) = life.finish(grace).await {
+    if let Err(late) = life.finish_tasks(grace).await {
         warn!(server = index, %late, "ports did not close in time");
     }
     ended
@@ -123,7 +123,7 @@ fn serve_data(
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
-    let stop = life.shutdown().clone();
+    let stop = life.shutdown_token().clone();
     let serving = async move {
         zagros_transport::serve(listener, &credentials, refused, routes, async move { stop.requested().await }).await
     };
@@ -141,8 +141,8 @@ fn serve_admin(
     let service = Arc::clone(service);
     let waits = service.waits.clone();
     let routes = admin::routes(registry, Arc::new(move || service.ready()));
-    let routes = routes.merge(admin::json("/waits", move || OwnWaits::new(&waits.long(), &waits.requests())));
-    let serving = admin::serve(listener, routes, access, life.shutdown().clone());
+    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long(), &waits.requests())));
+    let serving = admin::serve(listener, routes, access, life.shutdown_token().clone());
     life.spawn("admin port", report(serving, index, "admin", failed));
 }
 

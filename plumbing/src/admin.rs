@@ -36,11 +36,11 @@ pub fn routes(registry: Registry, readiness: Readiness) -> Router {
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(async move || ready(&readiness)))
-        .route("/metrics", get(async move || metrics::render(&registry)))
+        .route("/metrics", get(async move || metrics::render_text(&registry)))
 }
 
 /// A route that answers with what a function returns, as JSON.
-pub fn json<T: Serialize + 'static>(path: &str, answer: impl Fn() -> T + Clone + Send + Sync + 'static) -> Router {
+pub fn json_route<T: Serialize + 'static>(path: &str, answer: impl Fn() -> T + Clone + Send + Sync + 'static) -> Router {
     Router::new().route(path, get(async move || Json(answer())))
 }
 

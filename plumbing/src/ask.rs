@@ -32,11 +32,11 @@ pub enum AskError {
 /// Sends `GET path` to `host:port`. Returns the status and the body of the answer.
 ///
 /// The answer may have 4 MiB.
-pub async fn ask(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
+pub async fn ask_path(address: &str, path: &str, timeout: Duration) -> Result<(StatusCode, Bytes), AskError> {
     ask_with(address, path, None, timeout).await
 }
 
-/// As [`ask`], with the token of the port ([`crate::admin::PageAccess`]).
+/// As [`ask_path`], with the token of the port ([`crate::admin::PageAccess`]).
 pub async fn ask_with(
     address: &str,
     path: &str,
@@ -105,8 +105,8 @@ mod tests {
             crate::admin::PageAccess::ThisMachine,
             crate::Shutdown::new(),
         ));
-        assert_eq!(ask(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
-        let (status, body) = ask(&address, "/readyz", TIMEOUT).await.unwrap();
+        assert_eq!(ask_path(&address, "/healthz", TIMEOUT).await.unwrap(), (StatusCode::OK, Bytes::from("ok\n")));
+        let (status, body) = ask_path(&address, "/readyz", TIMEOUT).await.unwrap();
         assert_eq!((status, &body[..]), (StatusCode::SERVICE_UNAVAILABLE, &b"not ready: not yet\n"[..]));
     }
 
@@ -114,14 +114,14 @@ mod tests {
     async fn an_address_without_a_listener_is_reported_at_once() {
         let (listener, address) = listener().await;
         drop(listener);
-        let error = ask(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();
+        let error = ask_path(&address, "/healthz", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.contains(&address) && error.contains("refused"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_listener_is_reported_after_the_timeout() {
         let (_listener, address) = listener().await;
-        let error = ask(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
+        let error = ask_path(&address, "/status", TIMEOUT).await.unwrap_err().to_string();
         assert!(error.ends_with("does not answer /status within 2s"), "{error}");
     }
 }

@@ -32,7 +32,7 @@ impl Deadline {
     }
 
     #[must_use]
-    pub fn waited(&self) -> Duration {
+    pub fn time_waited(&self) -> Duration {
         self.started.elapsed()
     }
 
@@ -65,7 +65,7 @@ impl Default for Backoff {
 impl Backoff {
     /// The pause before retry number `attempt`, counted from 0.
     #[must_use]
-    pub fn pause(&self, attempt: u32) -> Duration {
+    pub fn pause_before(&self, attempt: u32) -> Duration {
         let ceiling = self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.most);
         // At least half of the largest pause. A random pause near zero would overload a peer that is starting.
         ceiling.mul_f64(rand::rng().random_range(0.5..1.0))
@@ -86,7 +86,7 @@ impl Backoff {
         loop {
             match attempt().await {
                 Err(error) if is_retryable(&error) => {
-                    tokio::time::sleep(self.pause(tries).min(deadline.left())).await;
+                    tokio::time::sleep(self.pause_before(tries).min(deadline.left())).await;
                     if deadline.left() < LEAST {
                         tokio::time::sleep(deadline.left()).await;
                         return Err(error);
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn pauses_grow_and_stay_bounded() {
         let backoff = Backoff { first: Duration::from_millis(10), most: Duration::from_millis(100) };
-        assert!(backoff.pause(0) <= Duration::from_millis(10));
-        assert!(backoff.pause(40) <= Duration::from_millis(100));
-        assert!(backoff.pause(40) >= Duration::from_millis(50));
+        assert!(backoff.pause_before(0) <= Duration::from_millis(10));
+        assert!(backoff.pause_before(40) <= Duration::from_millis(100));
+        assert!(backoff.pause_before(40) >= Duration::from_millis(50));
     }
 }

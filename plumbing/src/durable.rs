@@ -11,7 +11,7 @@ const BUFFER: usize = 64 << 10;
 
 /// Writes `content` to `path`. After an error, `path` is unchanged.
 ///
-/// An error does not name the path: the caller adds it ([`naming`]).
+/// An error does not name the path: the caller adds it ([`add_path`]).
 pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     write_with(path, |file| file.write_all(content))
 }
@@ -32,7 +32,7 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_folder(to)
 }
 
-pub fn naming(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+pub fn add_path(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
@@ -87,7 +87,7 @@ mod tests {
             file.write_all(b"half of the ne")?;
             Err(io::Error::other("disk full"))
         });
-        let reported = failed.map_err(naming(&path)).unwrap_err().to_string();
+        let reported = failed.map_err(add_path(&path)).unwrap_err().to_string();
         assert!(
             reported.contains("manifest.json: disk full") && reported.matches("manifest.json").count() == 1,
             "{reported}"

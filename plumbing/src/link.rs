@@ -17,7 +17,7 @@ const PROBE: Duration = Duration::from_secs(1);
 
 /// Sets a connection up: small messages do not wait for more, and a link that is gone is noticed within three seconds.
 /// After an error the connection still works.
-pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+pub fn prepare_stream(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(2))?;

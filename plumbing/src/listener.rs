@@ -76,12 +76,12 @@ impl BoundedListener {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
                     // If it fails, the connection still works.
-                    let _ = crate::link::prepare(&stream);
+                    let _ = crate::link::prepare_stream(&stream);
                     return (OpenConnections::admit(&self.open, stream), peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    if let Some(times) = self.log_pace.count() {
+                    if let Some(times) = self.log_pace.count_event() {
                         let open = self.open.count();
                         warn!(%error, open, times, "cannot accept a connection; closes the most silent one");
                     }

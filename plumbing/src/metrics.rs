@@ -36,7 +36,7 @@ pub fn describe_process(registry: &Registry, release: &str) {
 }
 
 #[must_use]
-pub fn render(registry: &Registry) -> String {
+pub fn render_text(registry: &Registry) -> String {
     TextEncoder::new().encode_to_string(&registry.gather()).unwrap_or_else(|error| format!("# {error}\n"))
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 /// The call never blocks.
-pub fn open(path: &Path) -> io::Result<File> {
+pub fn open_file(path: &Path) -> io::Result<File> {
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     if file.metadata()?.is_file() {

@@ -166,7 +166,7 @@ impl LaunchPlan<'_> {
             RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
             RoleName::DenseWorker(_) => PeerRole::DenseWorker,
         });
-        Environment { set: key.map(|key| (SECRET, key.reveal())).into_iter().collect(), unset: vec![SECRET_FILE] }
+        Environment { set: key.map(|key| (SECRET, key.expose_secret())).into_iter().collect(), unset: vec![SECRET_FILE] }
     }
 
     /// The job's changes, then those that give the role its place on this machine.

@@ -58,7 +58,7 @@ impl Coordinator {
         std::fs::write(folder.path().join("job.toml"), JOB).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_zagros-server"))
             .args(["coordinator", "job.toml", "--announce", "coordinator.json"])
-            .env("ZAGROS_RUN_SECRET", secret.reveal())
+            .env("ZAGROS_RUN_SECRET", secret.expose_secret())
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stderr(Stdio::null())
@@ -223,7 +223,7 @@ fn http_paths() -> Vec<String> {
     for source in sources {
         let text = std::fs::read_to_string(root.join(source)).unwrap();
         let served = text.split("#[cfg(test)]").next().unwrap();
-        for start in [".route(\"", "admin::json(\""] {
+        for start in [".route(\"", "admin::json_route(\""] {
             let named = served.split(start).skip(1).filter_map(|rest| rest.split_once('"'));
             paths.extend(named.map(|(path, _)| path.to_owned()));
         }

@@ -84,7 +84,7 @@ pub fn write_secret(path: &Path, key: &RoleKey) -> Result<(), Failure> {
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        writeln!(file, "{}", key.reveal())?;
+        writeln!(file, "{}", key.expose_secret())?;
         file.sync_all()
     };
     written().map_err(|error| {

@@ -9,7 +9,7 @@ use zagros_coordinator_core::{MemberSlot, Role};
 use zagros_doctor::{
     CoordinatorSign, Observation, ObservedMember, ObservedProcess, OwnWaits, Party, ProcessEnd, ProcessState,
 };
-use zagros_plumbing::ask::{ask, ask_with};
+use zagros_plumbing::ask::{ask_path, ask_with};
 use zagros_protocol::control::StatusRequest;
 use zagros_transport::Credentials;
 use zagros_zip::{ZipEq, number_from};
@@ -77,7 +77,7 @@ impl LocalRun {
         if state == ProcessState::Gone {
             return (process, None);
         }
-        let answered = ask(&role.admin, "/healthz", ANSWER).await;
+        let answered = ask_path(&role.admin, "/healthz", ANSWER).await;
         process.answers = Some(answered.is_ok());
         let said = match answered {
             Ok(_) => {

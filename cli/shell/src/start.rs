@@ -58,7 +58,7 @@ pub fn share_cores(file: &Path, mut sets: Vec<String>, machine: &Machine) -> Res
 
 /// Requests `shutdown` at Ctrl-C and SIGTERM. A second Ctrl-C ends the process at once.
 pub fn watch_signals(shutdown: &Shutdown) -> Result<Signals, Failure> {
-    Signals::install(shutdown.clone(), second_signal).or_internal()
+    Signals::install_handlers(shutdown.clone(), second_signal).or_internal()
 }
 
 /// Requests `first` at Ctrl-C and SIGTERM, and `second` at the next one. A third ends the process at once.

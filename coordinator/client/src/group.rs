@@ -27,7 +27,7 @@ pub async fn wait_for_group(
             return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
         }
     };
-    found.map_err(|missing| missing.error(control, "group of workers", WHAT, deadline.waited()))
+    found.map_err(|missing| missing.error(control, "group of workers", WHAT, deadline.time_waited()))
 }
 
 async fn ask(control: &dyn ControlPlane, request: GroupRequest, deadline: Deadline) -> Result<GroupResponse, Missing> {

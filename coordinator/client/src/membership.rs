@@ -107,7 +107,7 @@ impl Membership {
             Ok(joined) if joined.over => Err(MemberError::Over { coordinator: control.name().to_owned() }),
             Ok(joined) if joined.discard => Err(MemberError::ForeignRows { coordinator: control.name().to_owned() }),
             Ok(joined) => Ok(Self::start(control, joined)),
-            Err(refusal) => Err(MemberError::from_refusal(control.name(), WHAT, deadline.waited(), refusal)),
+            Err(refusal) => Err(MemberError::from_refusal(control.name(), WHAT, deadline.time_waited(), refusal)),
         }
     }
 
@@ -254,7 +254,7 @@ impl Membership {
         };
         let leave = || answer(deadline, self.control.leave(request.clone()));
         let left = Backoff::default().retry(deadline, is_retryable, leave).await;
-        let refused = |refusal| MemberError::from_refusal(self.control.name(), WHAT, deadline.waited(), refusal);
+        let refused = |refusal| MemberError::from_refusal(self.control.name(), WHAT, deadline.time_waited(), refusal);
         left.map(|_| ()).map_err(refused)
     }
 }

@@ -27,7 +27,7 @@ pub async fn wait_for_placement(
             return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
         }
     };
-    found.map_err(|missing| missing.error(control, "placement", WHAT, deadline.waited()))
+    found.map_err(|missing| missing.error(control, "placement", WHAT, deadline.time_waited()))
 }
 
 /// Why there is no placement, or no group, yet.

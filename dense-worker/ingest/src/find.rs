@@ -109,7 +109,7 @@ fn in_store(path: &Path, ObjectUrl { root, key }: &ObjectUrl) -> Result<Vec<Path
             Some(pattern) => matches_above(pattern, &object.key),
         }
     };
-    let wanted = bucket.below(prefix)?.into_iter().filter(is_wanted);
+    let wanted = bucket.list_below(prefix)?.into_iter().filter(is_wanted);
     let files = wanted.map(|object| format!("{root}/{}", object.key).into()).collect();
     some(
         files,

@@ -152,7 +152,7 @@ pub(crate) fn control_error(
     if refusal.kind == RefusalKind::Fenced {
         return WorkerError::Fenced { reason: refusal.message };
     }
-    WorkerError::Control { coordinator: control.name().to_owned(), what, waited: deadline.waited(), refusal }
+    WorkerError::Control { coordinator: control.name().to_owned(), what, waited: deadline.time_waited(), refusal }
 }
 
 /// A stream's splits. Says `None` as soon as nothing can be had at once: what this worker holds itself is complete

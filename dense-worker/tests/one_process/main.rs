@@ -243,7 +243,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
     let cluster = Cluster::start(&job).await;
     let evaluate = Evaluate {
         job,
-        model: Folder::disk(run.model()),
+        model: Folder::on_disk(run.model()),
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),

@@ -193,7 +193,7 @@ mod tests {
     async fn calls_are_those_of_a_generated_service() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let serving = grpc::server().add_service(EmbeddingServer::new(Generated));
+        let serving = grpc::server_builder().add_service(EmbeddingServer::new(Generated));
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, TIMEOUT, &Credentials::Open).unwrap();

@@ -132,7 +132,7 @@ pub(crate) async fn take_part_in_run(
 /// are silent, or if it has waited for [`DRAIN`].
 fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
     if deadline.is_past() {
-        let waited = deadline.waited();
+        let waited = deadline.time_waited();
         warn!("asked to end {waited:.0?} ago, but the workers have not left; ends without them");
         return true;
     }

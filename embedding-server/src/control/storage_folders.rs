@@ -31,7 +31,7 @@ impl StorageFolders {
     /// # Errors
     /// `Invalid`, with the folder and the list of allowed folders.
     pub(crate) fn check(&self, folder: &str) -> Result<(), Refusal> {
-        self.0.check(folder).map_err(|outside| refused(&outside))
+        self.0.check_folder(folder).map_err(|outside| refused(&outside))
     }
 
     /// Refuses files of `folder`, or of a folder beside it, that are outside of all allowed folders, also by a link. Any other

@@ -37,7 +37,7 @@ mod tests {
 
     use prometheus::Registry;
     use zagros_embedding_client::Shard;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::datapath::Access;
     use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
@@ -86,7 +86,7 @@ mod tests {
         // Twice, and too late: all rows are in memory.
         assert_eq!(shard.hint(hint_of(&ids), later()).await.unwrap().ready, 0);
         hints += 1;
-        let text = render(&registry);
+        let text = render_text(&registry);
         for line in [
             r#"zagros_embedding_hints_waiting{server="0"} 0"#.to_owned(),
             r#"zagros_embedding_hint_ids_waiting{server="0"} 0"#.to_owned(),

@@ -86,7 +86,7 @@ impl StepPushes {
         let message = format!(
             "the lookup waited {:.1?} for {after_pushes} whole pushes of step {after_step} under bucket map generation {generation}; \
              applied are those of the writers {writers:?}; try again",
-            wait.waited()
+            wait.time_waited()
         );
         Err(Refusal::new(RefusalKind::Unavailable, message))
     }

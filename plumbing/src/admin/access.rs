@@ -46,7 +46,7 @@ impl PageToken {
 
     /// The token in plain text, for the address that is logged once.
     #[must_use]
-    pub fn reveal(&self) -> &str {
+    pub fn expose_secret(&self) -> &str {
         &self.0
     }
 
@@ -153,7 +153,7 @@ impl PageAccess {
                 if !asked(uri).is_some_and(|given| token.opens(given)) {
                     return Err(NO_TOKEN);
                 }
-                let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.reveal());
+                let kept = format!("{cookie}={}; Path=/; HttpOnly; SameSite=Strict", token.expose_secret());
                 HeaderValue::try_from(kept).map(PageEntry::WithCookie).map_err(|_| NO_TOKEN)
             }
         }
@@ -233,7 +233,7 @@ mod tests {
         };
         assert_eq!((made("127.0.0.1:1"), made("[::1]:1")), (None, None));
         let (one, other) = (made("0.0.0.0:1").unwrap(), made("192.168.1.2:1").unwrap());
-        assert!(one != other && PageToken::parse(one.reveal()).is_ok());
+        assert!(one != other && PageToken::parse(one.expose_secret()).is_ok());
         assert_eq!(format!("{one:?}"), "PageToken(…)", "a secret gets into logs by its debug form");
     }
 

@@ -38,7 +38,7 @@ where
     message.ok_or_else(|| Status::internal("the answer has no message"))
 }
 
-pub async fn answer<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> Response<Body>
+pub async fn answer_call<Q, A, F>(request: Request<Body>, work: impl FnOnce(Q) -> F) -> Response<Body>
 where
     Q: Message + Default,
     A: Message,

@@ -69,7 +69,7 @@ impl Collector for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::render;
+    use crate::metrics::render_text;
 
     #[test]
     fn a_folder_that_does_not_exist_has_the_space_of_the_folder_above() {
@@ -84,7 +84,7 @@ mod tests {
     fn space_is_reported_in_bytes_under_the_given_name() {
         let (registry, folder) = (Registry::new(), tempfile::tempdir().unwrap());
         watch_disk(&registry, &Opts::new("zagros_test_disk", "a test").const_label("server", "3"), folder.path());
-        let reported = render(&registry);
+        let reported = render_text(&registry);
         let size = DiskSpace::measure(folder.path()).unwrap().size as f64;
         assert!(reported.contains(&format!("zagros_test_disk_size_bytes{{server=\"3\"}} {size}")), "{reported}");
         assert!(

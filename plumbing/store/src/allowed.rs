@@ -41,11 +41,11 @@ impl AllowedFolders {
 
     /// Refuses a folder outside of all allowed folders. Paths are compared after links are resolved on the disk. Paths
     /// with `..` are refused. No request to a store is made, and no credentials are read.
-    pub fn check(&self, folder: &str) -> Result<(), FolderNotAllowed> {
+    pub fn check_folder(&self, folder: &str) -> Result<(), FolderNotAllowed> {
         self.check_location(FolderLocation::parse(folder).ok(), folder)
     }
 
-    /// As [`Self::check`], for a file of `folder` or of a folder beside it. Links are resolved.
+    /// As [`Self::check_folder`], for a file of `folder` or of a folder beside it. Links are resolved.
     pub fn check_file(&self, folder: &str, file: FileName<'_>) -> Result<(), FolderNotAllowed> {
         let location = FolderLocation::parse(folder).ok().and_then(|folder| folder.file(file));
         self.check_location(location, &format!("{folder}/{file}"))
@@ -109,16 +109,16 @@ mod tests {
         // A folder that does not exist yet.
         let roots = allowed([text("runs"), text("models")]);
         for inside in ["runs", "runs/a/checkpoints/resume-9", "models/a"] {
-            assert!(roots.check(&text(inside)).is_ok(), "{inside}");
-            assert!(roots.check(&format!("file://{}", text(inside))).is_ok(), "{inside}");
+            assert!(roots.check_folder(&text(inside)).is_ok(), "{inside}");
+            assert!(roots.check_folder(&format!("file://{}", text(inside))).is_ok(), "{inside}");
         }
         for outside in ["", "runs2", "other", "runs/../other", "runs/a/../../other"] {
-            assert!(roots.check(&text(outside)).is_err(), "{outside}");
+            assert!(roots.check_folder(&text(outside)).is_err(), "{outside}");
         }
         for outside in ["", "/", "/etc", "relative", "s3://runs/a", "gs://a"] {
-            assert!(roots.check(outside).is_err(), "{outside}");
+            assert!(roots.check_folder(outside).is_err(), "{outside}");
         }
-        let refused = roots.check("/etc").unwrap_err().to_string();
+        let refused = roots.check_folder("/etc").unwrap_err().to_string();
         assert_eq!(
             refused,
             format!(
@@ -138,7 +138,7 @@ mod tests {
         symlink(path("other"), path("disk/runs/escape")).unwrap();
         symlink(path("nowhere"), path("disk/runs/dangling")).unwrap();
         let roots = allowed([path("runs").display().to_string()]);
-        let check = |below: &str| roots.check(&path(below).display().to_string()).is_ok();
+        let check = |below: &str| roots.check_folder(&path(below).display().to_string()).is_ok();
         assert!(check("runs/a") && check("disk/runs/a"), "a root that is a link counts as its target");
         assert!(!check("runs/escape/a") && !check("runs/dangling/a") && !check("disk/a"));
     }
@@ -164,12 +164,12 @@ mod tests {
     fn a_prefix_ends_where_a_name_does() {
         let roots = allowed(["s3://models/ads".to_owned(), "s3://whole".to_owned()]);
         for inside in ["s3://models/ads", "s3://models/ads/run-1", "s3://whole/anything"] {
-            assert!(roots.check(inside).is_ok(), "{inside}");
+            assert!(roots.check_folder(inside).is_ok(), "{inside}");
         }
         for outside in
             ["s3://models", "s3://models/adserver", "s3://models/ads/../x", "s3://wholesale/a", "/models/ads"]
         {
-            assert!(roots.check(outside).is_err(), "{outside}");
+            assert!(roots.check_folder(outside).is_err(), "{outside}");
         }
     }
 }

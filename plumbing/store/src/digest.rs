@@ -41,7 +41,7 @@ impl ContentDigest {
 
 /// Hexadecimal digits, as `sha256sum` prints them.
 #[must_use]
-pub fn hexadecimal(bytes: &[u8]) -> String {
+pub fn hex_digits(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -56,7 +56,7 @@ mod tests {
     fn a_digest_equals_the_one_of_sha256sum_however_it_is_read() {
         // `printf abc | sha256sum`
         let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(hexadecimal(&ContentDigest::compute(b"abc").sha256), expected);
+        assert_eq!(hex_digits(&ContentDigest::compute(b"abc").sha256), expected);
         let long = vec![7; 3 * PIECE + 5];
         let passed = std::cell::Cell::new(0);
         let read = ContentDigest::read(&long[..], &|bytes| passed.set(passed.get() + bytes)).unwrap();

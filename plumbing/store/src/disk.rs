@@ -17,11 +17,11 @@ pub(crate) fn make(path: &Path) -> Result<PathBuf, StoreError> {
 }
 
 /// Names of the folders inside of a folder. Empty if the folder does not exist.
-pub(crate) fn folders(path: &Path) -> Result<Vec<String>, StoreError> {
+pub(crate) fn folder_names(path: &Path) -> Result<Vec<String>, StoreError> {
     entries(path, true)
 }
 
-pub(crate) fn files(path: &Path) -> Result<Vec<String>, StoreError> {
+pub(crate) fn file_names(path: &Path) -> Result<Vec<String>, StoreError> {
     entries(path, false)
 }
 

@@ -11,7 +11,7 @@ use zagros_plumbing::disk;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The operating system refused the operation.
-    #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
+    #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
     Disk {
         what: &'static str,
         path: PathBuf,

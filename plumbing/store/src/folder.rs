@@ -43,7 +43,7 @@ enum FolderKind {
 
 impl Folder {
     #[must_use]
-    pub fn disk(path: impl Into<PathBuf>) -> Self {
+    pub fn on_disk(path: impl Into<PathBuf>) -> Self {
         Self { place: FolderKind::Disk(path.into()) }
     }
 
@@ -56,7 +56,7 @@ impl Folder {
     /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.
     pub fn open_in(environment: &[(String, String)], text: &str, timeout: Duration) -> Result<Self, StoreError> {
         Ok(match FolderLocation::parse(text)? {
-            FolderLocation::Disk(path) => Self::disk(path),
+            FolderLocation::Disk(path) => Self::on_disk(path),
             FolderLocation::Bucket { bucket, prefix } => {
                 let bucket = Arc::new(ObjectBucket::open(&format!("s3://{bucket}"), timeout, environment)?);
                 Self { place: FolderKind::Bucket { bucket, prefix: Key::from(prefix) } }
@@ -109,7 +109,7 @@ impl Folder {
     /// The folder of a file, and the name of the file in it. `None` if the text is not a [`FileName`], or there is no folder
     /// beside this one.
     #[must_use]
-    pub fn locate<'a>(&self, file: &'a str) -> Option<(Self, &'a str)> {
+    pub fn locate_file<'a>(&self, file: &'a str) -> Option<(Self, &'a str)> {
         let FileName { beside, name } = FileName::parse(file)?;
         match beside {
             None => Some((self.clone(), name)),
@@ -131,15 +131,15 @@ impl Folder {
     /// Makes the folder. Returns it with a name that is the same for every process.
     pub fn make(&self) -> Result<Self, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::make(path).map(Self::disk),
+            FolderKind::Disk(path) => disk::make(path).map(Self::on_disk),
             FolderKind::Bucket { .. } => Ok(self.clone()),
         }
     }
 
     /// Names of the folders inside, in arbitrary order. None if the folder does not exist.
-    pub fn folders(&self) -> Result<Vec<String>, StoreError> {
+    pub fn folder_names(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::folders(path),
+            FolderKind::Disk(path) => disk::folder_names(path),
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
@@ -150,9 +150,9 @@ impl Folder {
     }
 
     /// Names of the files inside, in arbitrary order. None if the folder does not exist.
-    pub fn files(&self) -> Result<Vec<String>, StoreError> {
+    pub fn file_names(&self) -> Result<Vec<String>, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::files(path),
+            FolderKind::Disk(path) => disk::file_names(path),
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
@@ -168,7 +168,7 @@ impl Folder {
     }
 
     /// Whether this file exists.
-    pub fn has(&self, file: &str) -> Result<bool, StoreError> {
+    pub fn has_file(&self, file: &str) -> Result<bool, StoreError> {
         match &self.place {
             FolderKind::Disk(path) => Ok(path.join(file).is_file()),
             FolderKind::Bucket { bucket, prefix } => {
@@ -186,7 +186,7 @@ impl Folder {
             FolderKind::Disk(path) => {
                 let path = path.join(file);
                 let mut bytes = Vec::new();
-                let read = regular::open(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+                let read = regular::open_file(&path).and_then(|mut file| file.read_to_end(&mut bytes));
                 read.map(|_| bytes).map_err(failed("read", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
@@ -201,7 +201,7 @@ impl Folder {
     /// The content of a file with at most `most` bytes. Nothing is read of a larger file.
     pub fn read_at_most(&self, file: &str, most: u64) -> Result<Vec<u8>, StoreError> {
         let refused = |error| self.cause("read", file, error);
-        let (input, size) = self.input(file).map_err(refused)?;
+        let (input, size) = self.open_file(file).map_err(refused)?;
         if size > most {
             let reported = format!("it has {size} bytes, but may have {most} at most");
             return Err(refused(io::Error::new(io::ErrorKind::FileTooLarge, reported)));
@@ -212,16 +212,16 @@ impl Folder {
     }
 
     /// The digest of a file. Reads all of it in bounded memory. `passed` gets the number of bytes read so far.
-    pub fn digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<ContentDigest, StoreError> {
-        let digest = self.input(file).and_then(|(input, _)| ContentDigest::read(input, passed));
+    pub fn file_digest(&self, file: &str, passed: &dyn Fn(u64)) -> Result<ContentDigest, StoreError> {
+        let digest = self.open_file(file).and_then(|(input, _)| ContentDigest::read(input, passed));
         digest.map_err(|error| self.cause("read", file, error))
     }
 
     /// Opens a regular file for reading in bounded memory. Returns its size as well.
-    pub fn input(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
+    pub fn open_file(&self, file: &str) -> io::Result<(Box<dyn FileInput>, u64)> {
         match &self.place {
             FolderKind::Disk(path) => {
-                let file = regular::open(&path.join(file))?;
+                let file = regular::open_file(&path.join(file))?;
                 let bytes = file.metadata()?.len();
                 Ok((Box::new(file), bytes))
             }
@@ -261,7 +261,7 @@ impl Folder {
         match &self.place {
             FolderKind::Disk(path) => {
                 let path = path.join(file);
-                durable::write_unless(&path, |file| fill(file)).map_err(durable::naming(&path))
+                durable::write_unless(&path, |file| fill(file)).map_err(durable::add_path(&path))
             }
             FolderKind::Bucket { bucket, prefix } => {
                 let sizes = PartSizes::for_bytes(expected);
@@ -299,7 +299,7 @@ impl Folder {
     /// Deletes the files of the folder but these.
     pub fn delete_except(&self, kept: &BTreeSet<String>) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::files(path)?
+            FolderKind::Disk(path) => disk::file_names(path)?
                 .iter()
                 .filter(|name| !kept.contains(*name))
                 .try_for_each(|name| disk::delete_file(&path.join(name))),

@@ -45,12 +45,12 @@ impl ObjectRange {
 
     /// The bytes of the object that this is.
     #[must_use]
-    pub fn bounds(&self) -> Range<u64> {
+    pub fn byte_range(&self) -> Range<u64> {
         self.range.clone()
     }
 
     /// Requests the first bytes, and does not wait for them.
-    pub fn begin(&self) {
+    pub fn begin_fetch(&self) {
         if !self.range.is_empty() {
             drop(self.piece(&mut lock(&self.held), 0));
         }
@@ -151,13 +151,13 @@ mod tests {
     fn store(bytes: u32) -> (FakeS3, Objects, Vec<u8>) {
         let content: Vec<u8> = (0..bytes).map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         let store = FakeS3::start("logs");
-        store.put("a", content.clone());
-        let objects = Objects::open_in(&store.environment(), "s3://logs", Duration::from_secs(5)).unwrap();
+        store.put_object("a", content.clone());
+        let objects = Objects::open_in(&store.environment_variables(), "s3://logs", Duration::from_secs(5)).unwrap();
         (store, objects, content)
     }
 
     fn read(range: &ObjectRange) -> Vec<u8> {
-        let (mut all, mut at) = (Vec::new(), range.bounds().start);
+        let (mut all, mut at) = (Vec::new(), range.byte_range().start);
         loop {
             let bytes = range.bytes_at(at).unwrap();
             if bytes.is_empty() {
@@ -172,14 +172,14 @@ mod tests {
     fn threads_share_the_pieces_that_they_read() {
         let (store, objects, content) = store(3_500_000);
         let object = objects.find("a").unwrap().unwrap();
-        let range = objects.range(&object, 100..3_200_000).unwrap();
-        let earlier = store.requests().len();
+        let range = objects.open_range(&object, 100..3_200_000).unwrap();
+        let earlier = store.request_log().len();
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| assert!(read(&range) == content[100..3_200_000]));
             }
         });
-        let requests = store.requests().len() - earlier;
+        let requests = store.request_log().len() - earlier;
         assert!((4..=8).contains(&requests), "{requests} requests for four pieces");
         assert!(range.bytes_at(3_200_000).unwrap().is_empty() && range.bytes_at(0).unwrap().is_empty());
     }
@@ -188,9 +188,9 @@ mod tests {
     fn a_failure_is_kept_and_the_piece_is_requested_again() {
         let (store, objects, content) = store(1_000);
         let object = objects.find("a").unwrap().unwrap();
-        let range = objects.range(&object, 0..1_000).unwrap();
-        store.inject(S3Fault::Denies, "GET /logs/a", 1);
-        range.begin();
+        let range = objects.open_range(&object, 0..1_000).unwrap();
+        store.inject_fault(S3Fault::Denies, "GET /logs/a", 1);
+        range.begin_fetch();
         assert!(range.bytes_at(0).unwrap_err().contains("AccessDenied"));
         let failure = range.take_failure().unwrap().to_string();
         assert!(failure.contains("cannot read s3://logs/a") && range.take_failure().is_none(), "{failure}");

@@ -35,7 +35,7 @@ pub(crate) fn wait<T>(
             }
             look()?;
             if deadline.is_past() {
-                return Err(SessionError::Timeout { what, waited: deadline.waited() });
+                return Err(SessionError::Timeout { what, waited: deadline.time_waited() });
             }
         }
     })

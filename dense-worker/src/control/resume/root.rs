@@ -26,7 +26,7 @@ impl CheckpointRoot {
     pub(crate) fn of_run(&self, run: &RunFolder) -> Folder {
         match &self.parent {
             Some(parent) => parent.join(&run.name()),
-            None => Folder::disk(run.checkpoints()),
+            None => Folder::on_disk(run.checkpoints()),
         }
     }
 

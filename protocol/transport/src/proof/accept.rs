@@ -53,7 +53,7 @@ struct Refusals {
 impl Refusals {
     fn note(&self, peer: SocketAddr, error: &ProofError) {
         self.counter.inc();
-        if let Some(connections) = self.pace.count() {
+        if let Some(connections) = self.pace.count_event() {
             warn!(%peer, %error, connections, "refused connections without a valid proof of membership");
         }
     }

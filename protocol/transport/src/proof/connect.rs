@@ -51,6 +51,6 @@ async fn connect(address: &Uri) -> io::Result<TcpStream> {
     let authority = address.authority().ok_or_else(no_address)?;
     let stream = TcpStream::connect(authority.as_str()).await?;
     // If it fails, the connection still works.
-    let _ = link::prepare(&stream);
+    let _ = link::prepare_stream(&stream);
     Ok(stream)
 }

@@ -41,7 +41,7 @@ impl RoleKey {
         Self { role: PeerRole::Coordinator, bytes: rand::random() }
     }
 
-    /// Reads a key as [`Self::reveal`] writes it. Digits without a role are a run secret.
+    /// Reads a key as [`Self::expose_secret`] writes it. Digits without a role are a run secret.
     pub fn parse(text: &str) -> Result<Self, BadKey> {
         let (role, digits) = match text.trim().split_once(':') {
             Some((name, digits)) => {
@@ -76,7 +76,7 @@ impl RoleKey {
 
     /// The key in plain text, for a file that its owner alone may read, or for the environment of a process.
     #[must_use]
-    pub fn reveal(&self) -> String {
+    pub fn expose_secret(&self) -> String {
         format!("{}:{}", self.role, to_hex(&self.bytes))
     }
 
@@ -143,7 +143,7 @@ mod tests {
     /// Processes of different releases must agree on the keys. Computed with another implementation of HMAC-SHA256.
     #[test]
     fn the_keys_are_pinned() {
-        let client = secret().derive(PeerRole::Client).unwrap().reveal();
+        let client = secret().derive(PeerRole::Client).unwrap().expose_secret();
         assert_eq!(client, "client:ab672c9496a15d494a849a2bd932c65c1ad9f814d1421b83b07c3bc3cd24a3b8");
         assert_eq!(secret().page_token(), "b1c4cebe35dcfc2b6d39339705a3007e");
     }
@@ -152,7 +152,7 @@ mod tests {
     fn a_key_is_read_as_it_is_written_and_its_debug_form_hides_it() {
         for role in PeerRole::ALL {
             let key = secret().derive(role).unwrap();
-            assert_eq!(RoleKey::parse(&format!("{}\n", key.reveal())), Ok(key.clone()));
+            assert_eq!(RoleKey::parse(&format!("{}\n", key.expose_secret())), Ok(key.clone()));
             assert_eq!(format!("{key:?}"), format!("RoleKey({role}, …)"));
         }
         for bad in ["", "hunter2", &"0".repeat(63), &"g".repeat(64), "client:", &"é".repeat(32)] {

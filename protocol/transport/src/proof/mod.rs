@@ -63,7 +63,7 @@ impl Credentials {
 /// A channel to a process of the role `to` at `host:port`. It connects on first use, and proves this process's role
 /// before the first request. The caller bounds each call.
 pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
-    let endpoint = grpc::endpoint(address)?;
+    let endpoint = grpc::channel_endpoint(address)?;
     let key = match credentials {
         Credentials::Open => None,
         // The other end may not know a key above its own role.
@@ -81,6 +81,6 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
     let incoming = accept::incoming(listener, credentials, refused);
-    let mut server = grpc::server().layer(gate::GateLayer);
+    let mut server = grpc::server_builder().layer(gate::GateLayer);
     server.add_routes(services).serve_with_incoming_shutdown(incoming, stop).await
 }

@@ -440,7 +440,7 @@ fn sums_and_the_bytes_that_they_save_are_measured() {
     bags.extend(&members, &[0, 30, 30, 60]);
     unique.tables[1].bags = Some(bags);
     run(client.lookup(&unique.into(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render(&registry);
+    let text = zagros_plumbing::metrics::render_text(&registry);
     assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
     // Two sums replace 60 rows of 12 bytes. They cost a count, a head, two lengths and 60 members.
     let spared = 58 * 12 - 4 * (1 + 4 + 2 + 60);
@@ -455,7 +455,7 @@ fn traffic_is_measured() {
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);
     run(client.lookup(&some_ids(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render(&registry);
+    let text = zagros_plumbing::metrics::render_text(&registry);
     assert!(text.contains("zagros_client_retries_total{call=\"lookup\"} 1"), "{text}");
     assert!(text.contains("zagros_client_bytes_total{call=\"lookup\"} 1200"), "{text}");
     assert!(text.contains("zagros_client_lookup_seconds_count 1"), "{text}");
