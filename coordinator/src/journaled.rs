@@ -70,7 +70,7 @@ impl JournaledCore {
             warn!(folder = %folder.display(), "a new run begins: {}", why.unwrap_or_default());
         }
         let core = Core::new(config);
-        journal.begin(&core, JournalTime { at: Duration::ZERO, wall_ms })?;
+        journal.begin_run(&core, JournalTime { at: Duration::ZERO, wall_ms })?;
         Ok(Self { runs: *runs, ..Self::with_base(core, Some(journal), Duration::ZERO) })
     }
 
@@ -84,7 +84,7 @@ impl JournaledCore {
         if let Some(why) = why {
             let outcome = RunOutcome::Failed(format!("the coordinator cannot continue the run: {why}"));
             self.write(at, &CoreInput::End(outcome.clone()))?;
-            self.core.end(at, outcome);
+            self.core.end_run(at, outcome);
         }
         Ok(self)
     }
@@ -173,7 +173,7 @@ impl JournaledCore {
     /// A long journal becomes a snapshot.
     fn cut(&mut self, now: Duration) {
         let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_long()) else { return };
-        if let Err(error) = journal.snapshot(&self.core, JournalTime { at: now, wall_ms: wall_ms() }) {
+        if let Err(error) = journal.take_snapshot(&self.core, JournalTime { at: now, wall_ms: wall_ms() }) {
             warn!(%error, "the journal was not cut; it grows");
         }
     }

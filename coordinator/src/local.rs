@@ -74,7 +74,7 @@ impl LocalCoordinator {
 
     /// Every request from another process must name it.
     #[must_use]
-    pub fn run(&self) -> RunId {
+    pub fn run_id(&self) -> RunId {
         self.run
     }
 
@@ -90,9 +90,9 @@ impl LocalCoordinator {
 
     /// Drains the run: its workers save and leave, and then the run is over. `reason` says which process was asked to end.
     /// A second call changes nothing.
-    pub fn drain(&self, reason: &str) -> Result<(), Refusal> {
+    pub fn drain_run(&self, reason: &str) -> Result<(), Refusal> {
         let drain = || CoreInput::Drain(reason.to_owned());
-        self.with_core(|core| core.call(drain, |core, now| core.drain(now, reason)))
+        self.with_core(|core| core.call(drain, |core, now| core.drain_run(now, reason)))
     }
 
     /// The workers that a drain waits for, in words; empty when there is none.
@@ -102,9 +102,9 @@ impl LocalCoordinator {
     }
 
     /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
-    pub fn end(&self, outcome: RunOutcome) -> Result<(), Refusal> {
+    pub fn end_run(&self, outcome: RunOutcome) -> Result<(), Refusal> {
         let end = outcome.clone();
-        self.with_core(|core| core.call(|| CoreInput::End(end), |core, now| core.end(now, outcome)))
+        self.with_core(|core| core.call(|| CoreInput::End(end), |core, now| core.end_run(now, outcome)))
     }
 
     pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
@@ -122,13 +122,13 @@ impl LocalCoordinator {
     }
 
     /// Whether there is a placement, so that workers can train. The error names the missing members.
-    pub fn ready(&self) -> Result<(), String> {
+    pub fn check_ready(&self) -> Result<(), String> {
         let placement = self.ask(|core, _| core.view_placement());
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
     }
 
     pub(crate) fn glance(&self) -> StatusResponse {
-        self.ask(Core::view)
+        self.ask(Core::view_status)
     }
 
     /// The run is over, and its members know. The next coordinator with this journal begins another run.
@@ -152,7 +152,7 @@ impl LocalCoordinator {
         let now = state.core.now();
         let events = state.core.core_mut().take_events();
         let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
-        let status = (is_old || !events.is_empty()).then(|| state.core.core().view(now));
+        let status = (is_old || !events.is_empty()).then(|| state.core.core().view_status(now));
         state.shown = status.as_ref().map(|_| now).or(state.shown);
         drop(state);
 
@@ -351,9 +351,9 @@ mod tests {
     async fn any_members_call_lets_the_leases_of_others_expire() {
         let (coordinator, request, registry) = coordinator();
         coordinator.join(request.clone()).await.unwrap();
-        assert_eq!(coordinator.ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
+        assert_eq!(coordinator.check_ready(), Err("waiting: embedding server 1 has not joined".to_owned()));
         let other = coordinator.join(JoinRequest { index: 1, ..request }).await.unwrap();
-        assert_eq!(coordinator.ready(), Ok(()));
+        assert_eq!(coordinator.check_ready(), Ok(()));
         let beat =
             HeartbeatRequest { member: other.member, incarnation: other.incarnation, ..HeartbeatRequest::default() };
         for _ in 0..11 {
@@ -434,8 +434,8 @@ mod tests {
     async fn an_end_from_outside_reaches_members_and_stays() {
         let (coordinator, request, _) = coordinator();
         let server = coordinator.join(request).await.unwrap();
-        coordinator.end(RunOutcome::Interrupted("ctrl-c".to_owned())).unwrap();
-        coordinator.end(RunOutcome::Finished).unwrap();
+        coordinator.end_run(RunOutcome::Interrupted("ctrl-c".to_owned())).unwrap();
+        coordinator.end_run(RunOutcome::Finished).unwrap();
         let beat =
             HeartbeatRequest { member: server.member, incarnation: server.incarnation, ..HeartbeatRequest::default() };
         let response = coordinator.heartbeat(beat).await.unwrap();

@@ -186,7 +186,7 @@ fn page_access(
 fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
     let readiness = Arc::clone(coordinator);
     let status = Arc::clone(coordinator);
-    let routes = admin::routes(registry, Arc::new(move || readiness.ready()));
+    let routes = admin::routes(registry, Arc::new(move || readiness.check_ready()));
     routes.route("/status", get(async move || Json(StatusReport::from(status.glance()))))
 }
 
@@ -219,14 +219,14 @@ async fn supervise(
         tokio::time::sleep(TICK.min(grace.left())).await;
         coordinator.tick();
     }
-    info!(outcome = outcome.word(), everyone_left = coordinator.is_deserted(), "coordinator ends");
+    info!(outcome = outcome.as_str(), everyone_left = coordinator.is_deserted(), "coordinator ends");
     CoordinatorEnd::Over(outcome)
 }
 
 /// Drains the run: waits until the workers have saved and left. Names the late ones.
 async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     const REASON: &str = "the coordinator was asked to end";
-    until_written(|| coordinator.drain(REASON)).await;
+    until_written(|| coordinator.drain_run(REASON)).await;
     let deadline = Deadline::from_now(DRAIN);
     while !deadline.is_past() {
         if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.left()), ended(coordinator)).await {
@@ -237,7 +237,7 @@ async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     }
     let late = coordinator.drain_waits_for();
     let why = format!("{REASON}, and {late} did not leave within {DRAIN:?}");
-    until_written(|| coordinator.end(RunOutcome::Interrupted(why.clone()))).await;
+    until_written(|| coordinator.end_run(RunOutcome::Interrupted(why.clone()))).await;
     ended(coordinator).await
 }
 

@@ -29,13 +29,13 @@ impl CoordinatorService {
     /// As [`Self::check_member`]. A person's command is no member and knows no number of a run: it proves the run's secret.
     fn check_reader<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let whole_run = Peer::from_extensions(request.extensions())
-            .needs(PeerRole::Coordinator, "to read the bucket map without a run");
+            .require_role(PeerRole::Coordinator, "to read the bucket map without a run");
         if names_run(request.metadata().as_ref()) || whole_run.is_err() { self.check_member(request) } else { Ok(()) }
     }
 
     /// Refuses a request of a process of another run (invariant MB-2).
     fn check_member<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        check_run(self.0.run(), request.metadata().as_ref(), "this coordinator").map_err(status_of)
+        check_run(self.0.run_id(), request.metadata().as_ref(), "this coordinator").map_err(status_of)
     }
 }
 
@@ -77,7 +77,7 @@ fn proof_of(role: Option<Role>) -> PeerRole {
 /// Refuses a sender that speaks for a member of a role that it has not proven (invariant MB-7).
 fn check_sender<T: NamesSender>(request: &Request<T>) -> Result<(), Status> {
     let (role, what) = request.get_ref().sender();
-    Peer::from_extensions(request.extensions()).needs(role, what).map_err(status_of)
+    Peer::from_extensions(request.extensions()).require_role(role, what).map_err(status_of)
 }
 
 /// One method of the generated trait per call of [`ControlPlane`], each with what is checked of its sender.

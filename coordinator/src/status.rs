@@ -6,7 +6,7 @@ mod member;
 mod scale;
 
 use serde::Serialize;
-use zagros_doctor::{Diagnosis, Observation, diagnose};
+use zagros_doctor::{Diagnosis, Observation, diagnose_run};
 use zagros_protocol::control::{CheckpointMark, Evaluation, HeldOutPart, HistoryPoint, StatusResponse};
 
 pub use member::{DiskReport, LoadReport, MemberReport, ProgressReport, StageReport, WaitReport};
@@ -120,7 +120,7 @@ pub struct EvaluationReport {
 impl From<StatusResponse> for StatusReport {
     fn from(status: StatusResponse) -> Self {
         Self {
-            diagnosis: diagnose(&Observation::from(&status)),
+            diagnosis: diagnose_run(&Observation::from(&status)),
             job: status.job,
             state: status.state,
             reason: status.reason,
@@ -299,9 +299,9 @@ mod tests {
     #[test]
     fn a_member_is_reported_in_words() {
         let report = StatusReport::from(response());
-        assert_eq!(report.members[0].detail(), "127.0.0.1:7701, 512 buckets, 10 rows, 3.0 MiB, 50 % hits");
+        assert_eq!(report.members[0].activity_in_words(), "127.0.0.1:7701, 512 buckets, 10 rows, 3.0 MiB, 50 % hits");
         assert_eq!(
-            report.members[1].detail(),
+            report.members[1].activity_in_words(),
             "step 9, 1234 samples/s, loss NaN, 2 splits held, waits for server 1 (3.2 s), heard 1.5 s ago"
         );
     }

@@ -206,7 +206,7 @@ mod tests {
     async fn servers_share_a_registry_and_each_reports_its_own_figures() {
         let registry = Registry::new();
         let services = [0, 1].map(|index| EmbeddingService::new(&job(2), ServerIndex(index), &registry).unwrap());
-        let map = Arc::new(BucketMap::even(Generation(1), 64, 1));
+        let map = Arc::new(BucketMap::split_evenly(Generation(1), 64, 1));
         services[0].set_placement(Arc::clone(&map));
         services[1].set_placement(map);
         let shards = services.map(LocalShard::new);

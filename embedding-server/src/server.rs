@@ -141,7 +141,7 @@ fn serve_admin(
     let service = Arc::clone(service);
     let waits = service.waits.clone();
     let routes = admin::routes(registry, Arc::new(move || service.ready()));
-    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long(), &waits.requests())));
+    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long_waits(), &waits.unanswered_requests())));
     let serving = admin::serve(listener, routes, access, life.shutdown_token().clone());
     life.spawn("admin port", report(serving, index, "admin", failed));
 }
@@ -191,9 +191,9 @@ impl RunMember {
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
         membership.report_waits(self.service.waits.clone());
-        let run = membership.run();
+        let run = membership.run_id();
         self.guard.joined(run, self.instance);
-        info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
+        info!(server = index.0, address = self.advertised, member = membership.member_id(), %run, "joined the run");
         let ended = self.serve(&membership).await;
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
@@ -227,7 +227,7 @@ impl RunMember {
     async fn serve(&self, membership: &Membership) -> StopReason {
         let timeout = self.job.cluster.timeout;
         let (service, control) = (Arc::clone(&self.service), Arc::clone(&self.control));
-        let member = (membership.member(), membership.incarnation());
+        let member = (membership.member_id(), membership.incarnation());
         let moves = MoveRunner::new(service, control, self.credentials.clone(), member);
         let take_part =
             |drains| take_part_in_run(&self.service, self.control.as_ref(), membership, moves, (timeout, drains));

@@ -161,7 +161,7 @@ impl LaunchPlan<'_> {
 
     /// Other users see the arguments of a process, and not its environment.
     fn environment(&self, role: RoleName) -> Environment {
-        let key = self.secret.derive(match role {
+        let key = self.secret.derive_key(match role {
             RoleName::Coordinator => PeerRole::Coordinator,
             RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
             RoleName::DenseWorker(_) => PeerRole::DenseWorker,

@@ -127,7 +127,7 @@ mod tests {
     fn a_secret_comes_from_a_variable_or_from_a_file_of_this_user() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/secret");
-        let key = RoleKey::parse(&digits()).unwrap().derive(PeerRole::DenseWorker).unwrap();
+        let key = RoleKey::parse(&digits()).unwrap().derive_key(PeerRole::DenseWorker).unwrap();
         write_secret(&file, &key).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let path = file.to_str().unwrap();

@@ -219,7 +219,7 @@ mod tests {
         std::fs::write(run.join(STATE_FILE), serde_json::to_vec(&state).unwrap()).unwrap();
         let seen = LocalRun::open(run).unwrap().observe(ANSWER).await;
         assert_eq!((seen.job.as_str(), seen.step, &seen.coordinator), ("ads", 7, &CoordinatorSign::Ended));
-        let said = zagros_doctor::diagnose(&seen);
+        let said = zagros_doctor::diagnose_run(&seen);
         assert_eq!(said.verdict, "the run ended because embedding server 0 was killed by signal 9");
         assert_eq!(said.findings[0].why, ["its last error: disk full"]);
     }

@@ -20,7 +20,7 @@ pub async fn wait_for_group(
 ) -> Result<GroupResponse, MemberError> {
     const WHAT: &str = "get the group of workers";
     let deadline = Deadline::from_now(timeout);
-    let request = GroupRequest { member: member.member(), incarnation: member.incarnation(), after };
+    let request = GroupRequest { member: member.member_id(), incarnation: member.incarnation(), after };
     let found = tokio::select! {
         found = POLL.retry(deadline, Missing::is_retryable, || ask(control, request, deadline)) => found,
         () = shutdown.requested() => {

@@ -131,12 +131,12 @@ impl Membership {
 
     /// Member id; a worker's is its writer id on the data path.
     #[must_use]
-    pub fn member(&self) -> u64 {
+    pub fn member_id(&self) -> u64 {
         self.joined.member
     }
 
     #[must_use]
-    pub fn run(&self) -> RunId {
+    pub fn run_id(&self) -> RunId {
         RunId(self.joined.run)
     }
 
@@ -159,7 +159,7 @@ impl Membership {
     }
 
     #[must_use]
-    pub fn proof(&self) -> LeaseProof {
+    pub fn lease_proof(&self) -> LeaseProof {
         self.proof.clone()
     }
 
@@ -171,7 +171,7 @@ impl Membership {
 
     /// Generation of the newest process group, as last heard; 0 before the first.
     #[must_use]
-    pub fn group(&self) -> u64 {
+    pub fn group_generation(&self) -> u64 {
         self.view.borrow().group
     }
 
@@ -247,7 +247,7 @@ impl Membership {
         // When this call fails, only the status page misses a number.
         let _ = answer(Deadline::from_now(heartbeat_interval(&self.joined)), self.control.heartbeat(last_report)).await;
         let request = LeaveRequest {
-            member: self.member(),
+            member: self.member_id(),
             incarnation: self.incarnation(),
             outcome: outcome as i32,
             reason: reason.to_owned(),
@@ -388,6 +388,6 @@ fn heartbeat_request(joined: &JoinResponse, report: &HeartbeatReport) -> Heartbe
         disk: report.disk,
         barrier: report.barrier,
         leaving: report.leaving,
-        long_waits: report.long_waits.long(),
+        long_waits: report.long_waits.long_waits(),
     }
 }

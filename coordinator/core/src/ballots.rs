@@ -32,7 +32,7 @@ const LONGEST_COUNTS: usize = 4 << 10;
 /// workers came to end it; until then, those who did come again. `None` when the workers are not at the same point of their
 /// runs, and for no votes. A checkpoint that was due when a worker leaves comes when the next one does.
 #[must_use]
-pub fn decide(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
+pub fn decide_barrier(reasons: &[BarrierReason]) -> Option<BarrierDecision> {
     let anyone = |reason| reasons.contains(&reason);
     if reasons.is_empty() || anyone(BarrierReason::Unspecified) {
         return None;
@@ -273,7 +273,7 @@ impl OpenBallot {
         let votes: Vec<CountedVote> = all.filter_map(counted).collect();
         let reasons: Vec<BarrierReason> =
             votes.iter().flat_map(|counted| &counted.vote).map(BarrierVote::reason).collect();
-        match decide(&reasons) {
+        match decide_barrier(&reasons) {
             Some(decision) => BallotState::Decided(BarrierResult { decision: decision.into(), votes }),
             None => BallotState::Failed(BarrierFailure {
                 workers: Vec::new(),
@@ -356,17 +356,17 @@ mod tests {
     #[test]
     fn an_epoch_ends_once_all_came_to_end_it_and_whoever_stops_has_all_stop() {
         use BarrierReason::{Checkpoint, EpochEnd, Leave, Ready, Saved, Stop, Unspecified};
-        assert_eq!(decide(&[EpochEnd; 3]), Some(BarrierDecision::EpochOver));
-        assert_eq!(decide(&[EpochEnd, Checkpoint, EpochEnd]), Some(BarrierDecision::Checkpoint));
-        assert_eq!(decide(&[Checkpoint, Stop, EpochEnd]), Some(BarrierDecision::Stop));
-        assert_eq!([decide(&[Ready; 2]), decide(&[Ready, Stop])].map(Option::unwrap), {
+        assert_eq!(decide_barrier(&[EpochEnd; 3]), Some(BarrierDecision::EpochOver));
+        assert_eq!(decide_barrier(&[EpochEnd, Checkpoint, EpochEnd]), Some(BarrierDecision::Checkpoint));
+        assert_eq!(decide_barrier(&[Checkpoint, Stop, EpochEnd]), Some(BarrierDecision::Stop));
+        assert_eq!([decide_barrier(&[Ready; 2]), decide_barrier(&[Ready, Stop])].map(Option::unwrap), {
             [BarrierDecision::Continue, BarrierDecision::Stop]
         });
-        assert_eq!([decide(&[Saved; 2]), decide(&[Saved, Stop])].map(Option::unwrap), {
+        assert_eq!([decide_barrier(&[Saved; 2]), decide_barrier(&[Saved, Stop])].map(Option::unwrap), {
             [BarrierDecision::Continue, BarrierDecision::Stop]
         });
-        assert_eq!(decide(&[Checkpoint, Leave, EpochEnd]), Some(BarrierDecision::Regroup));
-        assert_eq!(decide(&[Leave, Stop]), Some(BarrierDecision::Stop));
+        assert_eq!(decide_barrier(&[Checkpoint, Leave, EpochEnd]), Some(BarrierDecision::Regroup));
+        assert_eq!(decide_barrier(&[Leave, Stop]), Some(BarrierDecision::Stop));
         let mixed = [
             &[Ready, EpochEnd][..],
             &[Leave, Ready],
@@ -376,7 +376,7 @@ mod tests {
             &[EpochEnd, Saved],
         ];
         for nonsense in mixed.into_iter().chain([&[EpochEnd, Unspecified][..], &[]]) {
-            assert_eq!(decide(nonsense), None, "{nonsense:?}");
+            assert_eq!(decide_barrier(nonsense), None, "{nonsense:?}");
         }
     }
 }

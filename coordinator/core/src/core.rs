@@ -280,12 +280,12 @@ impl Core {
     #[must_use]
     pub fn status(&mut self, now: Duration) -> StatusResponse {
         let now = self.advance(now);
-        self.view(now)
+        self.view_status(now)
     }
 
     /// The status as of the last call, at a time that is not before it. It changes nothing.
     #[must_use]
-    pub fn view(&self, now: Duration) -> StatusResponse {
+    pub fn view_status(&self, now: Duration) -> StatusResponse {
         let Self { config, run, placement, resharding, data, watch, groups, .. } = self;
         let workers = WorkerGoal { wanted: self.workers_wanted(), was_changed: self.wanted_workers.is_some() };
         StatusView { config, run, roster: self.roster(), placement, resharding, workers, data, watch, groups }
@@ -302,7 +302,7 @@ impl Core {
     /// A checkpoint needs every server and the coordinator (invariant MB-4). A server or coordinator that is asked to end
     /// therefore continues to serve. Each worker learns of the drain with its next heartbeat, finishes its step, writes a
     /// checkpoint and leaves. The run is then over. The servers learn so with their next heartbeat and end.
-    pub fn drain(&mut self, now: Duration, reason: &str) {
+    pub fn drain_run(&mut self, now: Duration, reason: &str) {
         self.advance(now);
         self.start_drain(reason);
     }
@@ -328,7 +328,7 @@ impl Core {
     }
 
     /// Ends the run from outside, as when the coordinator's process is asked to stop. The first outcome stays.
-    pub fn end(&mut self, now: Duration, outcome: RunOutcome) {
+    pub fn end_run(&mut self, now: Duration, outcome: RunOutcome) {
         self.advance(now);
         self.finish(outcome);
     }

@@ -47,8 +47,8 @@ impl CoreInput {
             Self::Scale(request) => drop(core.scale(now, request)),
             Self::ReportMove(request) => drop(core.report_move(now, request)),
             Self::Tick => core.tick(now),
-            Self::Drain(reason) => core.drain(now, reason),
-            Self::End(outcome) => core.end(now, outcome.clone()),
+            Self::Drain(reason) => core.drain_run(now, reason),
+            Self::End(outcome) => core.end_run(now, outcome.clone()),
             Self::Recover => core.recover(now),
         }
         core.take_events();

@@ -386,7 +386,7 @@ impl MemberState {
         matches!(self, Self::Alive | Self::Silent | Self::Away)
     }
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Alive => "alive",
             Self::Left { .. } | Self::Released => "left",
@@ -441,9 +441,9 @@ mod tests {
         assert_eq!(join(&mut members, 0, SLOT, 1), Ok(1));
         assert_eq!(join(&mut members, 1, SLOT, 1), Ok(2));
         assert!(
-            members.known(SLOT.member(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
+            members.known(SLOT.member_id(), 1).unwrap_err().message.contains("taken by a newer process (incarnation 2")
         );
-        assert_eq!(members.known(SLOT.member(), 2), Ok(SLOT));
+        assert_eq!(members.known(SLOT.member_id(), 2), Ok(SLOT));
     }
 
     #[test]
@@ -453,23 +453,23 @@ mod tests {
         join(&mut members, 0, server, 1).unwrap();
         join(&mut members, 0, SLOT, 2).unwrap();
         assert_eq!(members.expire(time(30)).len(), 2);
-        assert_eq!(members.renew(time(31), server.member(), 1, |_| true), Ok((server, true)));
-        assert_eq!(members.renew(time(32), server.member(), 1, |_| false), Ok((server, false)));
-        assert_eq!(members.active(SLOT.member(), 1).unwrap_err().kind, RefusalKind::Unavailable);
-        let fenced = members.renew(time(31), SLOT.member(), 1, |_| false).unwrap_err();
+        assert_eq!(members.renew(time(31), server.member_id(), 1, |_| true), Ok((server, true)));
+        assert_eq!(members.renew(time(32), server.member_id(), 1, |_| false), Ok((server, false)));
+        assert_eq!(members.active(SLOT.member_id(), 1).unwrap_err().kind, RefusalKind::Unavailable);
+        let fenced = members.renew(time(31), SLOT.member_id(), 1, |_| false).unwrap_err();
         assert_eq!(fenced.kind, RefusalKind::Fenced);
         assert!(fenced.message.contains("silent for longer than its lease"), "{fenced}");
-        assert_eq!(members.renew(time(32), SLOT.member(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
+        assert_eq!(members.renew(time(32), SLOT.member_id(), 1, |_| true).unwrap_err().kind, RefusalKind::Fenced);
     }
 
     #[test]
     fn an_unknown_member_is_fenced() {
         let mut members = Members::new(LEASE);
         join(&mut members, 0, SLOT, 1).unwrap();
-        for (member, incarnation) in [(SLOT.member(), 9), (MemberSlot::worker(0).member(), 1), (3, 1)] {
+        for (member, incarnation) in [(SLOT.member_id(), 9), (MemberSlot::worker(0).member_id(), 1), (3, 1)] {
             assert_eq!(members.known(member, incarnation).unwrap_err().kind, RefusalKind::Fenced);
         }
         members.leave(SLOT, true);
-        assert!(members.active(SLOT.member(), 1).unwrap_err().message.contains("has left the run"));
+        assert!(members.active(SLOT.member_id(), 1).unwrap_err().message.contains("has left the run"));
     }
 }

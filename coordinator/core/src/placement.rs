@@ -41,7 +41,7 @@ impl ServerPlacement {
         self.addresses.insert(index, address);
         let next = match &self.map {
             None if self.missing().next().is_none() => {
-                BucketMap::even(Generation::NONE.next(), self.buckets, self.server_count)
+                BucketMap::split_evenly(Generation::NONE.next(), self.buckets, self.server_count)
             }
             Some(map) if is_new && owns_any(map, index) => map.at_generation(map.generation().next()),
             None | Some(_) => return None,
@@ -56,7 +56,7 @@ impl ServerPlacement {
 
     /// Returns the new generation; `None` before the first placement.
     pub(crate) fn move_buckets(&mut self, buckets: &[u32], owner: u32) -> Option<Generation> {
-        let next = self.map.as_ref()?.moved(buckets, ServerIndex(owner));
+        let next = self.map.as_ref()?.with_moved(buckets, ServerIndex(owner));
         Some(self.map.insert(next).generation())
     }
 
@@ -74,7 +74,7 @@ impl ServerPlacement {
     pub(crate) fn response(&self, roster: Roster<'_>, bucket_move: Option<BucketMove>) -> PlacementResponse {
         let run = roster.config.run.0;
         // A server that owns nothing yet is named once it does: the indices of the named ones have no gap.
-        let servers = self.map().map_or(u32::MAX, BucketMap::servers);
+        let servers = self.map().map_or(u32::MAX, BucketMap::server_count);
         let entry = |(index, server): (u32, &ServerAddress)| ServerEntry {
             index,
             address: server.address.clone(),
@@ -83,7 +83,7 @@ impl ServerPlacement {
             run,
             lineage: server.lineage.map_or(0, |lineage| lineage.0),
         };
-        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member(), incarnation };
+        let writer = |(slot, incarnation): (MemberSlot, u32)| Writer { member: slot.member_id(), incarnation };
         PlacementResponse {
             generation: self.generation().0,
             owners: self.map().map(BucketMap::pack_owners).unwrap_or_default().into(),
@@ -114,7 +114,7 @@ impl ServerPlacement {
 }
 
 fn owns_any(map: &BucketMap, index: u32) -> bool {
-    (0..map.buckets()).any(|bucket| map.owner(bucket) == Some(ServerIndex(index)))
+    (0..map.bucket_count()).any(|bucket| map.bucket_owner(bucket) == Some(ServerIndex(index)))
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(placement.set_address(1, address(2, 12)), None, "a restart before the first placement");
         assert_eq!(placement.missing().collect::<Vec<_>>(), [0]);
         assert_eq!(placement.set_address(0, address(0, 10)), Some(Generation(1)));
-        assert_eq!(placement.map(), Some(&BucketMap::even(Generation(1), 64, 2)));
+        assert_eq!(placement.map(), Some(&BucketMap::split_evenly(Generation(1), 64, 2)));
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl RunOutcome {
     }
 
     #[must_use]
-    pub fn word(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Finished => "finished",
             Self::Interrupted(_) => "interrupted",
@@ -75,19 +75,19 @@ impl RunOutcome {
 impl fmt::Display for RunOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason() {
-            "" => write!(f, "run {}", self.word()),
-            reason => write!(f, "run {}: {reason}", self.word()),
+            "" => write!(f, "run {}", self.as_str()),
+            reason => write!(f, "run {}: {reason}", self.as_str()),
         }
     }
 }
 
 impl RunState {
-    pub(crate) fn word(&self) -> &'static str {
+    pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
             // Workers still make their last step and save.
             Self::Training | Self::Saved | Self::Draining(_) => "training",
-            Self::Ended(outcome) => outcome.word(),
+            Self::Ended(outcome) => outcome.as_str(),
         }
     }
 

@@ -51,7 +51,7 @@ impl MemberSlot {
 
     /// The member id. It is the same for every process that takes the slot; the incarnation differs.
     #[must_use]
-    pub fn member(self) -> u64 {
+    pub fn member_id(self) -> u64 {
         (self.role.to_wire() as u64) << 32 | u64::from(self.index)
     }
 
@@ -85,9 +85,9 @@ mod tests {
     fn a_member_id_leads_back_to_its_slot_and_to_no_other() {
         for slot in [MemberSlot::server(0), MemberSlot::server(u32::MAX), MemberSlot::worker(0), MemberSlot::worker(7)]
         {
-            assert_eq!(MemberSlot::from_member(slot.member()), Some(slot));
+            assert_eq!(MemberSlot::from_member(slot.member_id()), Some(slot));
         }
-        assert_ne!(MemberSlot::server(1).member(), MemberSlot::worker(1).member());
+        assert_ne!(MemberSlot::server(1).member_id(), MemberSlot::worker(1).member_id());
         for number in [0, 1, 9 << 32, u64::MAX] {
             assert_eq!(MemberSlot::from_member(number), None);
         }

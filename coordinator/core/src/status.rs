@@ -47,7 +47,7 @@ impl StatusView<'_> {
         let members: Vec<_> = self.roster.members.iter().map(|(slot, member)| self.member(now, slot, member)).collect();
         let mut status = StatusResponse {
             job: config.job.clone(),
-            state: self.run.word().to_owned(),
+            state: self.run.as_str().to_owned(),
             reason: self.reason(),
             generation: self.placement.generation().0,
             epochs: config.epochs,
@@ -138,7 +138,7 @@ impl StatusView<'_> {
             role: slot.role.to_wire(),
             index: slot.index,
             address: member.address.clone(),
-            state: member.state.word().to_owned(),
+            state: member.state.as_str().to_owned(),
             incarnation: member.incarnation,
             silent_ms: millis(now.saturating_sub(member.heard)),
             progress: member.progress,
@@ -154,7 +154,7 @@ impl StatusView<'_> {
 
     fn buckets(self, slot: MemberSlot) -> u32 {
         let Some(map) = self.placement.map() else { return 0 };
-        buckets_of(slot, (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|ServerIndex(owner)| owner))
+        buckets_of(slot, (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).map(|ServerIndex(owner)| owner))
     }
 }
 

@@ -52,9 +52,9 @@ impl TrainingWatch {
         let number = progress.step.max(progress.batch);
         if is_first && !self.has_steps && number > 0 {
             self.has_steps = true;
-            self.batches.reached(number);
+            self.batches.note_reached(number);
         }
-        self.batches.approach(now, number);
+        self.batches.approach_claim(now, number);
         if !is_first {
             return;
         }
@@ -75,7 +75,7 @@ impl TrainingWatch {
 
     /// The largest step or batch number that a worker has reported.
     pub(crate) fn newest_batch(&self) -> u64 {
-        self.batches.newest()
+        self.batches.newest_number()
     }
 
     /// The curve of training until now.

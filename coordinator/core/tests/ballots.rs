@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, SplitOrder, decide};
+use zagros_coordinator_core::{Core, CoreConfig, MemberSlot, Role, SplitOrder, decide_barrier};
 use zagros_protocol::control::barrier_response::State;
 use zagros_protocol::control::{
     BarrierDecision, BarrierReason, BarrierRequest, BarrierVote, DataFile, GroupRequest, HeartbeatRequest, JoinRequest,
@@ -312,7 +312,7 @@ impl VotingRun {
             State::Result(result) => {
                 assert!(missing.is_empty(), "ballot {ballot} is decided without {missing:?}");
                 let reasons: Vec<BarrierReason> = sent.reasons.values().copied().collect();
-                assert_eq!(decide(&reasons), Some(result.decision()));
+                assert_eq!(decide_barrier(&reasons), Some(result.decision()));
                 let counts: Vec<u32> = result
                     .votes
                     .iter()

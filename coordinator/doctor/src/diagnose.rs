@@ -16,7 +16,7 @@ use crate::{ended, moves, pace};
 const MOST_LINES: usize = 6;
 
 #[must_use]
-pub fn diagnose(observation: &Observation) -> Diagnosis {
+pub fn diagnose_run(observation: &Observation) -> Diagnosis {
     let mut findings = if observation.is_live() && !has_ended(observation) {
         let graph = WaitGraph::new(observation);
         let mut found = circles(&graph);

@@ -65,7 +65,7 @@ pub struct RecoveredCore {
 
 impl InputJournal {
     /// Opens the journal in a folder, which is made if need be, and replays what another process has left there. `None` where
-    /// nothing is there: call [`Self::begin`] then.
+    /// nothing is there: call [`Self::begin_run`] then.
     pub fn open(folder: &Path) -> Result<(Self, Option<RecoveredCore>), JournalError> {
         let made = std::fs::create_dir_all(folder);
         made.map_err(|source| JournalError::Folder { folder: folder.into(), doing: "made", source })?;
@@ -79,7 +79,7 @@ impl InputJournal {
     }
 
     /// Forgets whatever is there: a run begins in this state.
-    pub fn begin(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
+    pub fn begin_run(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         // Until the snapshot is there, the end mark says that nothing in the folder counts.
         self.boot = this_boot();
         self.forget_end()?;
@@ -113,7 +113,7 @@ impl InputJournal {
 
     /// Replaces all inputs by the state that they led to.
     /// If it cannot be written, the inputs stay.
-    pub fn snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
+    pub fn take_snapshot(&mut self, core: &Core, time: JournalTime) -> Result<(), JournalError> {
         self.write_snapshot(core, time, WriteBatch::default())
     }
 

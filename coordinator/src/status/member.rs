@@ -113,7 +113,7 @@ pub struct DiskReport {
 impl MemberReport {
     /// What the member does now, in words.
     #[must_use]
-    pub fn detail(&self) -> String {
+    pub fn activity_in_words(&self) -> String {
         let address = (!self.address.is_empty()).then(|| self.address.clone());
         let load = self.load.map(|load| load.words(self.buckets));
         let progress = self.progress.map(|progress| {

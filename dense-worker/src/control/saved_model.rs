@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn server(index: u32) -> FakeShard {
-        FakeShard::new(index, BucketMap::even(Generation(1), 16, 2))
+        FakeShard::new(index, BucketMap::split_evenly(Generation(1), 16, 2))
     }
 
     fn shards() -> Vec<Arc<dyn Shard>> {

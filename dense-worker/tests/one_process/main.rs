@@ -128,7 +128,7 @@ impl Cluster {
             members.push(joined.unwrap());
         }
         let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();
-        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
         let map = Arc::new(map);
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));

@@ -21,7 +21,7 @@ use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, Lookup
 use zagros_protocol::{Refusal, RunId};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::paths::{HINT, LOOKUP, PUSH};
-use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server};
+use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;
 
@@ -60,8 +60,8 @@ impl GrpcShard {
         let bad = |error: InvalidAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
         // Storage calls have a connection of their own, so a long save does not use the data path's flow-control
         // window.
-        let embedding = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
-        let storage = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
+        let embedding = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
+        let storage = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
         let storage = StorageClient::new(storage);
         let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         let mut headers = HeaderMap::new();

@@ -264,7 +264,7 @@ mod tests {
         let cluster = Cluster::new(2);
         let placements = Arc::new(PlacementCache::new(cluster.control.clone(), cluster.connect(), TIMEOUT));
         let servers = RetryingShard::all(&placements.current().await.unwrap(), &placements);
-        cluster.announce_owners(&BucketMap::even(Generation(2), 64, 1));
+        cluster.announce_owners(&BucketMap::split_evenly(Generation(2), 64, 1));
         placements.refresh().await.unwrap();
         let files = SaveRequest { stage: SaveStage::Files.into(), ..SaveRequest::default() };
         assert_eq!(servers[1].save(files).await.unwrap().files[0].name, "rows-1.zrows");

@@ -54,7 +54,7 @@ mod tests {
     fn limited(folder: &std::path::Path, registry: &Registry) -> Arc<EmbeddingService> {
         let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
         let service = EmbeddingService::new(&job_with(1, &cluster), ServerIndex(0), registry).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         for start in (0..40_000).step_by(1000) {
             let ids: Vec<u64> = (start..start + 1000).collect();
             lookup(&service, &lookup_of(&[(0, &ids)], Access::Train)).unwrap();
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(refused(stale).await.map_err(kind), Err(RefusalKind::Moved));
         let short = HintRequest { ids: good.ids.slice(..8), ..good.clone() };
         assert_eq!(refused(short).await.map_err(kind), Err(RefusalKind::Invalid));
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 2)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 2)));
         let of_others = hint_of(&(0..50).collect::<Vec<_>>());
         assert_eq!(refused(of_others).await.map_err(kind), Err(RefusalKind::Moved));
     }

@@ -41,7 +41,7 @@ impl<'a> RequestRows<'a> {
 
     /// The number of sums in the answer.
     pub(crate) fn sums(&self) -> u64 {
-        self.bags.count() as u64
+        self.bags.bag_count() as u64
     }
 
     /// The number of values in the answer, or in the gradients of a push.

@@ -31,8 +31,8 @@ pub(crate) fn adopt(service: &EmbeddingService, response: &PlacementResponse) ->
     if generation == Generation::NONE {
         return Ok(None);
     }
-    let map = BucketMap::unpack(generation, &response.owners)?;
-    let announced = response.bucket_move.as_ref().map(|announced| PlannedMove::new(announced, map.buckets()));
+    let map = BucketMap::unpack_owners(generation, &response.owners)?;
+    let announced = response.bucket_move.as_ref().map(|announced| PlannedMove::new(announced, map.bucket_count()));
     let announced = announced.transpose()?.map(Arc::new);
     service.writers.set(&response.writers);
     *service.moves.announced.lock() = announced.clone();

@@ -76,7 +76,7 @@ fn grow(
 fn without_a_disk_a_server_serves_from_memory_and_refuses_new_rows() {
     let folder = tempfile::tempdir().unwrap();
     let service = limited(folder.path(), &Registry::new()).unwrap();
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
     assert_eq!(service.ready(), Ok(()));
     std::fs::remove_dir_all(folder.path()).unwrap();
     let (next, _) = grow(&service, 0, |_| service.ready().is_err());

@@ -27,7 +27,7 @@ pub struct SegmentBags<'a> {
 impl<'a> SegmentBags<'a> {
     /// Rows of the answer: the rows returned as rows, and one per bag.
     #[must_use]
-    pub fn wanted(&self) -> usize {
+    pub fn wanted_rows(&self) -> usize {
         self.direct as usize + self.lengths.len()
     }
 
@@ -104,13 +104,13 @@ impl<'a> RequestBags<'a> {
     }
 
     #[must_use]
-    pub fn count(&self) -> usize {
+    pub fn bag_count(&self) -> usize {
         self.of.iter().map(|place| place.lengths.len()).sum()
     }
 
     /// The number of values in the answer: Σ (rows of the answer × dim).
     pub fn wanted_values(&self, segments: &Segments) -> Result<usize, PackError> {
-        let wanted = |index: usize, rows: u32| self.segment_bags(index).map_or(rows as usize, |bags| bags.wanted());
+        let wanted = |index: usize, rows: u32| self.segment_bags(index).map_or(rows as usize, |bags| bags.wanted_rows());
         let values = segments.iter().enumerate().try_fold(0_usize, |sum, (index, segment)| {
             sum.checked_add(wanted(index, segment.rows).checked_mul(segment.dim as usize)?)
         });

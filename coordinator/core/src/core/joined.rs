@@ -8,7 +8,7 @@ use crate::MemberSlot;
 impl Core {
     pub(super) fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
         JoinResponse {
-            member: slot.member(),
+            member: slot.member_id(),
             incarnation,
             lease_ms: u32::try_from(self.config.lease.as_millis()).unwrap_or(u32::MAX),
             generation: self.placement.generation().0,

@@ -263,5 +263,5 @@ impl Resharding {
 }
 
 pub(crate) fn owners_of(map: &BucketMap) -> Vec<u32> {
-    (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).map(|owner| owner.0).collect()
+    (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).map(|owner| owner.0).collect()
 }

@@ -45,7 +45,7 @@ pub(super) fn inputs(beats: u64) -> Vec<(JournalTime, CoreInput)> {
         ..JoinRequest::default()
     };
     let beat = |step| HeartbeatRequest {
-        member: server.member(),
+        member: server.member_id(),
         incarnation: 1,
         progress: Some(Progress { step, loss: f64::NAN, ..Progress::default() }),
         ..HeartbeatRequest::default()
@@ -72,13 +72,13 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
     let (mut journal, nothing) = InputJournal::open(&folder).unwrap();
     assert!(nothing.is_none());
     let mut live = core();
-    journal.begin(&live, journal_time(0)).unwrap();
+    journal.begin_run(&live, journal_time(0)).unwrap();
     let inputs = inputs(50);
     // Killed after the inputs, after a snapshot, and after more inputs.
     for part in [&inputs[..20], &[], &inputs[20..]] {
         play(&mut journal, &mut live, part);
         if part.is_empty() {
-            journal.snapshot(&live, journal_time(2000)).unwrap();
+            journal.take_snapshot(&live, journal_time(2000)).unwrap();
         }
         drop(journal);
         let recovered;
@@ -89,7 +89,7 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
     }
     assert_eq!(journal.end.next, 51);
     // Another run in the same folder has none of it.
-    journal.begin(&core(), journal_time(9000)).unwrap();
+    journal.begin_run(&core(), journal_time(9000)).unwrap();
     drop(journal);
     let (journal, recovered) = InputJournal::open(&folder).unwrap();
     let recovered = recovered.expect("the new run");
@@ -102,7 +102,7 @@ fn a_process_finds_the_state_that_the_one_before_has_left() {
 fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin(&core(), journal_time(0)).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
     drop(journal);
     let found = || InputJournal::open(folder.path()).unwrap().1.expect("the run").machine;
     assert_eq!(found(), Machine::Same);
@@ -118,7 +118,7 @@ fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
 fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_that_machine() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
-    journal.begin(&core(), journal_time(0)).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
     journal.put_boot(b"another machine".to_vec()).unwrap();
     journal.hand_over().unwrap();
     drop(journal);
@@ -133,14 +133,14 @@ fn a_long_journal_is_cut_and_its_end_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     let mut live = core();
-    journal.begin(&live, journal_time(0)).unwrap();
+    journal.begin_run(&live, journal_time(0)).unwrap();
     let mut cuts = 0;
     // A heartbeat takes 38 bytes at least.
     let beats = SNAPSHOT_BYTES / 32;
     for (time, input) in inputs(beats) {
         play(&mut journal, &mut live, &[(time, input)]);
         if journal.is_long() {
-            journal.snapshot(&live, time).unwrap();
+            journal.take_snapshot(&live, time).unwrap();
             cuts += 1;
         }
     }
@@ -158,7 +158,7 @@ fn what_cannot_be_used_is_named() {
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     let held = InputJournal::open(folder.path()).err().expect("one process at a time").to_string();
     assert!(held.contains("cannot be opened") && held.contains("another coordinator"), "{held}");
-    journal.begin(&core(), journal_time(0)).unwrap();
+    journal.begin_run(&core(), journal_time(0)).unwrap();
     journal.db.put(key(0), [99; 20]).unwrap();
     drop(journal);
     let damaged = InputJournal::open(folder.path()).err().expect("damaged").to_string();

@@ -72,7 +72,7 @@ impl RoutePart {
 
     /// The gradients of this part's rows and sums, in the order of the server's answer.
     pub(crate) fn gather(&self, gradients: &[&[f32]], buffers: &Arc<ValueBuffers>) -> ValueBuffer {
-        let mut values = buffers.take(self.values());
+        let mut values = buffers.take_buffer(self.values());
         values.clear();
         for route in &self.routes {
             route.gather(gradients[route.table], &mut values);

@@ -46,7 +46,7 @@ impl ProofError {
 
     /// The proof error that a gRPC status was made from.
     #[must_use]
-    pub fn behind(status: &tonic::Status) -> Option<&Self> {
+    pub fn find_in_status(status: &tonic::Status) -> Option<&Self> {
         let mut error: Option<&(dyn Error + 'static)> = status.source();
         while let Some(found) = error {
             if let Some(proof) = found.downcast_ref::<Self>() {

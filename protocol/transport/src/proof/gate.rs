@@ -42,7 +42,7 @@ impl Peer {
     }
 
     /// Accepts a peer of this role, or of a role with more rights. `what` is what the peer wants to do, for the message.
-    pub fn needs(self, least: PeerRole, what: &str) -> Result<(), Refusal> {
+    pub fn require_role(self, least: PeerRole, what: &str) -> Result<(), Refusal> {
         match self {
             Self::Unchecked => Ok(()),
             Self::Proven(role) if role >= least => Ok(()),
@@ -64,7 +64,7 @@ impl Peer {
         }
         // A peer that has proven nothing does not learn which calls there are.
         let least = least_role(path);
-        self.needs(least.unwrap_or(PeerRole::Client), path).map_err(status_of)?;
+        self.require_role(least.unwrap_or(PeerRole::Client), path).map_err(status_of)?;
         least.map(|_| ()).ok_or_else(|| Status::unimplemented(format!("there is no call {path}")))
     }
 }

@@ -133,7 +133,7 @@ where
     stream.read_exact(&mut role).await.map_err(broken)?;
     stream.read_exact(&mut client).await.map_err(broken)?;
     let Some(key) = key else { return Err(refuse(stream, Verdict::NoSecret, NO_SECRET_HERE).await) };
-    let claimed = PeerRole::of_byte(role[0]).and_then(|role| key.derive(role));
+    let claimed = PeerRole::of_byte(role[0]).and_then(|role| key.derive_key(role));
     let Some(key) = claimed else { return Err(refuse(stream, Verdict::RoleAbove, ROLE_ABOVE).await) };
     let transcript = Transcript { role: key.role(), client, server: rand::random() };
     let mac = transcript.mac(&key, Side::Server);
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     fn key(role: PeerRole) -> RoleKey {
-        RoleKey::parse(&"5".repeat(64)).unwrap().derive(role).unwrap()
+        RoleKey::parse(&"5".repeat(64)).unwrap().derive_key(role).unwrap()
     }
 
     /// Runs a client with one key against a server with another. Returns what the client and the server found.

@@ -6,7 +6,7 @@
 //!              its role's key                   the role    CALLS: least role of each call
 //! ```
 //!
-//! [`channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets no other code make a gRPC channel or server. A
+//! [`open_channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets no other code make a gRPC channel or server. A
 //! new call is therefore behind the proof without a line of its own, and refused until [`CALLS`] lists it.
 
 mod accept;
@@ -62,12 +62,12 @@ impl Credentials {
 
 /// A channel to a process of the role `to` at `host:port`. It connects on first use, and proves this process's role
 /// before the first request. The caller bounds each call.
-pub fn channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
+pub fn open_channel(address: &str, credentials: &Credentials, to: PeerRole) -> Result<Channel, InvalidAddress> {
     let endpoint = grpc::channel_endpoint(address)?;
     let key = match credentials {
         Credentials::Open => None,
         // The other end may not know a key above its own role.
-        Credentials::Secret(key) => Some(key.derive(to).unwrap_or_else(|| key.clone())),
+        Credentials::Secret(key) => Some(key.derive_key(to).unwrap_or_else(|| key.clone())),
     };
     Ok(endpoint.connect_with_connector_lazy(ProvenConnector::new(key)))
 }

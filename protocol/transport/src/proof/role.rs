@@ -29,7 +29,7 @@ impl PeerRole {
     }
 
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.name() == name)
     }
 
@@ -55,9 +55,9 @@ mod tests {
     #[test]
     fn every_role_is_found_by_its_name_and_its_byte() {
         for role in PeerRole::ALL {
-            assert_eq!((PeerRole::named(role.name()), PeerRole::of_byte(role.byte())), (Some(role), Some(role)));
+            assert_eq!((PeerRole::from_name(role.name()), PeerRole::of_byte(role.byte())), (Some(role), Some(role)));
         }
-        assert_eq!((PeerRole::named("root"), PeerRole::of_byte(4)), (None, None));
+        assert_eq!((PeerRole::from_name("root"), PeerRole::of_byte(4)), (None, None));
         assert!(PeerRole::ALL.is_sorted());
     }
 }

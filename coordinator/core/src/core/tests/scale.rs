@@ -33,8 +33,8 @@ fn report(
 
 fn owned(core: &mut Core, servers: u32) -> Vec<usize> {
     let placement = core.placement(time(0));
-    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
-    let count = |server| (0..map.buckets()).filter(|bucket| map.owner(*bucket).unwrap().0 == server).count();
+    let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
+    let count = |server| (0..map.bucket_count()).filter(|bucket| map.bucket_owner(*bucket).unwrap().0 == server).count();
     (0..servers).map(count).collect()
 }
 
@@ -86,7 +86,7 @@ fn servers_that_join_get_buckets_and_those_that_leave_hand_theirs_over() {
     let status = core.status(time(2)).scale.unwrap();
     assert_eq!((status.servers, status.wanted, status.buckets_left, status.doing.as_str()), (3, 3, 0, ""));
     // The run does not miss the server that has gone.
-    core.drain(time(3), "the test wants it");
+    core.drain_run(time(3), "the test wants it");
     assert_eq!(core.outcome(), None);
     // Another process may take the slot once more.
     assert!(core.join(time(3), &request(MemberSlot::server(3), 9)).is_err(), "it is not wanted now");
@@ -274,7 +274,7 @@ fn what_a_run_cannot_do_is_refused_with_the_reason() {
     assert!(!core.take_events().iter().any(|event| matches!(event, RunEvent::ScaleRequested { .. })));
     let mut waiting = self::core(1, 1);
     assert_eq!(scale(&mut waiting, 1, 2).unwrap_err().kind, RefusalKind::Unavailable);
-    core.drain(time(2), "asked to end");
+    core.drain_run(time(2), "asked to end");
     assert!(refused(&mut core, 2, 0).contains("asked to end"));
 }
 
