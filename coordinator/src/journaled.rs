@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::time::{Duration, Instant};
 use tracing::{info, warn};
 use zagros_coordinator_core::{Core, CoreConfig, CoreInput, RunOutcome};
-use zagros_journal::{InputJournal, JournalError, JournalTime, Machine, RecoveredCore};
+use zagros_journal::{InputJournal, JournalError, JournalTime, MachineStart, RecoveredCore};
 use zagros_protocol::{Refusal, RefusalKind};
 
 /// Questions within this time after an input are answered as of that input, and write nothing.
@@ -193,7 +193,7 @@ fn why_over(recovered: &RecoveredCore, config: &CoreConfig, wall_ms: u64) -> Opt
     if recovered.core.config().fingerprint != config.fingerprint {
         return Some("the journal is of another job".to_owned());
     }
-    if recovered.machine == Machine::StartedAgain {
+    if recovered.machine == MachineStart::StartedAgain {
         return Some(
             "the machine was started again since the journal was written, and its newest entries may be lost; \
                     a process that is left of the journal's run ends, and the run resumes from the newest checkpoint"

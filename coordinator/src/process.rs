@@ -216,7 +216,7 @@ async fn supervise(
     };
     let grace = Deadline::from_now(lease);
     while !coordinator.is_deserted() && !grace.is_past() {
-        tokio::time::sleep(TICK.min(grace.left())).await;
+        tokio::time::sleep(TICK.min(grace.time_left())).await;
         coordinator.tick();
     }
     info!(outcome = outcome.as_str(), everyone_left = coordinator.is_deserted(), "coordinator ends");
@@ -229,7 +229,7 @@ async fn drained(coordinator: &LocalCoordinator) -> RunOutcome {
     until_written(|| coordinator.drain_run(REASON)).await;
     let deadline = Deadline::from_now(DRAIN);
     while !deadline.is_past() {
-        if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.left()), ended(coordinator)).await {
+        if let Ok(outcome) = tokio::time::timeout(REMINDER.min(deadline.time_left()), ended(coordinator)).await {
             return outcome;
         }
         let (waiting_for, waited) = (coordinator.drain_waits_for(), deadline.time_waited());

@@ -15,7 +15,7 @@ use zagros_operator::operator::{OperatorConfig, ask_coordinator, run};
 use zagros_operator::render::render;
 use zagros_operator::scale::ask::scale_by_coordinator;
 use zagros_plumbing::Shutdown;
-use zagros_plumbing::lifecycle::Signals;
+use zagros_plumbing::lifecycle::StopSignals;
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
@@ -144,7 +144,7 @@ async fn start(args: RunArgs) -> Result<ExitCode, String> {
         format!("cannot listen on {}: {error}; choose another address with --admin HOST:PORT", args.admin)
     })?;
     let shutdown = Shutdown::new();
-    let signals = Signals::install_handlers(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
+    let signals = StopSignals::install_handlers(shutdown.clone(), second_signal).map_err(|error| error.to_string())?;
     let lease = given(args.place.lease_namespace).map(|namespace| keep_lease(namespace, args.identity.clone()));
     let config = OperatorConfig {
         client,

@@ -22,13 +22,13 @@ impl Deadline {
 
     /// Time left. Zero when the deadline has passed.
     #[must_use]
-    pub fn left(&self) -> Duration {
+    pub fn time_left(&self) -> Duration {
         self.timeout.saturating_sub(self.started.elapsed())
     }
 
     #[must_use]
     pub fn is_past(&self) -> bool {
-        self.left().is_zero()
+        self.time_left().is_zero()
     }
 
     #[must_use]
@@ -39,7 +39,7 @@ impl Deadline {
     /// Runs `work` up to the deadline (invariant WT-1).
     /// If the deadline passes first, the error is the time waited. The caller adds what it waited for.
     pub async fn bound<T>(&self, work: impl Future<Output = T>) -> Result<T, Duration> {
-        let left = self.left();
+        let left = self.time_left();
         tokio::time::timeout(left, work).await.map_err(|_| left)
     }
 }
@@ -86,9 +86,9 @@ impl Backoff {
         loop {
             match attempt().await {
                 Err(error) if is_retryable(&error) => {
-                    tokio::time::sleep(self.pause_before(tries).min(deadline.left())).await;
-                    if deadline.left() < LEAST {
-                        tokio::time::sleep(deadline.left()).await;
+                    tokio::time::sleep(self.pause_before(tries).min(deadline.time_left())).await;
+                    if deadline.time_left() < LEAST {
+                        tokio::time::sleep(deadline.time_left()).await;
                         return Err(error);
                     }
                     tries += 1;
@@ -127,7 +127,7 @@ mod tests {
         for _ in 0..200 {
             let deadline = Deadline::from_now(Duration::from_millis(300));
             let backoff = Backoff { first: Duration::from_millis(20), most: Duration::from_millis(40) };
-            let attempt = || std::future::ready(Err::<(), _>(deadline.left()));
+            let attempt = || std::future::ready(Err::<(), _>(deadline.time_left()));
             let left = backoff.retry(deadline, |_| true, attempt).await.unwrap_err();
             assert!(left >= LEAST && deadline.is_past(), "an attempt had {left:?}");
         }

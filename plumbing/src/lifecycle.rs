@@ -99,12 +99,12 @@ pub struct LateTasks {
 
 /// Records which signal asked the process to end.
 #[derive(Clone, Debug, Default)]
-pub struct Signals {
+pub struct StopSignals {
     interrupted: Arc<AtomicBool>,
     terminated: Arc<AtomicBool>,
 }
 
-impl Signals {
+impl StopSignals {
     /// Requests `shutdown` at the first SIGINT or SIGTERM. A second signal calls `exit` at once with the code 130 or
     /// 143.
     pub fn install_handlers(shutdown: Shutdown, exit: fn(i32) -> !) -> std::io::Result<Self> {

@@ -117,7 +117,7 @@ impl Membership {
         let (publish, view) = watch::channel(first);
         let (newest_batch, may_leave) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (renewals, proof) = LeaseProof::starting_now(lease(&joined) - heartbeat_interval(&joined));
-        let task = Heartbeats {
+        let task = HeartbeatTask {
             control: Arc::clone(&control),
             joined,
             reports,
@@ -265,7 +265,7 @@ impl Drop for Membership {
     }
 }
 
-struct Heartbeats {
+struct HeartbeatTask {
     control: Arc<dyn ControlPlane>,
     joined: JoinResponse,
     reports: watch::Receiver<HeartbeatReport>,
@@ -276,7 +276,7 @@ struct Heartbeats {
     may_leave: Arc<AtomicBool>,
 }
 
-impl Heartbeats {
+impl HeartbeatTask {
     async fn run(self) {
         let mut ticks = tokio::time::interval(heartbeat_interval(&self.joined).min(LONGEST_PAUSE));
         // After a stall one heartbeat is enough.

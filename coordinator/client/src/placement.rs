@@ -22,7 +22,7 @@ pub async fn wait_for_placement(
     const WHAT: &str = "get the placement";
     let deadline = Deadline::from_now(timeout);
     let found = tokio::select! {
-        found = POLL.retry(deadline, Missing::is_retryable, || ask(control, deadline)) => found,
+        found = POLL.retry(deadline, MissingAnswer::is_retryable, || ask(control, deadline)) => found,
         () = shutdown.requested() => {
             return Err(MemberError::Stopped { coordinator: control.name().to_owned(), what: WHAT });
         }
@@ -31,12 +31,12 @@ pub async fn wait_for_placement(
 }
 
 /// Why there is no placement, or no group, yet.
-pub(crate) enum Missing {
+pub(crate) enum MissingAnswer {
     WaitingFor(String),
     Refused(Refusal),
 }
 
-impl Missing {
+impl MissingAnswer {
     pub(crate) fn is_retryable(&self) -> bool {
         match self {
             Self::WaitingFor(_) => true,
@@ -59,10 +59,10 @@ impl Missing {
     }
 }
 
-async fn ask(control: &dyn ControlPlane, deadline: Deadline) -> Result<PlacementResponse, Missing> {
-    let placement = answer(deadline, control.placement(PlacementRequest {})).await.map_err(Missing::Refused)?;
+async fn ask(control: &dyn ControlPlane, deadline: Deadline) -> Result<PlacementResponse, MissingAnswer> {
+    let placement = answer(deadline, control.placement(PlacementRequest {})).await.map_err(MissingAnswer::Refused)?;
     if placement.generation == Generation::NONE.0 {
-        return Err(Missing::WaitingFor(placement.waiting_for));
+        return Err(MissingAnswer::WaitingFor(placement.waiting_for));
     }
     Ok(placement)
 }

@@ -82,12 +82,12 @@ const NAMED: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Voter {
     pub(crate) index: u32,
-    pub(crate) presence: Presence,
+    pub(crate) presence: VoterPresence,
 }
 
 /// Whether a worker can still vote. Its silence counts from its last heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub(crate) enum VoterPresence {
     /// It is alive and may vote at any time.
     Expected {
         silence: Duration,
@@ -254,7 +254,7 @@ impl OpenBallot {
     /// Workers that have not voted and have not left the run, with their ranks.
     fn missing<'a>(&'a self, voters: &'a [Voter]) -> impl Iterator<Item = (usize, &'a Voter)> {
         let all = voters.iter().enumerate();
-        all.filter(|(rank, voter)| self.vote(*rank).is_none() && voter.presence != Presence::Left)
+        all.filter(|(rank, voter)| self.vote(*rank).is_none() && voter.presence != VoterPresence::Left)
     }
 
     fn vote(&self, rank: usize) -> Option<&BarrierVote> {
@@ -310,25 +310,25 @@ impl Voter {
 
     fn loss(&self) -> Option<String> {
         let why = match self.presence {
-            Presence::Replaced => "was replaced by another process, which is not in this group".to_owned(),
-            Presence::Deserted => "has left the run".to_owned(),
-            Presence::Lost { silence } => format!("is lost: silent for {silence:.1?}"),
-            Presence::Expected { .. } | Presence::Silent { .. } | Presence::Left => return None,
+            VoterPresence::Replaced => "was replaced by another process, which is not in this group".to_owned(),
+            VoterPresence::Deserted => "has left the run".to_owned(),
+            VoterPresence::Lost { silence } => format!("is lost: silent for {silence:.1?}"),
+            VoterPresence::Expected { .. } | VoterPresence::Silent { .. } | VoterPresence::Left => return None,
         };
         Some(format!("{} {why}", self.name()))
     }
 
     fn lateness(&self) -> Option<String> {
         let heard = match self.presence {
-            Presence::Expected { silence } => format!("it was last heard {silence:.1?} ago"),
-            Presence::Silent { silence } => format!("it is lost: silent for {silence:.1?}"),
-            Presence::Left | Presence::Replaced | Presence::Deserted | Presence::Lost { .. } => return None,
+            VoterPresence::Expected { silence } => format!("it was last heard {silence:.1?} ago"),
+            VoterPresence::Silent { silence } => format!("it is lost: silent for {silence:.1?}"),
+            VoterPresence::Left | VoterPresence::Replaced | VoterPresence::Deserted | VoterPresence::Lost { .. } => return None,
         };
         Some(format!("{} did not come ({heard})", self.name()))
     }
 }
 
-impl Presence {
+impl VoterPresence {
     fn is_lost(self) -> bool {
         matches!(self, Self::Replaced | Self::Deserted | Self::Lost { .. })
     }

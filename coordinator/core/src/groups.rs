@@ -7,7 +7,7 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::GroupResponse;
 use zagros_zip::ZipEq;
 
-use crate::ballots::{Presence, Voter};
+use crate::ballots::{VoterPresence, Voter};
 use crate::members::MemberState;
 use crate::roster::Roster;
 use crate::{MemberSlot, Role};
@@ -157,18 +157,18 @@ impl ProcessGroups {
 }
 
 impl GroupMember {
-    fn presence(self, roster: Roster<'_>, now: Duration) -> Presence {
+    fn presence(self, roster: Roster<'_>, now: Duration) -> VoterPresence {
         let slot = MemberSlot::worker(self.index);
         let Some(holder) = roster.members.get(slot).filter(|holder| holder.incarnation == self.incarnation) else {
-            return Presence::Replaced;
+            return VoterPresence::Replaced;
         };
         let silence = now.saturating_sub(holder.heard);
         match holder.state {
-            MemberState::Alive => Presence::Expected { silence },
-            MemberState::Silent | MemberState::Away => Presence::Silent { silence },
-            MemberState::Left { finished: true } | MemberState::GivenUp | MemberState::Released => Presence::Left,
-            MemberState::Left { finished: false } => Presence::Deserted,
-            MemberState::Lost => Presence::Lost { silence },
+            MemberState::Alive => VoterPresence::Expected { silence },
+            MemberState::Silent | MemberState::Away => VoterPresence::Silent { silence },
+            MemberState::Left { finished: true } | MemberState::GivenUp | MemberState::Released => VoterPresence::Left,
+            MemberState::Left { finished: false } => VoterPresence::Deserted,
+            MemberState::Lost => VoterPresence::Lost { silence },
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use zagros_protocol::NumberPace;
 use zagros_protocol::control::{CheckpointMark, Evaluation, Progress};
 
-use crate::history::History;
+use crate::history::TrainingHistory;
 use crate::totals::TrainingTotals;
 
 /// How often training is sampled.
@@ -20,7 +20,7 @@ pub(crate) const EVALUATIONS_KEPT: usize = 1000;
 /// The part of the training that is remembered besides the members' last reports.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TrainingWatch {
-    history: History,
+    history: TrainingHistory,
     sampled: Option<Duration>,
     since: Option<Duration>,
     /// Step of a checkpoint, and when it was first reported; oldest first.
@@ -79,7 +79,7 @@ impl TrainingWatch {
     }
 
     /// The curve of training until now.
-    pub(crate) fn history(&self) -> &History {
+    pub(crate) fn history(&self) -> &TrainingHistory {
         &self.history
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zagros_coordinator_core::MemberSlot;
 
 use crate::finding::{Diagnosis, Finding, FindingKind, Severity};
-use crate::graph::{LONG, Node, WaitArrow, WaitGraph, for_how_long, is_heard};
+use crate::graph::{LONG, WaitNode, WaitArrow, WaitGraph, for_how_long, is_heard};
 use crate::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
 use crate::roots::{RootCause, cause, disk, silent};
 use crate::words::{list, members, s, time};
@@ -63,15 +63,15 @@ fn circles(graph: &WaitGraph) -> Vec<Finding> {
     circles.iter().map(|circle| of_circle(graph, circle)).collect()
 }
 
-fn of_circle(graph: &WaitGraph, circle: &BTreeSet<Node>) -> Finding {
+fn of_circle(graph: &WaitGraph, circle: &BTreeSet<WaitNode>) -> Finding {
     let inside: Vec<&WaitArrow> = graph
         .arrows
         .iter()
-        .filter(|arrow| circle.contains(&Node::Member(arrow.from)) && circle.contains(&arrow.to))
+        .filter(|arrow| circle.contains(&WaitNode::Member(arrow.from)) && circle.contains(&arrow.to))
         .collect();
     // Others wait for the circle without being part of it.
     let leads = |arrow: &&WaitArrow| circle.iter().any(|node| arrow.to == *node || graph.reaches(arrow.to, *node));
-    let outside = graph.arrows.iter().filter(leads).filter(|arrow| !circle.contains(&Node::Member(arrow.from)));
+    let outside = graph.arrows.iter().filter(leads).filter(|arrow| !circle.contains(&WaitNode::Member(arrow.from)));
     let all: Vec<&WaitArrow> = inside.iter().copied().chain(outside).collect();
     let names: Vec<String> = circle.iter().map(|node| name(*node)).collect();
     let left = inside.iter().filter_map(|arrow| arrow.left).min();
@@ -94,11 +94,11 @@ fn of_circle(graph: &WaitGraph, circle: &BTreeSet<Node>) -> Finding {
 fn roots(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let mut nodes = graph.roots();
     if observation.coordinator != CoordinatorSign::Answers {
-        nodes.insert(Node::Coordinator);
+        nodes.insert(WaitNode::Coordinator);
     }
     let troubled = observation.members.iter().filter(|member| silent(observation, member).is_some());
-    nodes.extend(troubled.map(|member| Node::Member(member.slot)));
-    nodes.extend(observation.missing().into_iter().map(Node::Member));
+    nodes.extend(troubled.map(|member| WaitNode::Member(member.slot)));
+    nodes.extend(observation.missing().into_iter().map(WaitNode::Member));
     let found = nodes.into_iter().map(|node| finding(observation, graph, node));
     let mut found = merged(observation, found.collect());
     found.extend(stopped_disks(observation, graph));
@@ -118,7 +118,7 @@ impl TotalOrder for Option<f64> {
     }
 }
 
-fn finding(observation: &Observation, graph: &WaitGraph, node: Node) -> Finding {
+fn finding(observation: &Observation, graph: &WaitGraph, node: WaitNode) -> Finding {
     let leading = graph.leading_to(node);
     let waited = leading.iter().map(|arrow| arrow.age).max().unwrap_or_default();
     let RootCause { kind, severity, subject, what, since, mut why, next } = cause(observation, node, waited);
@@ -164,7 +164,7 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let roots = graph.roots();
     let heard = observation.members.iter().filter(|member| is_heard(member));
     let waits = heard.flat_map(|member| member.waits.iter().map(|wait| (member.slot, wait)));
-    let young = waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&Node::Disk(*slot)));
+    let young = waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&WaitNode::Disk(*slot)));
     let causes = young.map(|(slot, wait)| disk(observation, slot, wait.age));
     causes
         .map(|cause| {
@@ -177,8 +177,8 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
 
 /// Arrows in words. Those of several members to the same node for the same reason are one line.
 fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
-    let mut order: Vec<(Node, &str)> = Vec::new();
-    let mut groups: BTreeMap<(Node, &str), Vec<&WaitArrow>> = BTreeMap::new();
+    let mut order: Vec<(WaitNode, &str)> = Vec::new();
+    let mut groups: BTreeMap<(WaitNode, &str), Vec<&WaitArrow>> = BTreeMap::new();
     for arrow in arrows {
         let key = (arrow.to, arrow.how.as_str());
         if !groups.contains_key(&key) {
@@ -186,7 +186,7 @@ fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
         }
         groups.entry(key).or_default().push(arrow);
     }
-    let line = |(to, how): &(Node, &str)| {
+    let line = |(to, how): &(WaitNode, &str)| {
         let group = &groups[&(*to, *how)];
         let ages: Vec<Duration> = group.iter().map(|arrow| arrow.age).collect();
         let from: Vec<MemberSlot> = group.iter().map(|arrow| arrow.from).collect();
@@ -212,11 +212,11 @@ fn of_one_role(slots: &[MemberSlot]) -> String {
     list(&named)
 }
 
-fn name(node: Node) -> String {
+fn name(node: WaitNode) -> String {
     match node {
-        Node::Coordinator => format!("the {}", Party::Coordinator),
-        Node::Member(slot) => slot.to_string(),
-        Node::Data(slot) => format!("the data source of {slot}"),
-        Node::Disk(slot) => format!("the disk of {slot}"),
+        WaitNode::Coordinator => format!("the {}", Party::Coordinator),
+        WaitNode::Member(slot) => slot.to_string(),
+        WaitNode::Data(slot) => format!("the data source of {slot}"),
+        WaitNode::Disk(slot) => format!("the disk of {slot}"),
     }
 }

@@ -1,7 +1,5 @@
 //! What the doctor says.
 
-use std::time::Duration;
-
 use serde::Serialize;
 
 /// How bad a finding is. The worst comes first.
@@ -70,12 +68,4 @@ pub struct Diagnosis {
     pub healthy: bool,
     pub verdict: String,
     pub findings: Vec<Finding>,
-}
-
-impl Finding {
-    /// Its age, as far as it is known.
-    #[must_use]
-    pub fn since(&self) -> Option<Duration> {
-        self.since_seconds.map(Duration::from_secs_f64)
-    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{MemberSlot, Role};
 
 use crate::finding::{FindingKind, Severity};
-use crate::graph::{Node, SILENT};
+use crate::graph::{WaitNode, SILENT};
 use crate::observation::{
     CoordinatorSign, Observation, ObservedMember, ObservedProcess, Party, ProcessState, WaitSubject,
 };
@@ -24,12 +24,12 @@ pub(crate) struct RootCause {
 }
 
 /// Describes a root. A member has waited for it for `waited` at the longest; zero if no member waits for it.
-pub(crate) fn cause(observation: &Observation, node: Node, waited: Duration) -> RootCause {
+pub(crate) fn cause(observation: &Observation, node: WaitNode, waited: Duration) -> RootCause {
     match node {
-        Node::Coordinator => coordinator(observation, waited),
-        Node::Data(slot) => data(observation, slot, waited),
-        Node::Disk(slot) => disk(observation, slot, waited),
-        Node::Member(slot) => match observation.member(slot) {
+        WaitNode::Coordinator => coordinator(observation, waited),
+        WaitNode::Data(slot) => data(observation, slot, waited),
+        WaitNode::Disk(slot) => disk(observation, slot, waited),
+        WaitNode::Member(slot) => match observation.member(slot) {
             None => missing(observation, slot),
             Some(member) => silent(observation, member).unwrap_or_else(|| heard(member, waited)),
         },

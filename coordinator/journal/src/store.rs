@@ -44,7 +44,7 @@ pub struct InputJournal {
 /// Whether the journal has every input that took effect. It survives the end of its process. The system writes it to the disk
 /// later, so a loss of power may take the newest inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Machine {
+pub enum MachineStart {
     /// The machine has run since the first input; or the process before has handed the journal over.
     Same,
     /// The machine was started again after the first input, or it is another machine, or nothing tells which it is.
@@ -60,7 +60,7 @@ pub struct RecoveredCore {
     /// How many inputs were replayed.
     pub inputs: u64,
     /// Whether inputs may be missing at the end.
-    pub machine: Machine,
+    pub machine: MachineStart,
 }
 
 impl InputJournal {
@@ -178,7 +178,7 @@ impl InputJournal {
         };
         let machine = machine(&boot, boot_id().as_deref());
         // A loss of power takes what it takes.
-        let expected = Some(expected).filter(|_| machine == Machine::Same);
+        let expected = Some(expected).filter(|_| machine == MachineStart::Same);
         let taken = read_snapshot(&snapshot).map_err(|why| self.damaged(format!("the snapshot: {why}")))?;
         let recovered = self.replay(taken, expected, machine)?;
         self.snapshot = snapshot.len() as u64;
@@ -194,7 +194,7 @@ impl InputJournal {
         &mut self,
         (mut core, mut time, first): (Core, JournalTime, InputsEnd),
         expected: Option<InputsEnd>,
-        machine: Machine,
+        machine: MachineStart,
     ) -> Result<RecoveredCore, JournalError> {
         let (mut end, mut bytes) = (first, 0);
         self.check_end(end, expected)?;
@@ -285,9 +285,9 @@ fn this_boot() -> Vec<u8> {
 }
 
 /// A start of the machine that cannot be read is the same as no other.
-fn machine(then: &[u8], now: Option<&str>) -> Machine {
+fn machine(then: &[u8], now: Option<&str>) -> MachineStart {
     let is_same = then == HANDED_OVER || now.is_some_and(|now| now.as_bytes() == then);
-    if is_same { Machine::Same } else { Machine::StartedAgain }
+    if is_same { MachineStart::Same } else { MachineStart::StartedAgain }
 }
 
 fn key(number: u64) -> [u8; 9] {

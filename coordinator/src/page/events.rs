@@ -21,13 +21,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// How long a browser waits before it connects again.
 const RETRY: Duration = Duration::from_secs(2);
 
-pub(super) struct Events {
+pub(super) struct EventStreams {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,
     places: Arc<Semaphore>,
 }
 
-impl Events {
+impl EventStreams {
     pub(super) fn new(coordinator: Arc<LocalCoordinator>, shutdown: Shutdown) -> Self {
         Self { coordinator, shutdown, places: Arc::new(Semaphore::new(MOST)) }
     }
@@ -41,7 +41,7 @@ impl Events {
         let mut ticks = interval(PERIOD);
         // After a stall the newest state is enough.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let listener = Listener {
+        let listener = EventListener {
             coordinator: Arc::clone(&self.coordinator),
             shutdown: self.shutdown.clone(),
             ticks,
@@ -61,7 +61,7 @@ struct PageState {
     axes: PageAxes,
 }
 
-struct Listener {
+struct EventListener {
     coordinator: Arc<LocalCoordinator>,
     shutdown: Shutdown,
     ticks: Interval,
@@ -80,7 +80,7 @@ struct SentLists {
     step: u64,
 }
 
-impl Listener {
+impl EventListener {
     fn events(self) -> impl Stream<Item = Result<Event, axum::Error>> + Send {
         stream::unfold(Some(self), async |listener| {
             let mut listener = listener?;

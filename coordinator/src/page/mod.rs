@@ -15,7 +15,7 @@ use axum::routing::get;
 use zagros_plumbing::Shutdown;
 
 use crate::LocalCoordinator;
-use events::Events;
+use events::EventStreams;
 
 const HTML: &str = include_str!("../../page/page.html");
 const CSS: &str = include_str!("../../page/page.css");
@@ -29,7 +29,7 @@ const SCRIPTS: [&str; 4] = [
 
 /// The routes `/` and `/events`. Their responses end with `shutdown`. The port decides who may read them.
 pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, shutdown: Shutdown) -> Router {
-    let events = Arc::new(Events::new(Arc::clone(coordinator), shutdown));
+    let events = Arc::new(EventStreams::new(Arc::clone(coordinator), shutdown));
     Router::new().route("/", get(async || page())).route("/events", get(async move || events.follow()))
 }
 

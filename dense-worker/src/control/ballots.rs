@@ -79,7 +79,7 @@ impl Ballots {
                 Ok(Err(refusal)) => return Err(control_error(&*self.control, WHAT, silence, refusal)),
                 Err(waited) => return Err(control_error(&*self.control, WHAT, silence, Refusal::no_answer(waited))),
             }
-            sleep(PAUSES.pause_before(attempt).min(silence.left())).await;
+            sleep(PAUSES.pause_before(attempt).min(silence.time_left())).await;
             attempt += 1;
         }
     }

@@ -79,7 +79,7 @@ impl GrpcShard {
     /// The headers of a request whose sender gives up at `deadline`.
     fn headers_until(&self, deadline: Deadline) -> HeaderMap {
         let mut headers = self.headers.clone();
-        grpc::state_timeout(&mut headers, deadline.left().saturating_add(OWN_FIRST));
+        grpc::state_timeout(&mut headers, deadline.time_left().saturating_add(OWN_FIRST));
         headers
     }
 

@@ -77,7 +77,7 @@ impl RetryingShard {
             }
             debug!(server = self.name(), tries, %refusal, "request was not served");
             if refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(Backoff::default().pause_before(tries).min(deadline.left())).await;
+                tokio::time::sleep(Backoff::default().pause_before(tries).min(deadline.time_left())).await;
             }
             self.placements.follow(&placement, deadline).await.map_err(no_server)?;
             // Buckets have moved. Or another process is in the server's place, and the directory does not know of a newer one.

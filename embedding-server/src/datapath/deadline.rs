@@ -24,7 +24,7 @@ pub(crate) struct RequestTimes {
 impl RequestTimes {
     /// The times of a request that arrives now and whose sender waits until `deadline`.
     pub(crate) fn new(deadline: Deadline) -> Self {
-        let (arrived, left) = (nanos(), deadline.left());
+        let (arrived, left) = (nanos(), deadline.time_left());
         let waits = left - MOST_SPARED.min(left / SPARED_SHARE);
         let end = arrived.saturating_add(u64::try_from(waits.as_nanos()).unwrap_or(u64::MAX));
         Self { arrived, deadline: RequestDeadline::new(end) }
@@ -32,7 +32,7 @@ impl RequestTimes {
 
     /// How much longer the server waits for what the request needs.
     pub(crate) fn left(&self, deadline: Deadline) -> Deadline {
-        let left = deadline.left();
+        let left = deadline.time_left();
         Deadline::from_now(left - MOST_SPARED.min(left / SPARED_SHARE))
     }
 

@@ -74,7 +74,7 @@ impl StepPushes {
             return Ok(());
         }
         let mut changes = self.newest.subscribe();
-        let wait = Deadline::from_now(deadline.left().min(LONGEST));
+        let wait = Deadline::from_now(deadline.time_left().min(LONGEST));
         let are_applied = |now: &AppliedStep| now.is_of(awaited) && now.writers.len() >= after_pushes as usize;
         let applied = wait.bound(changes.wait_for(are_applied)).await;
         if matches!(applied, Ok(Ok(_))) {

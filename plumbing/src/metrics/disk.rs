@@ -29,17 +29,17 @@ impl DiskSpace {
 /// Registers two gauges with the space at `path`. Their names are the name in `options` with `_free_bytes` and
 /// `_size_bytes` appended. The help in `options` says what is stored there.
 pub fn watch_disk(registry: &Registry, options: &Opts, path: &Path) {
-    register(registry, Disk::new(options, path));
+    register(registry, DiskMetrics::new(options, path));
 }
 
 #[derive(Clone)]
-struct Disk {
+struct DiskMetrics {
     path: PathBuf,
     free: Gauge,
     size: Gauge,
 }
 
-impl Disk {
+impl DiskMetrics {
     fn new(options: &Opts, path: &Path) -> prometheus::Result<Self> {
         let gauge = |unit: &str, what: &str| {
             let mut options = options.clone();
@@ -52,7 +52,7 @@ impl Disk {
     }
 }
 
-impl Collector for Disk {
+impl Collector for DiskMetrics {
     fn desc(&self) -> Vec<&Desc> {
         [self.free.desc(), self.size.desc()].concat()
     }

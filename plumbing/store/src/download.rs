@@ -16,14 +16,14 @@ const BEYOND: u64 = 64 << 10;
 
 /// How an object is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pieces {
+pub(crate) struct PiecePlan {
     /// Bytes per request.
     pub(crate) bytes: u64,
     /// Most requests that are ahead of the piece that is read.
     pub(crate) ahead: usize,
 }
 
-impl Pieces {
+impl PiecePlan {
     /// For an object that is read from its start to its end.
     pub(crate) const LARGE: Self = Self { bytes: 8 << 20, ahead: 1 };
     /// For parts of an object that are read as fast as possible.
@@ -40,7 +40,7 @@ pub(crate) struct ObjectDownload {
     piece: (u64, Bytes),
     /// The starts of the pieces that are being fetched ahead, in their order.
     ahead: VecDeque<(u64, PendingRequest<Bytes>)>,
-    pieces: Pieces,
+    pieces: PiecePlan,
     /// Where reading is expected to end. Nothing after it is fetched ahead.
     end: u64,
 }
@@ -50,10 +50,10 @@ impl ObjectDownload {
     pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
         let head = bucket.call("read", &key, async move { store.head(&object).await })?;
-        Ok(Self::new(bucket, key, head.size, Pieces::LARGE))
+        Ok(Self::new(bucket, key, head.size, PiecePlan::LARGE))
     }
 
-    pub(crate) fn new(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: Pieces) -> Self {
+    pub(crate) fn new(bucket: Arc<ObjectBucket>, key: Key, bytes: u64, pieces: PiecePlan) -> Self {
         let (piece, ahead) = ((0, Bytes::new()), VecDeque::new());
         Self { bucket, key, bytes, position: 0, piece, ahead, pieces, end: bytes }
     }

@@ -48,7 +48,7 @@ impl Folder {
     }
 
     /// Opens a path, `file:///path` or `s3://bucket/prefix`. A request to a bucket takes at most `timeout`, with
-    /// retries. The call reads the environment only. [`Self::check`] asks the store.
+    /// retries. The call reads the environment only. [`Self::check_writable`] asks the store.
     pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
         Self::open_in(&environment(), text, timeout)
     }
@@ -118,7 +118,7 @@ impl Folder {
     }
 
     /// Checks that files can be written and deleted. Wrong names or credentials are thus found before the work starts.
-    pub fn check(&self) -> Result<(), StoreError> {
+    pub fn check_writable(&self) -> Result<(), StoreError> {
         match &self.place {
             FolderKind::Disk(path) => disk::make(path).map(drop),
             FolderKind::Bucket { .. } => {

@@ -12,7 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 
 use crate::StoreError;
 use crate::bucket::{ObjectBucket, environment};
-use crate::download::{ObjectDownload, Pieces};
+use crate::download::{ObjectDownload, PiecePlan};
 use crate::range::ObjectRange;
 use crate::stores::{Environment, StoreKind};
 
@@ -76,10 +76,10 @@ impl Objects {
         Ok(found)
     }
 
-    /// Reads an object. Pieces after the position are fetched ahead.
+    /// Reads an object. PiecePlan after the position are fetched ahead.
     pub fn open_input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
         let key = self.key(&object.key)?;
-        Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, Pieces::MANY)))
+        Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, PiecePlan::MANY)))
     }
 
     /// A part of an object, for several threads. Makes no request.

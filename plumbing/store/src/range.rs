@@ -25,12 +25,12 @@ pub struct ObjectRange {
     key: Key,
     range: Range<u64>,
     /// The newest pieces by their numbers.
-    held: Mutex<VecDeque<(u64, Arc<Piece>)>>,
+    held: Mutex<VecDeque<(u64, Arc<ObjectPiece>)>>,
     /// The first failure that was not taken.
     failure: Mutex<Option<StoreError>>,
 }
 
-struct Piece(Mutex<PieceState>);
+struct ObjectPiece(Mutex<PieceState>);
 
 enum PieceState {
     Pending(PendingRequest<Bytes>),
@@ -91,11 +91,11 @@ impl ObjectRange {
     }
 
     /// The piece, which is requested unless it is held.
-    fn piece(&self, held: &mut VecDeque<(u64, Arc<Piece>)>, number: u64) -> Arc<Piece> {
+    fn piece(&self, held: &mut VecDeque<(u64, Arc<ObjectPiece>)>, number: u64) -> Arc<ObjectPiece> {
         if let Some((_, piece)) = held.iter().find(|(held, _)| *held == number) {
             return Arc::clone(piece);
         }
-        let piece = Arc::new(Piece(Mutex::new(PieceState::Pending(self.ask(number)))));
+        let piece = Arc::new(ObjectPiece(Mutex::new(PieceState::Pending(self.ask(number)))));
         held.push_back((number, Arc::clone(&piece)));
         if held.len() > HELD {
             held.pop_front();
@@ -111,7 +111,7 @@ impl ObjectRange {
     }
 
     /// Waits for a piece. One that failed is requested again by the next reader.
-    fn fetched(&self, number: u64, piece: &Piece) -> Result<Bytes, StoreError> {
+    fn fetched(&self, number: u64, piece: &ObjectPiece) -> Result<Bytes, StoreError> {
         let mut state = lock(&piece.0);
         let pending = match std::mem::replace(&mut *state, PieceState::Failed) {
             PieceState::Fetched(bytes) => {

@@ -34,7 +34,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 fn a_folder_behaves_the_same_on_a_disk_and_in_a_store() {
     let (disk, store) = (tempfile::tempdir().unwrap(), FakeS3::start("models"));
     for folder in [Folder::on_disk(disk.path()), folder_of(&store, TIMEOUT)] {
-        folder.check().unwrap();
+        folder.check_writable().unwrap();
         assert_eq!(folder.folder_names().unwrap(), Vec::<String>::new());
         // More folders than fit on one page of the list.
         for name in ["a", "b", "c", "d", "e"] {
@@ -241,7 +241,7 @@ fn wrong_names_and_credentials_are_found_before_the_work() {
         let mut environment = store.environment_variables();
         environment.retain(|(key, _)| key != name);
         environment.push((name.to_owned(), value.to_owned()));
-        Folder::open_in(&environment, text, TIMEOUT).and_then(|folder| folder.check()).unwrap_err()
+        Folder::open_in(&environment, text, TIMEOUT).and_then(|folder| folder.check_writable()).unwrap_err()
     };
     let wrong_key = open_error("s3://models/ads", "AWS_ACCESS_KEY_ID", "someone-else");
     assert_eq!(problem(&wrong_key), Some(StoreProblem::Refused));

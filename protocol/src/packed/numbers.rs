@@ -12,9 +12,9 @@ use super::{PackError, expect_length};
 use crate::datapath::Encoding;
 
 /// Owned numbers that can be read as their bytes. On a little-endian machine a vector is its own payload.
-struct Flat<T>(Vec<T>);
+struct FlatNumbers<T>(Vec<T>);
 
-impl<T: bytemuck::NoUninit> AsRef<[u8]> for Flat<T> {
+impl<T: bytemuck::NoUninit> AsRef<[u8]> for FlatNumbers<T> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
@@ -106,7 +106,7 @@ pub fn decode_ids(bytes: &[u8]) -> Vec<u64> {
 #[must_use]
 pub fn ids_as_bytes(ids: Vec<u64>) -> Bytes {
     if cfg!(target_endian = "little") {
-        return Bytes::from_owner(Flat(ids));
+        return Bytes::from_owner(FlatNumbers(ids));
     }
     encode_ids(&ids).into()
 }
@@ -134,7 +134,7 @@ pub(super) fn words_of(bytes: &[u8]) -> Cow<'_, [u32]> {
 #[must_use]
 pub(super) fn words_as_bytes(words: Vec<u32>) -> Bytes {
     if cfg!(target_endian = "little") {
-        return Bytes::from_owner(Flat(words));
+        return Bytes::from_owner(FlatNumbers(words));
     }
     words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>().into()
 }

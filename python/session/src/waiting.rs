@@ -30,7 +30,7 @@ pub(crate) fn wait<T>(
         let deadline = Deadline::from_now(limit);
         let mut work = pin!(work);
         loop {
-            if let Ok(done) = tokio::time::timeout(SLICE.min(deadline.left()), &mut work).await {
+            if let Ok(done) = tokio::time::timeout(SLICE.min(deadline.time_left()), &mut work).await {
                 return Ok(done);
             }
             look()?;

@@ -105,12 +105,12 @@ fn a_journal_of_an_earlier_start_of_the_machine_is_recognised() {
     journal.begin_run(&core(), journal_time(0)).unwrap();
     drop(journal);
     let found = || InputJournal::open(folder.path()).unwrap().1.expect("the run").machine;
-    assert_eq!(found(), Machine::Same);
+    assert_eq!(found(), MachineStart::Same);
     let (mut journal, _) = InputJournal::open(folder.path()).unwrap();
     journal.put_boot(b"0d5f8b5c-0000-0000-0000-000000000000".to_vec()).unwrap();
     drop(journal);
-    assert_eq!(found(), Machine::StartedAgain);
-    assert_eq!(found(), Machine::StartedAgain, "it stays so until a run begins");
+    assert_eq!(found(), MachineStart::StartedAgain);
+    assert_eq!(found(), MachineStart::StartedAgain, "it stays so until a run begins");
 }
 
 /// A pod moves to another machine with its disk.
@@ -123,7 +123,7 @@ fn a_journal_that_was_handed_over_goes_on_on_any_machine_and_then_belongs_to_tha
     journal.hand_over().unwrap();
     drop(journal);
     let (journal, recovered) = InputJournal::open(folder.path()).unwrap();
-    assert_eq!(recovered.expect("the run").machine, Machine::Same);
+    assert_eq!(recovered.expect("the run").machine, MachineStart::Same);
     let mark = journal.end_file.read().unwrap().unwrap();
     assert_eq!(mark.boot, this_boot(), "a loss of power is recognised from now on");
 }
@@ -173,7 +173,7 @@ fn what_cannot_be_used_is_named() {
 #[test]
 fn a_start_of_the_machine_that_cannot_be_read_is_no_other_one() {
     let found = [(&b"a"[..], Some("a")), (b"a", Some("b")), (b"a", None), (b"", None), (b"unknown", None)];
-    let same = found.map(|(then, now)| machine(then, now) == Machine::Same);
+    let same = found.map(|(then, now)| machine(then, now) == MachineStart::Same);
     assert_eq!(same, [true, false, false, false, false]);
-    assert_eq!(machine(HANDED_OVER, None), Machine::Same);
+    assert_eq!(machine(HANDED_OVER, None), MachineStart::Same);
 }

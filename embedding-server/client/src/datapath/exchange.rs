@@ -144,7 +144,7 @@ impl Exchange<'_> {
             }
             // The first `moved` usually means that the client's map is old, so the client fetches the map at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(RETRY.pause_before(tries).min(deadline.left())).await;
+                tokio::time::sleep(RETRY.pause_before(tries).min(deadline.time_left())).await;
             }
             self.placements.follow(&placement, deadline).await?;
             if deadline.is_past() {

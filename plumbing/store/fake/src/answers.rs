@@ -63,7 +63,7 @@ async fn answer(State(shared): State<Arc<ServerState>>, request: Request) -> Res
     let Ok(content) = to_bytes(body, MOST_BYTES).await else {
         return refused(StatusCode::BAD_REQUEST, "IncompleteBody");
     };
-    let answer = respond(&shared, &head.method, &key, &Query(query), &head.headers, content.to_vec(), halfway);
+    let answer = respond(&shared, &head.method, &key, &RequestQuery(query), &head.headers, content.to_vec(), halfway);
     if fault == Some(S3Fault::LosesAnswer) {
         cut();
     }
@@ -86,7 +86,7 @@ fn respond(
     shared: &ServerState,
     method: &Method,
     key: &str,
-    query: &Query,
+    query: &RequestQuery,
     headers: &HeaderMap,
     content: Vec<u8>,
     halfway: bool,
@@ -174,16 +174,16 @@ fn read(object: &[u8], head_only: bool, headers: &HeaderMap, halfway: bool) -> R
     let body = match (head_only, halfway) {
         (true, _) => Body::empty(),
         // The body is shorter than its stated length, then the connection closes.
-        (_, true) => Body::new(Halved(Some(part[..part.len() / 2].to_vec().into()))),
+        (_, true) => Body::new(HalvedBody(Some(part[..part.len() / 2].to_vec().into()))),
         _ => Body::from(part.to_vec()),
     };
     answer.body(body).unwrap_or_else(|_| refused(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"))
 }
 
 /// A body that fails after its first half.
-struct Halved(Option<Bytes>);
+struct HalvedBody(Option<Bytes>);
 
-impl HttpBody for Halved {
+impl HttpBody for HalvedBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -228,9 +228,9 @@ fn refused(status: StatusCode, code: &str) -> Response {
     (status, format!("<Error><Code>{code}</Code><AWSAccessKeyId>{KEY}</AWSAccessKeyId></Error>")).into_response()
 }
 
-struct Query(Vec<(String, String)>);
+struct RequestQuery(Vec<(String, String)>);
 
-impl Query {
+impl RequestQuery {
     fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }

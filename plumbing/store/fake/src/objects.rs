@@ -15,13 +15,13 @@ pub(crate) struct StoredObjects {
     /// Of objects that have some.
     metadata: BTreeMap<String, Metadata>,
     /// By upload number.
-    uploads: BTreeMap<u64, Upload>,
+    uploads: BTreeMap<u64, OpenUpload>,
     next_upload: u64,
     limits: S3Limits,
 }
 
 #[derive(Debug, Default)]
-struct Upload {
+struct OpenUpload {
     key: String,
     metadata: Metadata,
     parts: BTreeMap<u32, Vec<u8>>,
@@ -79,7 +79,7 @@ impl StoredObjects {
 
     pub(crate) fn begin_upload(&mut self, key: &str, metadata: Metadata) -> u64 {
         self.next_upload += 1;
-        let upload = Upload { key: key.to_owned(), metadata, parts: BTreeMap::new() };
+        let upload = OpenUpload { key: key.to_owned(), metadata, parts: BTreeMap::new() };
         self.uploads.insert(self.next_upload, upload);
         self.next_upload
     }
@@ -97,7 +97,7 @@ impl StoredObjects {
     }
 
     pub(crate) fn complete(&mut self, upload: u64) -> UploadOutcome {
-        let Some(Upload { key, metadata, parts }) = self.uploads.remove(&upload) else { return UploadOutcome::Unknown };
+        let Some(OpenUpload { key, metadata, parts }) = self.uploads.remove(&upload) else { return UploadOutcome::Unknown };
         let sizes: Vec<usize> = parts.values().map(Vec::len).collect();
         let [before @ .., last] = &sizes[..] else { return UploadOutcome::Refused("MalformedXML") };
         if before.iter().any(|bytes| *bytes < self.limits.smallest_part) {

@@ -29,10 +29,10 @@ pub(super) fn incoming(
     credentials: &Credentials,
     refused: IntCounter,
 ) -> impl Stream<Item = io::Result<CheckedConnection>> {
-    let accepting = Accepting {
+    let accepting = ConnectionAcceptor {
         listener: BoundedListener::new(listener),
         credentials: Arc::new(credentials.clone()),
-        refusals: Arc::new(Refusals { counter: refused, pace: LogPace::new(REFUSALS_PAUSE) }),
+        refusals: Arc::new(RefusalCounter { counter: refused, pace: LogPace::new(REFUSALS_PAUSE) }),
         checks: JoinSet::new(),
     };
     futures::stream::unfold(accepting, async |mut accepting| {
@@ -45,12 +45,12 @@ pub(super) fn incoming(
 const REFUSALS_PAUSE: Duration = Duration::from_secs(10);
 
 /// Connections without a valid proof. Each is counted; a stranger who makes thousands fills no disk with log lines.
-struct Refusals {
+struct RefusalCounter {
     counter: IntCounter,
     pace: LogPace,
 }
 
-impl Refusals {
+impl RefusalCounter {
     fn note(&self, peer: SocketAddr, error: &ProofError) {
         self.counter.inc();
         if let Some(connections) = self.pace.count_event() {
@@ -59,14 +59,14 @@ impl Refusals {
     }
 }
 
-struct Accepting {
+struct ConnectionAcceptor {
     listener: BoundedListener,
     credentials: Arc<Credentials>,
-    refusals: Arc<Refusals>,
+    refusals: Arc<RefusalCounter>,
     checks: JoinSet<Option<CheckedConnection>>,
 }
 
-impl Accepting {
+impl ConnectionAcceptor {
     async fn next(&mut self) -> CheckedConnection {
         loop {
             tokio::select! {

@@ -74,18 +74,18 @@ impl Peer {
 pub(super) struct GateLayer;
 
 impl<S> Layer<S> for GateLayer {
-    type Service = Gate<S>;
+    type Service = RequestGate<S>;
 
-    fn layer(&self, inner: S) -> Gate<S> {
-        Gate(inner)
+    fn layer(&self, inner: S) -> RequestGate<S> {
+        RequestGate(inner)
     }
 }
 
 /// The services behind the gate.
 #[derive(Clone, Debug)]
-pub(super) struct Gate<S>(S);
+pub(super) struct RequestGate<S>(S);
 
-impl<S> Service<Request<Body>> for Gate<S>
+impl<S> Service<Request<Body>> for RequestGate<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
