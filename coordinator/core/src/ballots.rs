@@ -141,7 +141,7 @@ struct OpenBallot {
 
 impl Ballots {
     /// `voters` are the workers of the group of this `generation`, by rank; a worker may be silent for `timeout`.
-    pub(crate) fn take(
+    pub(crate) fn take_request(
         &mut self,
         (now, timeout): (Duration, Duration),
         (generation, voters): (u64, &[Voter]),
@@ -165,7 +165,7 @@ impl Ballots {
 
     /// The result of this ballot, where some of the workers leave by it. A worker that has missed it learns what these have done,
     /// also once the others have formed the next group: no other process says it again.
-    pub(crate) fn regrouping(&self, group: u64, number: u64) -> Option<BarrierResponse> {
+    pub(crate) fn regroup_result(&self, group: u64, number: u64) -> Option<BarrierResponse> {
         let newest = self.newest.as_ref().filter(|ballot| (self.group, ballot.number) == (group, number))?;
         match &newest.state {
             BallotState::Decided(result) if result.decision() == BarrierDecision::Regroup => {
@@ -176,7 +176,7 @@ impl Ballots {
     }
 
     /// The coordinator itself stood still for `gap` and could hear no worker.
-    pub(crate) fn extend(&mut self, gap: Duration) {
+    pub(crate) fn extend_deadlines(&mut self, gap: Duration) {
         if let Some(Ballot { state: BallotState::Open(open), .. }) = &mut self.newest {
             open.first_vote.iter_mut().chain(open.on_the_way.iter_mut().flatten()).for_each(|heard| *heard += gap);
         }

@@ -46,11 +46,11 @@ pub struct CoreConfig {
 impl CoreConfig {
     /// Whether workers form process groups: there are several, or there may be.
     pub(crate) fn has_groups(&self) -> bool {
-        self.slots(Role::DenseWorker) > 1
+        self.slot_count(Role::DenseWorker) > 1
     }
 
     /// Member slots of a role.
-    pub(crate) fn slots(&self, role: Role) -> u32 {
+    pub(crate) fn slot_count(&self, role: Role) -> u32 {
         match role {
             Role::EmbeddingServer => self.servers,
             Role::DenseWorker => self.max_workers.max(self.workers),

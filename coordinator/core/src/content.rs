@@ -87,7 +87,7 @@ mod tests {
     fn content(before: Option<JoinRequest>, now: &JoinRequest) -> ServerContent {
         let mut members = Members::new(Duration::from_secs(10));
         if let Some(before) = &before {
-            members.admit(Duration::ZERO, SLOT, before);
+            members.admit_member(Duration::ZERO, SLOT, before);
         }
         ServerContent::new(SLOT, members.iter().next().map(|(_, record)| record), now)
     }

@@ -38,16 +38,16 @@ impl ProcessGroups {
     }
 
     /// Indices of the workers of the newest group, by rank.
-    pub(crate) fn workers(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn worker_indices(&self) -> impl Iterator<Item = u32> {
         self.members.iter().map(|member| member.index)
     }
 
     /// The newest group that lost a worker, and whose other workers would wait for it in vain. 0 before the first.
-    pub(crate) fn broken(&self) -> u64 {
+    pub(crate) fn broken_generation(&self) -> u64 {
         self.broken
     }
 
-    pub(crate) fn has(&self, slot: MemberSlot, incarnation: u32) -> bool {
+    pub(crate) fn has_member(&self, slot: MemberSlot, incarnation: u32) -> bool {
         self.members.contains(&GroupMember { index: slot.index, incarnation })
     }
 
@@ -59,7 +59,7 @@ impl ProcessGroups {
     }
 
     /// The group of a worker that asks for one newer than `after`, once all workers have joined.
-    pub(crate) fn form(&mut self, roster: Roster<'_>, slot: MemberSlot, after: u64) -> Result<GroupResponse, Refusal> {
+    pub(crate) fn form_group(&mut self, roster: Roster<'_>, slot: MemberSlot, after: u64) -> Result<GroupResponse, Refusal> {
         check_nobody_finished(roster)?;
         if let Some(waiting_for) = roster.missing_workers() {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
@@ -159,7 +159,7 @@ impl ProcessGroups {
 impl GroupMember {
     fn presence(self, roster: Roster<'_>, now: Duration) -> VoterPresence {
         let slot = MemberSlot::worker(self.index);
-        let Some(holder) = roster.members.get(slot).filter(|holder| holder.incarnation == self.incarnation) else {
+        let Some(holder) = roster.members.newest_holder(slot).filter(|holder| holder.incarnation == self.incarnation) else {
             return VoterPresence::Replaced;
         };
         let silence = now.saturating_sub(holder.heard);

@@ -69,7 +69,7 @@ impl SplitLedger {
     }
 
     /// The plan is that of the earlier run, for all epochs. It must fit a run over `files` files.
-    pub(crate) fn resume(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
+    pub(crate) fn from_position(position: &Position, epochs: u32, shares: SplitShares, files: usize) -> Result<Self, Refusal> {
         let plan = plan_of(position, files)?;
         let mut ledger = Self::new(plan, epochs, shares);
         ledger.check_epoch(position.epoch)?;
@@ -90,7 +90,7 @@ impl SplitLedger {
     /// 6. [`EpochDone`]: each split that is not done is held by this worker, or belongs to the fixed share of another.
     ///
     /// A repeated question gets the answer that it got before.
-    pub(crate) fn assign(
+    pub(crate) fn assign_split(
         &mut self,
         request: &AssignRequest,
         slot: MemberSlot,
@@ -105,7 +105,7 @@ impl SplitLedger {
         }
         self.free_splits_of_suspended_holders(epoch, slot);
         let (shares, most) = (self.shares, self.plan.len().div_ceil(present.max(1)));
-        let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal(shares, slot, (continuing, most)));
+        let deal = self.open(epoch).map_or(SplitDeal::Nothing, |open| open.deal_next(shares, slot, (continuing, most)));
         let work = match deal {
             SplitDeal::Cursor(cursor) => Work::ResumeCursor(cursor),
             SplitDeal::Split(index) => Work::Split(self.plan[index as usize].on_wire(split_id(epoch, index))),
@@ -128,7 +128,7 @@ impl SplitLedger {
     }
 
     /// All of them or none. A repeated call changes nothing. Returns whether the epoch became complete.
-    pub(crate) fn complete(&mut self, epoch: u32, ids: &[u64], slot: MemberSlot) -> Result<bool, Refusal> {
+    pub(crate) fn complete_splits(&mut self, epoch: u32, ids: &[u64], slot: MemberSlot) -> Result<bool, Refusal> {
         self.check_epoch(epoch)?;
         let splits = self.plan.len() as u32;
         let Some(open) = self.open(epoch) else {
@@ -136,8 +136,8 @@ impl SplitLedger {
             let unknown = ids.iter().find(|id| **id != split_id(epoch, **id as u32) || **id as u32 >= splits);
             return unknown.map_or(Ok(false), |id| Err(refused_split(epoch, *id, "does not exist")));
         };
-        let indices = ids.iter().map(|id| open.completable(epoch, *id, slot)).collect::<Result<Vec<_>, _>>()?;
-        open.complete(&indices);
+        let indices = ids.iter().map(|id| open.completable_index(epoch, *id, slot)).collect::<Result<Vec<_>, _>>()?;
+        open.complete_splits(&indices);
         let is_complete = open.is_complete();
         if is_complete {
             self.epochs[epoch as usize] = EpochLedger::Complete;
@@ -152,13 +152,13 @@ impl SplitLedger {
     }
 
     /// Returns how many splits the holder has.
-    pub(crate) fn suspend(&mut self, slot: MemberSlot) -> usize {
+    pub(crate) fn suspend_holder(&mut self, slot: MemberSlot) -> usize {
         self.suspended.insert(slot);
         self.held_by(slot)
     }
 
     /// Returns whether the holder still holds its splits.
-    pub(crate) fn reclaim(&mut self, slot: MemberSlot) -> bool {
+    pub(crate) fn reclaim_splits(&mut self, slot: MemberSlot) -> bool {
         self.suspended.remove(&slot)
     }
 
@@ -167,15 +167,15 @@ impl SplitLedger {
     fn free_splits_of_suspended_holders(&mut self, epoch: u32, asker: MemberSlot) {
         let Some(open) = self.epochs[epoch as usize].under_way() else { return };
         if let Some(holder) = open.silent_holder(self.shares, asker, &self.suspended) {
-            self.release(holder);
+            self.release_splits(holder);
         }
     }
 
     /// Frees the splits of a member, so that others read them (invariant SP-2). Returns how many.
-    pub(crate) fn release(&mut self, slot: MemberSlot) -> usize {
+    pub(crate) fn release_splits(&mut self, slot: MemberSlot) -> usize {
         self.suspended.remove(&slot);
         self.answered.remove(&slot);
-        self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release(slot)).sum()
+        self.epochs.iter_mut().filter_map(EpochLedger::under_way).map(|epoch| epoch.release_splits(slot)).sum()
     }
 
     pub(crate) fn held_by(&self, slot: MemberSlot) -> usize {
@@ -188,23 +188,23 @@ impl SplitLedger {
         held.map(|index| split_id(epoch, index)).collect()
     }
 
-    pub(crate) fn splits(&self) -> u32 {
+    pub(crate) fn split_count(&self) -> u32 {
         self.plan.len() as u32
     }
 
     /// The first epoch that is not complete (the last one when all are), and how many of its splits are complete.
-    pub(crate) fn current(&self) -> (u32, u32) {
+    pub(crate) fn current_epoch(&self) -> (u32, u32) {
         let splits = self.plan.len();
         let open = self.epochs.iter().position(|epoch| !epoch.is_complete(splits));
         let index = open.unwrap_or(self.epochs.len().saturating_sub(1));
-        (index as u32, self.epochs.get(index).map_or(0, |epoch| epoch.done(splits).count() as u32))
+        (index as u32, self.epochs.get(index).map_or(0, |epoch| epoch.done_splits(splits).count() as u32))
     }
 
     /// How much of an epoch has been read, without the workers' resume cursors and the bad rows.
-    pub(crate) fn position(&self, epoch: u32) -> Result<Position, Refusal> {
+    pub(crate) fn epoch_position(&self, epoch: u32) -> Result<Position, Refusal> {
         self.check_epoch(epoch)?;
         let plan = number_from(0, &self.plan).map(|(index, range)| range.on_wire(split_id(epoch, index)));
-        let done = self.epochs[epoch as usize].done(self.plan.len()).map(|index| split_id(epoch, index));
+        let done = self.epochs[epoch as usize].done_splits(self.plan.len()).map(|index| split_id(epoch, index));
         Ok(Position { epoch, plan: plan.collect(), done: done.collect(), ..Position::default() })
     }
 

@@ -42,7 +42,7 @@ pub(crate) enum RunState {
 
 impl RunOutcome {
     /// The outcome that a member reports when it leaves, with the member's name.
-    pub(crate) fn reported(slot: MemberSlot, request: &LeaveRequest) -> Result<Self, Refusal> {
+    pub(crate) fn from_report(slot: MemberSlot, request: &LeaveRequest) -> Result<Self, Refusal> {
         // The reason is kept, sent to every member and shown.
         let reported = &request.reason[..request.reason.floor_char_boundary(LONGEST_REASON)];
         let reason = if reported.is_empty() { slot.to_string() } else { format!("{slot}: {reported}") };
@@ -92,12 +92,12 @@ impl RunState {
     }
 
     /// Whether workers train, or have saved what they trained and are about to leave.
-    pub(crate) fn trains(&self) -> bool {
+    pub(crate) fn is_under_way(&self) -> bool {
         matches!(self, Self::Training | Self::Saved)
     }
 
     /// Why the run is drained, while it is.
-    pub(crate) fn draining(&self) -> Option<&str> {
+    pub(crate) fn drain_reason(&self) -> Option<&str> {
         if let Self::Draining(reason) = self { Some(reason) } else { None }
     }
 

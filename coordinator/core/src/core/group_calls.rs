@@ -26,7 +26,7 @@ impl Core {
             return Ok(GroupResponse { waiting_for, ..GroupResponse::default() });
         }
         let roster = Roster { config: &self.config, members: &self.members };
-        self.groups.form(roster, slot, request.after)
+        self.groups.form_group(roster, slot, request.after)
     }
 
     /// A worker votes at a barrier of its process group, or is on its way there. A repeated request changes nothing.
@@ -40,11 +40,11 @@ impl Core {
         }
         self.check_leave(slot, request)?;
         if self.groups.is_outdated(request.group) {
-            let missed = self.ballots.regrouping(request.group, request.ballot);
+            let missed = self.ballots.regroup_result(request.group, request.ballot);
             return Ok(missed.unwrap_or_else(|| outdated(request.group, self.groups.generation())));
         }
         let (voters, rank) = self.groups.voters(self.roster(), now, request.group, (slot, request.incarnation))?;
-        let response = self.ballots.take((now, self.config.timeout), (request.group, &voters), rank, request)?;
+        let response = self.ballots.take_request((now, self.config.timeout), (request.group, &voters), rank, request)?;
         if self.run == RunState::Training && says_saved(request, &response) {
             self.run = RunState::Saved;
         }
@@ -64,7 +64,7 @@ impl Core {
     fn count_leavers(&mut self, response: &BarrierResponse) {
         for slot in leavers(response).map(MemberSlot::worker) {
             // Not a process that has taken the slot since.
-            if self.members.get(slot).is_some_and(|holder| self.groups.has(slot, holder.incarnation)) {
+            if self.members.newest_holder(slot).is_some_and(|holder| self.groups.has_member(slot, holder.incarnation)) {
                 self.members.note_counted(slot);
             }
         }

@@ -6,7 +6,7 @@ use super::Core;
 use crate::MemberSlot;
 
 impl Core {
-    pub(super) fn joined(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
+    pub(super) fn join_response(&self, slot: MemberSlot, incarnation: u32) -> JoinResponse {
         JoinResponse {
             member: slot.member_id(),
             incarnation,

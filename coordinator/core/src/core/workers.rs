@@ -26,7 +26,7 @@ impl Core {
                 "the run has {now} dense workers, and their number cannot change: {why}"
             )));
         }
-        let (least, most) = (self.config.min_workers, self.config.slots(Role::DenseWorker));
+        let (least, most) = (self.config.min_workers, self.config.slot_count(Role::DenseWorker));
         if wanted > most {
             return Err(Refusal::invalid(format!(
                 "the run takes {most} dense workers at most (`cluster.max_workers`), and {wanted} were asked for"
@@ -61,17 +61,17 @@ impl Core {
     }
 
     pub(super) fn is_to_leave(&self, slot: MemberSlot) -> bool {
-        self.run.trains() && slot.role == Role::DenseWorker && self.members.is_leaving(slot)
+        self.run.is_under_way() && slot.role == Role::DenseWorker && self.members.is_leaving(slot)
     }
 
     /// A worker that was to leave and is lost is not waited for. Others read its splits.
     pub(super) fn give_up_released(&mut self, now: Duration) {
         let wanted = self.wanted_workers.unwrap_or(u32::MAX);
         while let Some(slot) = self.roster().released_and_lost(wanted) {
-            debug_assert_ne!(self.members.state(slot), Some(MemberState::Alive));
-            let silence = self.members.lose(now, slot);
+            debug_assert_ne!(self.members.member_state(slot), Some(MemberState::Alive));
+            let silence = self.members.end_lease(now, slot);
             self.members.give_up(slot);
-            self.data.release(slot);
+            self.data.release_splits(slot);
             self.groups.note_loss(slot);
             let left = self.roster().alive_worker_count();
             self.events.push(RunEvent::WorkerGivenUp { slot, timeout: silence, left });

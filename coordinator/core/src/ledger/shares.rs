@@ -49,14 +49,14 @@ impl FreeSplits {
 
 impl SplitShares {
     /// The first free split of the worker's share. Unless shares are fixed: if its share has none, the first free split.
-    pub(crate) fn next(self, FreeSplits(free): &FreeSplits, slot: MemberSlot) -> Option<DealPosition> {
+    pub(crate) fn next_split(self, FreeSplits(free): &FreeSplits, slot: MemberSlot) -> Option<DealPosition> {
         let own = free.get(slot.index as usize).and_then(BTreeSet::first);
         let any = || free.iter().filter_map(BTreeSet::first).min().filter(|_| !self.fixed);
         own.or_else(any).copied()
     }
 
     /// The index of the worker's own resume cursor. Unless shares are fixed: if it has none, the index of any.
-    pub(crate) fn cursor(self, resume_cursors: &[ResumeCursor], slot: MemberSlot) -> Option<usize> {
+    pub(crate) fn next_cursor(self, resume_cursors: &[ResumeCursor], slot: MemberSlot) -> Option<usize> {
         let own = resume_cursors.iter().position(|cursor| cursor.reader % self.workers.max(1) == slot.index);
         own.or((!self.fixed && !resume_cursors.is_empty()).then_some(0))
     }

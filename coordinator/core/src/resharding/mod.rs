@@ -115,17 +115,17 @@ impl fmt::Display for ActiveMove {
 
 impl Resharding {
     /// The caller has abandoned the move that was under way.
-    pub(crate) fn aim(&mut self, servers: u32, owners: Vec<u32>) {
+    pub(crate) fn set_goal(&mut self, servers: u32, owners: Vec<u32>) {
         self.goal = Some(ScaleGoal { servers, owners });
         self.not_before = Duration::ZERO;
     }
 
     /// Number of servers that is wanted; `None` if no scale request has asked for another number.
-    pub(crate) fn wanted(&self) -> Option<u32> {
+    pub(crate) fn wanted_servers(&self) -> Option<u32> {
         self.goal.as_ref().map(|goal| goal.servers)
     }
 
-    pub(crate) fn active(&self) -> Option<&ActiveMove> {
+    pub(crate) fn active_move(&self) -> Option<&ActiveMove> {
         self.active.as_ref()
     }
 
@@ -139,7 +139,7 @@ impl Resharding {
         self.goal.iter_mut().for_each(|goal| goal.owners = Vec::new());
     }
 
-    pub(crate) fn left(&self, map: &BucketMap) -> u32 {
+    pub(crate) fn buckets_left(&self, map: &BucketMap) -> u32 {
         self.pending_goal().map_or(0, |goal| buckets_left(&owners_of(map), &goal.owners))
     }
 
@@ -156,7 +156,7 @@ impl Resharding {
         Some(self.active.insert(ActiveMove { id, source, target, buckets, state, heard: now, rows: 0, bytes: 0 }))
     }
 
-    pub(crate) fn progress(&mut self, now: Duration, state: MoveState, progress: MoveProgress) {
+    pub(crate) fn note_progress(&mut self, now: Duration, state: MoveState, progress: MoveProgress) {
         if let Some(active) = &mut self.active {
             (active.heard, active.rows, active.bytes) = (now, progress.rows, progress.bytes);
             // A copy does not fall back: a report that is late changes nothing.
@@ -193,14 +193,14 @@ impl Resharding {
     }
 
     /// The coordinator itself stood still for `gap` and could hear no report.
-    pub(crate) fn extend(&mut self, gap: Duration) {
+    pub(crate) fn extend_wait(&mut self, gap: Duration) {
         if let Some(active) = &mut self.active {
             active.heard += gap;
         }
     }
 
     /// What became of a move, for its source or target.
-    pub(crate) fn verdict(&self, id: u64) -> ReportMoveResponse {
+    pub(crate) fn move_verdict(&self, id: u64) -> ReportMoveResponse {
         let answer = |verdict: MoveVerdict, generation: Generation, reason: &str| ReportMoveResponse {
             verdict: verdict.into(),
             generation: generation.0,
@@ -217,7 +217,7 @@ impl Resharding {
     }
 
     /// The move under way, as its source and target get it.
-    pub(crate) fn announced(&self) -> Option<BucketMove> {
+    pub(crate) fn announced_move(&self) -> Option<BucketMove> {
         self.active.as_ref().map(|ActiveMove { id, source, target, buckets, .. }| BucketMove {
             id: *id,
             source: *source,
@@ -227,7 +227,7 @@ impl Resharding {
     }
 
     /// For the status page. `waiting_for` says in words why no move is under way.
-    pub(crate) fn status(&self, servers: u32, map: &BucketMap, waiting_for: String) -> Option<ScaleStatus> {
+    pub(crate) fn scale_status(&self, servers: u32, map: &BucketMap, waiting_for: String) -> Option<ScaleStatus> {
         let goal = self.goal.as_ref()?;
         let MoveTotals { committed, abandoned, buckets, rows, bytes, longest_frozen } = self.totals;
         let doing = self.active.as_ref().map(|active| {
@@ -241,7 +241,7 @@ impl Resharding {
         Some(ScaleStatus {
             servers,
             wanted: goal.servers,
-            buckets_left: self.left(map),
+            buckets_left: self.buckets_left(map),
             doing: doing.unwrap_or(waiting_for),
             moves_committed: committed,
             moves_abandoned: abandoned,
