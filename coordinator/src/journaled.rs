@@ -51,7 +51,7 @@ pub(crate) struct JournalFailure {
 }
 
 impl JournaledCore {
-    pub(crate) fn unwritten(config: CoreConfig) -> Self {
+    pub(crate) fn without_journal(config: CoreConfig) -> Self {
         Self::with_base(Core::new(config), None, Duration::ZERO)
     }
 
@@ -103,17 +103,17 @@ impl JournaledCore {
         &mut self.core
     }
 
-    pub(crate) fn now(&self) -> Duration {
+    pub(crate) fn core_time(&self) -> Duration {
         (self.base + self.started.elapsed()).max(self.last)
     }
 
     /// `input` says which call it is. If the journal cannot be written, nothing has changed (`Unavailable`).
-    pub(crate) fn call<R>(
+    pub(crate) fn call_core<R>(
         &mut self,
         input: impl FnOnce() -> CoreInput,
         call: impl FnOnce(&mut Core, Duration) -> R,
     ) -> Result<R, Refusal> {
-        let now = self.now();
+        let now = self.core_time();
         if self.journal.is_some() {
             self.write(now, &input()).map_err(|error| Refusal::new(RefusalKind::Unavailable, error))?;
         }
@@ -125,21 +125,21 @@ impl JournaledCore {
 
     /// Answers a question, which changes nothing. The time moves before it, unless it has just moved; and where the journal
     /// cannot be written, it stands still.
-    pub(crate) fn ask<R>(&mut self, question: impl FnOnce(&Core, Duration) -> R) -> R {
-        if self.now() - self.last >= ANSWER_AGE {
+    pub(crate) fn ask_core<R>(&mut self, question: impl FnOnce(&Core, Duration) -> R) -> R {
+        if self.core_time() - self.last >= ANSWER_AGE {
             // The failure is in the log, and the refusals of calls name it.
-            let _ = self.call(|| CoreInput::Tick, Core::tick);
+            let _ = self.call_core(|| CoreInput::Tick, Core::tick);
         }
         question(&self.core, self.last)
     }
 
     /// Time stands still meanwhile: no lease expires, and the run cannot end.
-    pub(crate) fn failure(&self) -> Option<JournalFailure> {
+    pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
         self.failing.clone()
     }
 
     /// The run is over, and its members know: no process comes back to it.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn forget_run(&mut self) {
         if self.runs == JournalRuns::One {
             return;
         }

@@ -51,7 +51,7 @@ impl LocalCoordinator {
     /// A coordinator for this job's run, which no process has joined.
     #[must_use]
     pub fn new(job: &Job, registry: &Registry) -> Arc<Self> {
-        Self::leading(job, JournaledCore::unwritten(config_of(job)), registry)
+        Self::leading(job, JournaledCore::without_journal(config_of(job)), registry)
     }
 
     /// The coordinator of the run that the journal has, as the process before left it. If the journal has no run, or no member
@@ -92,7 +92,7 @@ impl LocalCoordinator {
     /// A second call changes nothing.
     pub fn drain_run(&self, reason: &str) -> Result<(), Refusal> {
         let drain = || CoreInput::Drain(reason.to_owned());
-        self.with_core(|core| core.call(drain, |core, now| core.drain_run(now, reason)))
+        self.with_core(|core| core.call_core(drain, |core, now| core.drain_run(now, reason)))
     }
 
     /// The workers that a drain waits for, in words; empty when there is none.
@@ -104,11 +104,11 @@ impl LocalCoordinator {
     /// Ends the run, unless it has ended. The answer to a member's next heartbeat says so.
     pub fn end_run(&self, outcome: RunOutcome) -> Result<(), Refusal> {
         let end = outcome.clone();
-        self.with_core(|core| core.call(|| CoreInput::End(end), |core, now| core.end_run(now, outcome)))
+        self.with_core(|core| core.call_core(|| CoreInput::End(end), |core, now| core.end_run(now, outcome)))
     }
 
     pub(crate) fn journal_failure(&self) -> Option<JournalFailure> {
-        self.state.lock().core.failure()
+        self.state.lock().core.journal_failure()
     }
 
     #[must_use]
@@ -127,13 +127,13 @@ impl LocalCoordinator {
         if placement.generation == 0 { Err(format!("waiting: {}", placement.waiting_for)) } else { Ok(()) }
     }
 
-    pub(crate) fn glance(&self) -> StatusResponse {
+    pub(crate) fn read_status(&self) -> StatusResponse {
         self.ask(Core::view_status)
     }
 
     /// The run is over, and its members know. The next coordinator with this journal begins another run.
-    pub(crate) fn forget(&self) {
-        self.state.lock().core.forget();
+    pub(crate) fn forget_run(&self) {
+        self.state.lock().core.forget_run();
     }
 
     /// This process ends, and the next one goes on with the run, maybe on another machine.
@@ -142,14 +142,14 @@ impl LocalCoordinator {
     }
 
     fn ask<R>(&self, question: impl FnOnce(&Core, Duration) -> R) -> R {
-        self.with_core(|core| core.ask(question))
+        self.with_core(|core| core.ask_core(question))
     }
 
     /// Uses the core. Logs and counts its events after the lock is released.
     fn with_core<R>(&self, work: impl FnOnce(&mut JournaledCore) -> R) -> R {
         let mut state = self.state.lock();
         let answer = work(&mut state.core);
-        let now = state.core.now();
+        let now = state.core.core_time();
         let events = state.core.core_mut().take_events();
         let is_old = state.shown.is_none_or(|shown| now.saturating_sub(shown) >= METRICS_AGE);
         let status = (is_old || !events.is_empty()).then(|| state.core.core().view_status(now));
@@ -157,10 +157,10 @@ impl LocalCoordinator {
         drop(state);
 
         if let Some(status) = &status {
-            self.metrics.show(status);
+            self.metrics.set_gauges(status);
         }
         for event in &events {
-            self.metrics.count(event);
+            self.metrics.count_event(event);
             log(event);
         }
         answer
@@ -169,7 +169,7 @@ impl LocalCoordinator {
     /// Takes a vote, and wakes the votes that wait where it is the last one.
     fn take_vote(&self, request: &BarrierRequest) -> Result<BarrierResponse, Refusal> {
         let input = || CoreInput::Barrier(request.clone());
-        let answer = self.with_core(|core| core.call(input, |core, now| core.barrier(now, request))).flatten()?;
+        let answer = self.with_core(|core| core.call_core(input, |core, now| core.barrier(now, request))).flatten()?;
         if !matches!(answer.state, Some(BarrierState::Wait(_))) {
             self.closed_barriers.send_modify(|closed| *closed += 1);
         }
@@ -181,7 +181,7 @@ impl LocalCoordinator {
         input: impl FnOnce() -> CoreInput,
         call: impl FnOnce(&mut Core, Duration) -> Result<T, Refusal>,
     ) -> ControlAnswer<'_, T> {
-        std::future::ready(self.with_core(|core| core.call(input, call)).flatten()).boxed()
+        std::future::ready(self.with_core(|core| core.call_core(input, call)).flatten()).boxed()
     }
 }
 
@@ -256,7 +256,7 @@ impl ControlPlane for LocalCoordinator {
     }
 
     fn status(&self, _: StatusRequest) -> ControlAnswer<'_, StatusResponse> {
-        std::future::ready(Ok(self.glance())).boxed()
+        std::future::ready(Ok(self.read_status())).boxed()
     }
 }
 

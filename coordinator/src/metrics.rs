@@ -90,7 +90,7 @@ impl CoordinatorMetrics {
         metrics
     }
 
-    pub(crate) fn show(&self, status: &StatusResponse) {
+    pub(crate) fn set_gauges(&self, status: &StatusResponse) {
         for (role, state, gauge) in &self.members {
             let count = status.members.iter().filter(|member| member.role == *role && member.state == *state).count();
             gauge.set(count as i64);
@@ -109,7 +109,7 @@ impl CoordinatorMetrics {
         }
     }
 
-    pub(crate) fn count(&self, event: &RunEvent) {
+    pub(crate) fn count_event(&self, event: &RunEvent) {
         match event {
             RunEvent::MemberLost { .. } | RunEvent::ServerAway { .. } => self.expired_leases.inc(),
             RunEvent::CoordinatorRecovered { .. } => self.recoveries.inc(),

@@ -87,13 +87,13 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
     let recorder = config.state_file.map(StateFile::new);
     if let Some(recorder) = recorder.clone() {
         let (coordinator, ended) = (Arc::clone(&coordinator), life.shutdown_token().clone());
-        life.spawn("state file", async move { recorder.follow(&coordinator, &ended).await });
+        life.spawn("state file", async move { recorder.keep_writing(&coordinator, &ended).await });
     }
     let (lease, timeout) = (config.job.cluster.lease, config.job.cluster.timeout);
     let ended = tokio::select! {
         ended = supervise(&coordinator, &shutdown, config.on_stop, lease) => {
             if matches!(ended, CoordinatorEnd::Over(_)) {
-                coordinator.forget();
+                coordinator.forget_run();
             }
             Ok(ended)
         }
@@ -105,10 +105,10 @@ pub async fn run(config: CoordinatorConfig, shutdown: Shutdown) -> Result<Coordi
         warn!(%late, "ports did not close in time");
     }
     if let Some(recorder) = recorder {
-        recorder.write(&coordinator).await;
+        recorder.write_once(&coordinator).await;
     }
     if let (Some(file), Ok(CoordinatorEnd::Over(RunOutcome::Finished))) = (config.end_report, &ended) {
-        write_end(&file, &StatusReport::from(coordinator.glance()).in_brief());
+        write_end(&file, &StatusReport::from(coordinator.read_status()).in_brief());
     }
     if matches!(ended, Ok(CoordinatorEnd::Restarts)) {
         // After the ports: no input follows.
@@ -131,7 +131,7 @@ fn serve_grpc(
     coordinator: &Arc<LocalCoordinator>,
     failed: mpsc::Sender<CoordinatorError>,
 ) {
-    let (service, shutdown) = (CoordinatorService::serving(Arc::clone(coordinator)), life.shutdown_token().clone());
+    let (service, shutdown) = (CoordinatorService::new_server(Arc::clone(coordinator)), life.shutdown_token().clone());
     let refused = coordinator.refused_connections();
     life.spawn("grpc port", async move {
         let stop = async move { shutdown.requested().await };
@@ -148,7 +148,7 @@ fn serve_admin(
     failed: mpsc::Sender<CoordinatorError>,
 ) {
     let shutdown = life.shutdown_token().clone();
-    let routes = routes(coordinator, registry).merge(page::routes(coordinator, shutdown.clone()));
+    let routes = routes(coordinator, registry).merge(page::page_routes(coordinator, shutdown.clone()));
     life.spawn("http port", async move {
         let served = admin::serve(listener, routes, access, shutdown).await;
         report(served.map_err(CoordinatorError::from), &failed).await;
@@ -187,7 +187,7 @@ fn routes(coordinator: &Arc<LocalCoordinator>, registry: Registry) -> Router {
     let readiness = Arc::clone(coordinator);
     let status = Arc::clone(coordinator);
     let routes = admin::routes(registry, Arc::new(move || readiness.check_ready()));
-    routes.route("/status", get(async move || Json(StatusReport::from(status.glance()))))
+    routes.route("/status", get(async move || Json(StatusReport::from(status.read_status()))))
 }
 
 async fn report(served: Result<(), CoordinatorError>, failed: &mpsc::Sender<CoordinatorError>) {

@@ -21,7 +21,7 @@ use crate::LocalCoordinator;
 pub(crate) struct CoordinatorService(Arc<LocalCoordinator>);
 
 impl CoordinatorService {
-    pub(crate) fn serving(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
+    pub(crate) fn new_server(coordinator: Arc<LocalCoordinator>) -> CoordinatorServer<Self> {
         let server = CoordinatorServer::new(Self(coordinator));
         server.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES)
     }

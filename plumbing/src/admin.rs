@@ -75,7 +75,7 @@ async fn admit(access: &PageAccess, request: Request, next: Next) -> Response {
     if PROBES.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    match access.entry(request.headers(), request.uri()) {
+    match access.check_request(request.headers(), request.uri()) {
         Err(refused) => (refused.status, refused.text).into_response(),
         Ok(PageEntry::Allowed) => next.run(request).await,
         Ok(PageEntry::WithCookie(cookie)) => {

@@ -8,8 +8,8 @@ use zagros_coordinator_core::MemberSlot;
 use crate::finding::{Diagnosis, Finding, FindingKind, Severity};
 use crate::graph::{LONG, WaitNode, WaitArrow, WaitGraph, for_how_long, is_heard};
 use crate::observation::{CoordinatorSign, Observation, Party, ProcessState, WaitSubject};
-use crate::roots::{RootCause, cause, disk, silent};
-use crate::words::{list, members, s, time};
+use crate::roots::{RootCause, disk_cause, root_cause, silent_cause};
+use crate::words::{join_list, name_members, time, verb_ending};
 use crate::{ended, moves, pace};
 
 /// Lines of evidence of one finding. More hide the first.
@@ -21,12 +21,12 @@ pub fn diagnose_run(observation: &Observation) -> Diagnosis {
         let graph = WaitGraph::new(observation);
         let mut found = circles(&graph);
         found.extend(roots(observation, &graph));
-        found.extend(moves::finding(observation));
+        found.extend(moves::move_finding(observation));
         found.extend(moves::missing_workers(observation));
-        found.extend(pace::findings(observation));
+        found.extend(pace::pace_findings(observation));
         found
     } else {
-        ended::findings(observation)
+        ended::end_findings(observation)
     };
     findings.sort_by_key(|finding| finding.severity);
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Trouble);
@@ -81,7 +81,7 @@ fn of_circle(graph: &WaitGraph, circle: &BTreeSet<WaitNode>) -> Finding {
         kind: FindingKind::Circle,
         severity: Severity::Trouble,
         subject: String::new(),
-        what: format!("{} wait for each other in a circle", list(&names)),
+        what: format!("{} wait for each other in a circle", join_list(&names)),
         since_seconds: inside.iter().map(|arrow| arrow.age.as_secs_f64()).reduce(f64::min),
         why: lines(&all).into_iter().chain(give_up).collect(),
         next: "this is a bug: save the logs and this output (`--json`), and report it; ending one of these processes lets the \
@@ -96,9 +96,9 @@ fn roots(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     if observation.coordinator != CoordinatorSign::Answers {
         nodes.insert(WaitNode::Coordinator);
     }
-    let troubled = observation.members.iter().filter(|member| silent(observation, member).is_some());
+    let troubled = observation.members.iter().filter(|member| silent_cause(observation, member).is_some());
     nodes.extend(troubled.map(|member| WaitNode::Member(member.slot)));
-    nodes.extend(observation.missing().into_iter().map(WaitNode::Member));
+    nodes.extend(observation.missing_slots().into_iter().map(WaitNode::Member));
     let found = nodes.into_iter().map(|node| finding(observation, graph, node));
     let mut found = merged(observation, found.collect());
     found.extend(stopped_disks(observation, graph));
@@ -121,7 +121,7 @@ impl TotalOrder for Option<f64> {
 fn finding(observation: &Observation, graph: &WaitGraph, node: WaitNode) -> Finding {
     let leading = graph.leading_to(node);
     let waited = leading.iter().map(|arrow| arrow.age).max().unwrap_or_default();
-    let RootCause { kind, severity, subject, what, since, mut why, next } = cause(observation, node, waited);
+    let RootCause { kind, severity, subject, what, since, mut why, next } = root_cause(observation, node, waited);
     why.extend(lines(&leading));
     let first = leading.iter().filter_map(|arrow| Some((arrow.left?, arrow.from))).min();
     why.extend(first.map(|(left, slot)| format!("{slot} gives up in {} (cluster.timeout_seconds)", time(left))));
@@ -144,7 +144,7 @@ fn merged(observation: &Observation, found: Vec<Finding>) -> Vec<Finding> {
             "the run waits for its members: {servers} of {} servers and {workers} of {} workers have joined; {} {} missing",
             observation.servers,
             observation.workers,
-            list(&all),
+            join_list(&all),
             if all.len() == 1 { "is" } else { "are" }
         ),
         why,
@@ -165,7 +165,7 @@ fn stopped_disks(observation: &Observation, graph: &WaitGraph) -> Vec<Finding> {
     let heard = observation.members.iter().filter(|member| is_heard(member));
     let waits = heard.flat_map(|member| member.waits.iter().map(|wait| (member.slot, wait)));
     let young = waits.filter(|(slot, wait)| wait.subject == WaitSubject::Disk && !roots.contains(&WaitNode::Disk(*slot)));
-    let causes = young.map(|(slot, wait)| disk(observation, slot, wait.age));
+    let causes = young.map(|(slot, wait)| disk_cause(observation, slot, wait.age));
     causes
         .map(|cause| {
             let RootCause { kind, severity, subject, what, since, why, next } = cause;
@@ -190,7 +190,7 @@ fn lines(arrows: &[&WaitArrow]) -> Vec<String> {
         let group = &groups[&(*to, *how)];
         let ages: Vec<Duration> = group.iter().map(|arrow| arrow.age).collect();
         let from: Vec<MemberSlot> = group.iter().map(|arrow| arrow.from).collect();
-        format!("{} wait{} {how} {}, {}", of_one_role(&from), s(from.len()), name(*to), for_how_long(&ages))
+        format!("{} wait{} {how} {}, {}", of_one_role(&from), verb_ending(from.len()), name(*to), for_how_long(&ages))
     };
     let mut lines: Vec<String> = order.iter().take(MOST_LINES).map(line).collect();
     if order.len() > MOST_LINES {
@@ -207,9 +207,9 @@ fn of_one_role(slots: &[MemberSlot]) -> String {
     let named: Vec<String> = named
         .iter()
         .filter(|(_, indices)| !indices.is_empty())
-        .map(|(role, indices)| members(&role.to_string(), indices))
+        .map(|(role, indices)| name_members(&role.to_string(), indices))
         .collect();
-    list(&named)
+    join_list(&named)
 }
 
 fn name(node: WaitNode) -> String {

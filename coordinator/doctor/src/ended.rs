@@ -4,7 +4,7 @@ use crate::finding::{Finding, FindingKind, Severity};
 use crate::observation::{Observation, ObservedProcess};
 
 /// What ended the run, unless it ended as it should. Processes that were asked to end followed another one.
-pub(crate) fn findings(observation: &Observation) -> Vec<Finding> {
+pub(crate) fn end_findings(observation: &Observation) -> Vec<Finding> {
     let ends = observation.processes.iter().filter_map(|process| Some((process, process.end.as_ref()?)));
     let mut bad: Vec<_> = ends.filter(|(_, end)| !end.well && !end.asked).collect();
     bad.sort_by_key(|(_, end)| end.order);

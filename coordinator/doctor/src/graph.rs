@@ -9,7 +9,7 @@ use std::time::Duration;
 use zagros_coordinator_core::{MemberSlot, Role};
 
 use crate::observation::{Observation, ObservedMember, ObservedWait, WaitSubject};
-use crate::words::{count, list, time};
+use crate::words::{count_noun, join_list, time};
 
 /// Shorter waits are how it should be.
 pub(crate) const LONG: Duration = Duration::from_secs(3);
@@ -108,12 +108,12 @@ fn arrows(observation: &Observation, member: &ObservedMember) -> Vec<WaitArrow> 
     let slow = member.requests.iter().filter(|requests| requests.age >= LONG);
     let requests = slow.map(|requests| {
         let counts = [(requests.lookups, "lookup", "lookups"), (requests.pushes, "push", "pushes")];
-        let counts = counts.iter().filter(|of| of.0 > 0).map(|of| count(of.0, of.1, of.2));
+        let counts = counts.iter().filter(|of| of.0 > 0).map(|of| count_noun(of.0, of.1, of.2));
         let pending: Vec<String> = counts.chain(is_full.then(|| "a full window".to_owned())).collect();
         WaitArrow {
             from,
             to: WaitNode::Member(MemberSlot::server(requests.server)),
-            how: format!("with {} for", list(&pending)),
+            how: format!("with {} for", join_list(&pending)),
             age: requests.age,
             left: observation.timeout.checked_sub(requests.age),
         }
@@ -153,7 +153,7 @@ fn targets(observation: &Observation, member: &ObservedMember, wait: &ObservedWa
         WaitSubject::Disk => vec![WaitNode::Disk(member.slot)],
         WaitSubject::Workers => elsewhere(observation, member, wait).collect(),
         WaitSubject::Members => {
-            let missing: Vec<WaitNode> = observation.missing().into_iter().map(WaitNode::Member).collect();
+            let missing: Vec<WaitNode> = observation.missing_slots().into_iter().map(WaitNode::Member).collect();
             if missing.is_empty() { elsewhere(observation, member, wait).collect() } else { missing }
         }
         WaitSubject::Window | WaitSubject::Work => Vec::new(),

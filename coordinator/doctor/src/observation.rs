@@ -187,12 +187,12 @@ pub struct ProcessEnd {
 }
 
 impl Observation {
-    pub(crate) fn member(&self, slot: MemberSlot) -> Option<&ObservedMember> {
+    pub(crate) fn find_member(&self, slot: MemberSlot) -> Option<&ObservedMember> {
         self.members.iter().find(|member| member.slot == slot)
     }
 
     /// The newest process of a party on this machine.
-    pub(crate) fn process(&self, party: Party) -> Option<&ObservedProcess> {
+    pub(crate) fn newest_process(&self, party: Party) -> Option<&ObservedProcess> {
         self.processes.iter().rfind(|process| process.party == party)
     }
 
@@ -203,7 +203,7 @@ impl Observation {
     }
 
     /// The slots that no process has taken, and without which the run does not train.
-    pub(crate) fn missing(&self) -> Vec<MemberSlot> {
+    pub(crate) fn missing_slots(&self) -> Vec<MemberSlot> {
         // A process group that has formed waits for no worker that was asked for later.
         let workers = self.missing_workers().into_iter().filter(|_| self.group.is_empty());
         // While buckets move, training goes on without the servers that are to come.
@@ -213,12 +213,12 @@ impl Observation {
 
     /// The slots of dense workers that no process has taken.
     pub(crate) fn missing_workers(&self) -> Vec<MemberSlot> {
-        (0..self.workers).map(MemberSlot::worker).filter(|slot| self.member(*slot).is_none()).collect()
+        (0..self.workers).map(MemberSlot::worker).filter(|slot| self.find_member(*slot).is_none()).collect()
     }
 
     /// The slots of embedding servers that no process has taken.
     pub(crate) fn missing_servers(&self) -> Vec<MemberSlot> {
-        (0..self.servers).map(MemberSlot::server).filter(|slot| self.member(*slot).is_none()).collect()
+        (0..self.servers).map(MemberSlot::server).filter(|slot| self.find_member(*slot).is_none()).collect()
     }
 }
 

@@ -33,7 +33,7 @@ impl EventStreams {
     }
 
     /// Events until the coordinator ends.
-    pub(super) fn follow(&self) -> Response {
+    pub(super) fn stream_events(&self) -> Response {
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             let text = format!("{MOST} browsers watch this run already; close one, or ask /status\n");
             return (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "10")], text).into_response();
@@ -96,7 +96,7 @@ impl EventListener {
             _ = self.ticks.tick() => {}
             () = self.shutdown.requested() => self.is_over = true,
         }
-        let report = StatusReport::from(self.coordinator.glance());
+        let report = StatusReport::from(self.coordinator.read_status());
         let axes = PageAxes::new(&report);
         let is_first = self.seen == SentLists::default();
         let seen = std::mem::replace(&mut self.seen, SentLists::new(&report));

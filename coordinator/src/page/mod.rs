@@ -28,9 +28,9 @@ const SCRIPTS: [&str; 4] = [
 ];
 
 /// The routes `/` and `/events`. Their responses end with `shutdown`. The port decides who may read them.
-pub(crate) fn routes(coordinator: &Arc<LocalCoordinator>, shutdown: Shutdown) -> Router {
+pub(crate) fn page_routes(coordinator: &Arc<LocalCoordinator>, shutdown: Shutdown) -> Router {
     let events = Arc::new(EventStreams::new(Arc::clone(coordinator), shutdown));
-    Router::new().route("/", get(async || page())).route("/events", get(async move || events.follow()))
+    Router::new().route("/", get(async || page())).route("/events", get(async move || events.stream_events()))
 }
 
 fn page() -> Response {

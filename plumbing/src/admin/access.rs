@@ -87,7 +87,7 @@ pub enum GuardedPaths {
 
 impl GuardedPaths {
     /// Whether a request for this path needs the token.
-    pub(crate) fn has(self, path: &str) -> bool {
+    pub(crate) fn guards_path(self, path: &str) -> bool {
         let is_open: &[&str] = match self {
             Self::AllButProbes => &PROBES,
             Self::Page => &["/healthz", "/readyz", "/metrics", "/status"],
@@ -141,11 +141,11 @@ impl PageAccess {
         }
     }
 
-    pub(crate) fn entry(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
+    pub(crate) fn check_request(&self, headers: &HeaderMap, uri: &Uri) -> Result<PageEntry, AccessRefusal> {
         match self {
             // A port on a loopback address answers no other machine ([`super::serve`]).
             Self::ThisMachine | Self::Anyone => Ok(PageEntry::Allowed),
-            Self::Token { guards, .. } if !guards.has(uri.path()) => Ok(PageEntry::Allowed),
+            Self::Token { guards, .. } if !guards.guards_path(uri.path()) => Ok(PageEntry::Allowed),
             Self::Token { token, cookie, .. } => {
                 if bearer(headers).or_else(|| kept(headers, cookie)).is_some_and(|given| token.opens(given)) {
                     return Ok(PageEntry::Allowed);
@@ -193,14 +193,14 @@ mod tests {
     #[test]
     fn this_machine_needs_no_token() {
         let access = PageAccess::new("127.0.0.1:7780".parse().unwrap(), None);
-        assert_eq!(access.entry(&HeaderMap::new(), &Uri::from_static("/")), Ok(PageEntry::Allowed));
+        assert_eq!(access.check_request(&HeaderMap::new(), &Uri::from_static("/")), Ok(PageEntry::Allowed));
     }
 
     #[test]
     fn on_another_address_the_token_opens_the_page_in_three_ways_and_nothing_else_does() {
         let access = on_another_address();
         let root = Uri::from_static("/");
-        let ask = |headers: &HeaderMap, uri: &Uri| access.entry(headers, uri);
+        let ask = |headers: &HeaderMap, uri: &Uri| access.check_request(headers, uri);
         assert_eq!(ask(&request("authorization", &format!("Bearer {TOKEN}")), &root), Ok(PageEntry::Allowed));
         let cookies = format!("other=1; zagros_page_7780={TOKEN}");
         assert_eq!(ask(&request("cookie", &cookies), &root), Ok(PageEntry::Allowed));
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(ask(&request(name, value), &root), Err(NO_TOKEN), "{name}: {value}");
         }
         assert_eq!(ask(&HeaderMap::new(), &Uri::from_static("/?token=")), Err(NO_TOKEN));
-        let open = |access: &PageAccess, path| access.entry(&HeaderMap::new(), &Uri::from_static(path)).is_ok();
+        let open = |access: &PageAccess, path| access.check_request(&HeaderMap::new(), &Uri::from_static(path)).is_ok();
         for (path, everything, page) in [("/healthz", true, true), ("/status", false, true), ("/events", false, false)]
         {
             assert_eq!((open(&access, path), open(&access.clone().of_page(), path)), (everything, page), "{path}");

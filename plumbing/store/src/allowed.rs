@@ -47,7 +47,7 @@ impl AllowedFolders {
 
     /// As [`Self::check_folder`], for a file of `folder` or of a folder beside it. Links are resolved.
     pub fn check_file(&self, folder: &str, file: FileName<'_>) -> Result<(), FolderNotAllowed> {
-        let location = FolderLocation::parse(folder).ok().and_then(|folder| folder.file(file));
+        let location = FolderLocation::parse(folder).ok().and_then(|folder| folder.file_location(file));
         self.check_location(location, &format!("{folder}/{file}"))
     }
 

@@ -13,7 +13,7 @@ use object_store::path::Path as Key;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::error::{explain, no_answer};
+use crate::error::{explain_error, no_answer};
 use crate::stores::{Environment, OpenStore, StoreKind};
 use crate::{StoreError, StoreProblem, hide_secrets};
 
@@ -25,7 +25,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The variables of this process that are of stores.
-pub(crate) fn environment() -> Vec<(String, String)> {
+pub(crate) fn store_variables() -> Vec<(String, String)> {
     let text_of = |(key, value): (OsString, OsString)| Some((key.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(text_of).filter(|(key, _)| StoreKind::is_variable(key)).collect()
 }
@@ -75,7 +75,7 @@ impl ObjectBucket {
         Ok(Self { name: name.to_owned(), endpoint, has_key, store, timeout, runtime: Some(runtime) })
     }
 
-    pub(crate) fn begin<T: Send + 'static>(
+    pub(crate) fn begin_request<T: Send + 'static>(
         &self,
         what: &'static str,
         key: &Key,
@@ -85,7 +85,7 @@ impl ObjectBucket {
         let timeout = self.timeout;
         let bounded = async move {
             let answer = match tokio::time::timeout(timeout, request).await {
-                Ok(answer) => answer.map_err(|error| explain(&error)),
+                Ok(answer) => answer.map_err(|error| explain_error(&error)),
                 Err(_) => Err(no_answer(timeout)),
             };
             // The caller may have stopped waiting.
@@ -98,24 +98,24 @@ impl ObjectBucket {
     }
 
     /// Waits for a request until its deadline (invariant WT-1).
-    pub(crate) fn wait<T>(&self, pending: PendingRequest<T>) -> Result<T, StoreError> {
+    pub(crate) fn await_answer<T>(&self, pending: PendingRequest<T>) -> Result<T, StoreError> {
         let PendingRequest { what, key, answer } = pending;
         let answer = answer.recv_timeout(self.timeout + GRACE).unwrap_or_else(|_| Err(no_answer(self.timeout)));
-        answer.map_err(|(problem, reason)| self.error(what, &key, problem, reason))
+        answer.map_err(|(problem, reason)| self.object_error(what, &key, problem, reason))
     }
 
-    pub(crate) fn call<T: Send + 'static>(
+    pub(crate) fn run_request<T: Send + 'static>(
         &self,
         what: &'static str,
         key: &Key,
         request: impl Future<Output = object_store::Result<T>> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.wait(self.begin(what, key, request))
+        self.await_answer(self.begin_request(what, key, request))
     }
 
-    pub(crate) fn error(&self, what: &'static str, key: &Key, problem: StoreProblem, reason: String) -> StoreError {
+    pub(crate) fn object_error(&self, what: &'static str, key: &Key, problem: StoreProblem, reason: String) -> StoreError {
         let problem = if problem == StoreProblem::Away && !self.has_key { StoreProblem::Keyless } else { problem };
-        StoreError::Bucket { what, place: self.place(key), endpoint: self.endpoint.clone(), problem, reason }
+        StoreError::Bucket { what, place: self.object_place(key), endpoint: self.endpoint.clone(), problem, reason }
     }
 
     /// Its root, without the query of a URL.
@@ -124,7 +124,7 @@ impl ObjectBucket {
     }
 
     /// The name of an object, such as `s3://bucket/key`.
-    pub(crate) fn place(&self, key: &Key) -> String {
+    pub(crate) fn object_place(&self, key: &Key) -> String {
         format!("{}/{key}", self.name)
     }
 }

@@ -49,7 +49,7 @@ impl ObjectDownload {
     /// Requests the size of the object.
     pub(crate) fn open(bucket: Arc<ObjectBucket>, key: Key) -> Result<Self, StoreError> {
         let (store, object) = (bucket.store.clone(), key.clone());
-        let head = bucket.call("read", &key, async move { store.head(&object).await })?;
+        let head = bucket.run_request("read", &key, async move { store.head(&object).await })?;
         Ok(Self::new(bucket, key, head.size, PiecePlan::LARGE))
     }
 
@@ -76,7 +76,7 @@ impl ObjectDownload {
     fn ask(&self, from: u64) -> PendingRequest<Bytes> {
         let (store, key) = (self.bucket.store.clone(), self.key.clone());
         let range = from..self.end_of_piece(from);
-        self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })
+        self.bucket.begin_request("read", &self.key, async move { store.get_range(&key, range).await })
     }
 
     /// Fetches the piece at the position. While reading is sequential, it also requests the pieces after it.
@@ -90,7 +90,7 @@ impl ObjectDownload {
         if in_order {
             self.ask_ahead();
         }
-        self.piece = (self.position, self.bucket.wait(pending)?);
+        self.piece = (self.position, self.bucket.await_answer(pending)?);
         Ok(())
     }
 

@@ -143,7 +143,7 @@ impl StoreError {
 }
 
 /// The store's answer in few words. The store's own message may repeat the request with its signature.
-pub(crate) fn explain(error: &object_store::Error) -> (StoreProblem, String) {
+pub(crate) fn explain_error(error: &object_store::Error) -> (StoreProblem, String) {
     let mut innermost: &dyn Error = error;
     while let Some(source) = innermost.source() {
         innermost = source;

@@ -12,9 +12,9 @@ use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use zagros_plumbing::{durable, regular};
 
-use crate::bucket::{ObjectBucket, environment};
+use crate::bucket::{ObjectBucket, store_variables};
 use crate::digest::ContentDigest;
-use crate::disk::{self, failed};
+use crate::disk::{self, disk_error};
 use crate::download::ObjectDownload;
 use crate::error::StoreError;
 use crate::file_name::FileName;
@@ -50,7 +50,7 @@ impl Folder {
     /// Opens a path, `file:///path` or `s3://bucket/prefix`. A request to a bucket takes at most `timeout`, with
     /// retries. The call reads the environment only. [`Self::check_writable`] asks the store.
     pub fn open(text: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Self::open_in(&environment(), text, timeout)
+        Self::open_in(&store_variables(), text, timeout)
     }
 
     /// As [`Self::open`], with another environment: names and values of variables that begin with `AWS_`.
@@ -120,7 +120,7 @@ impl Folder {
     /// Checks that files can be written and deleted. Wrong names or credentials are thus found before the work starts.
     pub fn check_writable(&self) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::make(path).map(drop),
+            FolderKind::Disk(path) => disk::make_folder(path).map(drop),
             FolderKind::Bucket { .. } => {
                 self.write(PROBE, b"")?;
                 self.delete_file(PROBE)
@@ -131,7 +131,7 @@ impl Folder {
     /// Makes the folder. Returns it with a name that is the same for every process.
     pub fn make(&self) -> Result<Self, StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::make(path).map(Self::on_disk),
+            FolderKind::Disk(path) => disk::make_folder(path).map(Self::on_disk),
             FolderKind::Bucket { .. } => Ok(self.clone()),
         }
     }
@@ -143,7 +143,7 @@ impl Folder {
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
-                let found = bucket.call("list", prefix, list)?;
+                let found = bucket.run_request("list", prefix, list)?;
                 Ok(found.common_prefixes.iter().filter_map(Key::filename).map(ToOwned::to_owned).collect())
             }
         }
@@ -156,7 +156,7 @@ impl Folder {
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list_with_delimiter(Some(&key)).await };
-                let found = bucket.call("list", prefix, list)?;
+                let found = bucket.run_request("list", prefix, list)?;
                 Ok(found
                     .objects
                     .iter()
@@ -187,7 +187,7 @@ impl Folder {
                 let path = path.join(file);
                 let mut bytes = Vec::new();
                 let read = regular::open_file(&path).and_then(|mut file| file.read_to_end(&mut bytes));
-                read.map(|_| bytes).map_err(failed("read", &path))
+                read.map(|_| bytes).map_err(disk_error("read", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
                 let mut download = ObjectDownload::open(Arc::clone(bucket), prefix.clone().join(file))?;
@@ -239,7 +239,7 @@ impl Folder {
         match &self.place {
             FolderKind::Disk(path) => {
                 let path = path.join(file);
-                durable::write(&path, content).map_err(failed("write", &path))
+                durable::write(&path, content).map_err(disk_error("write", &path))
             }
             FolderKind::Bucket { bucket, prefix } => {
                 let sizes = PartSizes::for_bytes(content.len() as u64);
@@ -286,11 +286,11 @@ impl Folder {
     /// Deletes the folder with its content. Does nothing if it does not exist.
     pub fn delete(&self) -> Result<(), StoreError> {
         match &self.place {
-            FolderKind::Disk(path) => disk::delete(path),
+            FolderKind::Disk(path) => disk::delete_folder(path),
             FolderKind::Bucket { bucket, prefix } => {
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
-                let found = bucket.call("list", prefix, list)?;
+                let found = bucket.run_request("list", prefix, list)?;
                 found.into_iter().try_for_each(|object| delete_object(bucket, object.location))
             }
         }
@@ -307,7 +307,7 @@ impl Folder {
                 let is_kept = |key: &Key| key.filename().is_some_and(|name| kept.contains(name));
                 let (store, key) = (bucket.store.clone(), prefix.clone());
                 let list = async move { store.list(Some(&key)).try_collect::<Vec<_>>().await };
-                let found = bucket.call("list", prefix, list)?.into_iter().map(|object| object.location);
+                let found = bucket.run_request("list", prefix, list)?.into_iter().map(|object| object.location);
                 found.filter(|key| !is_kept(key)).try_for_each(|key| delete_object(bucket, key))
             }
         }
@@ -322,7 +322,7 @@ impl Folder {
 
 fn delete_object(bucket: &Arc<ObjectBucket>, key: Key) -> Result<(), StoreError> {
     let (store, object) = (bucket.store.clone(), key.clone());
-    match bucket.call("delete", &key, async move { store.delete(&object).await }) {
+    match bucket.run_request("delete", &key, async move { store.delete(&object).await }) {
         Err(error) if error.is_missing() => Ok(()),
         deleted => deleted,
     }
@@ -332,7 +332,7 @@ impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             FolderKind::Disk(path) => path.display().fmt(f),
-            FolderKind::Bucket { bucket, prefix } => f.write_str(&bucket.place(prefix)),
+            FolderKind::Bucket { bucket, prefix } => f.write_str(&bucket.object_place(prefix)),
         }
     }
 }

@@ -11,7 +11,7 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use crate::StoreError;
-use crate::bucket::{ObjectBucket, environment};
+use crate::bucket::{ObjectBucket, store_variables};
 use crate::download::{ObjectDownload, PiecePlan};
 use crate::range::ObjectRange;
 use crate::stores::{Environment, StoreKind};
@@ -39,7 +39,7 @@ impl Objects {
     /// Opens a bucket by its root ([`crate::ObjectUrl`]), with the endpoint and the credentials of the environment.
     /// A request takes at most `timeout`, with retries. Makes no request.
     pub fn open(root: &str, timeout: Duration) -> Result<Self, StoreError> {
-        Self::open_in(&environment(), root, timeout)
+        Self::open_in(&store_variables(), root, timeout)
     }
 
     /// As [`Self::open`], with another environment: names and values of the variables of stores.
@@ -58,7 +58,7 @@ impl Objects {
         let key = self.key(key)?;
         let (store, object, has_head) = (self.bucket.store.clone(), key.clone(), self.has_list());
         let found = async move { if has_head { store.head(&object).await } else { by_range(&*store, &object).await } };
-        match self.bucket.call("read", &key, found) {
+        match self.bucket.run_request("read", &key, found) {
             Ok(found) => Ok(Some(StoredObject::from_meta(found))),
             Err(error) if error.is_missing() => Ok(None),
             Err(error) => Err(error),
@@ -71,7 +71,7 @@ impl Objects {
         let (store, wanted) = (self.bucket.store.clone(), prefix.clone());
         let list = async move { store.list(Some(&wanted)).try_collect::<Vec<_>>().await };
         let mut found: Vec<_> =
-            self.bucket.call("list", &prefix, list)?.into_iter().map(StoredObject::from_meta).collect();
+            self.bucket.run_request("list", &prefix, list)?.into_iter().map(StoredObject::from_meta).collect();
         found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         Ok(found)
     }
@@ -92,7 +92,7 @@ impl Objects {
     pub fn read_part(&self, object: &StoredObject, part: Range<u64>) -> Result<Bytes, StoreError> {
         let key = self.key(&object.key)?;
         let (store, object) = (self.bucket.store.clone(), key.clone());
-        self.bucket.call("read", &key, async move { store.get_range(&object, part).await })
+        self.bucket.run_request("read", &key, async move { store.get_range(&object, part).await })
     }
 
     /// Several parts of an object, in their order: a request for each, many at once.
@@ -103,7 +103,7 @@ impl Objects {
             let part = |part| store.get_range(&object, part);
             futures::stream::iter(parts).map(part).buffered(AT_ONCE).try_collect().await
         };
-        self.bucket.call("read", &key, read)
+        self.bucket.run_request("read", &key, read)
     }
 
     fn key(&self, key: &str) -> Result<Key, StoreError> {

@@ -107,7 +107,7 @@ impl ObjectRange {
         let (store, key) = (self.bucket.store.clone(), self.key.clone());
         let start = self.start_of(number);
         let range = start..self.range.end.min(start + PIECE);
-        self.bucket.begin("read", &self.key, async move { store.get_range(&key, range).await })
+        self.bucket.begin_request("read", &self.key, async move { store.get_range(&key, range).await })
     }
 
     /// Waits for a piece. One that failed is requested again by the next reader.
@@ -121,7 +121,7 @@ impl ObjectRange {
             PieceState::Pending(pending) => pending,
             PieceState::Failed => self.ask(number),
         };
-        let bytes = self.bucket.wait(pending)?;
+        let bytes = self.bucket.await_answer(pending)?;
         *state = PieceState::Fetched(bytes.clone());
         Ok(bytes)
     }
@@ -129,7 +129,7 @@ impl ObjectRange {
 
 impl fmt::Debug for ObjectRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.bucket.place(&self.key);
+        let place = self.bucket.object_place(&self.key);
         f.debug_struct("ObjectRange").field("place", &place).field("range", &self.range).finish_non_exhaustive()
     }
 }

@@ -8,7 +8,7 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
-use crate::error::explain;
+use crate::error::explain_error;
 
 /// Names and values of the variables that [`StoreKind`] names.
 pub(crate) type Environment = [(String, String)];
@@ -122,7 +122,7 @@ impl OpenStore {
             StoreKind::Http => true,
         };
         let store = build(kind, root, name, environment, options, retry);
-        let store = store.map_err(|error| (reported.clone(), explain(&error).1))?;
+        let store = store.map_err(|error| (reported.clone(), explain_error(&error).1))?;
         Ok(Self { store, endpoint: reported, has_key })
     }
 }

@@ -92,7 +92,7 @@ impl FolderLocation {
     }
 
     /// The place of a file. `None` if the folder has no parent, and so none beside it.
-    pub(crate) fn file(&self, file: FileName<'_>) -> Option<Self> {
+    pub(crate) fn file_location(&self, file: FileName<'_>) -> Option<Self> {
         match self {
             Self::Disk(folder) => {
                 let folder = match file.beside {

@@ -107,14 +107,14 @@ fn respond(
             let (prefix, after) = (query.get("prefix").unwrap_or_default(), query.get("continuation-token"));
             let delimiter = query.get("delimiter").and_then(|text| text.chars().next());
             let marker = after.or_else(|| query.get("marker")).unwrap_or_default();
-            let page = objects.list(prefix, delimiter, marker, PAGE);
+            let page = objects.list_page(prefix, delimiter, marker, PAGE);
             let is_azure = query.get("comp") == Some("list");
             if is_azure { list_of_azure(&page).into_response() } else { list(&page).into_response() }
         }
         ("GET" | "HEAD", None) => match objects.get(key) {
             Some(object) => {
                 let mut answer = read(&object, method == Method::HEAD, headers, halfway);
-                for (name, value) in objects.metadata(key) {
+                for (name, value) in objects.object_metadata(key) {
                     let header = (name.parse::<HeaderName>(), value.parse::<HeaderValue>());
                     if let (Ok(name), Ok(value)) = header {
                         answer.headers_mut().insert(name, value);
@@ -144,9 +144,9 @@ fn respond(
         }
         ("POST", Some(upload)) => {
             let done = "<CompleteMultipartUploadResult><ETag>\"0\"</ETag></CompleteMultipartUploadResult>";
-            of_upload(objects.complete(upload), done.into_response())
+            of_upload(objects.complete_upload(upload), done.into_response())
         }
-        ("DELETE", Some(upload)) => found(objects.abort(upload)),
+        ("DELETE", Some(upload)) => found(objects.abort_upload(upload)),
         ("DELETE", None) => {
             objects.delete(key);
             StatusCode::NO_CONTENT.into_response()

@@ -160,7 +160,7 @@ impl FakeS3 {
 
     /// From now on, uploads in parts must keep to these limits.
     pub fn set_limits(&self, limits: S3Limits) {
-        self.shared.objects.lock().limit(limits);
+        self.shared.objects.lock().set_limits(limits);
     }
 
     pub fn clear_faults(&self) {

@@ -65,11 +65,11 @@ impl StoredObjects {
         self.whole.remove(key);
     }
 
-    pub(crate) fn metadata(&self, key: &str) -> Metadata {
+    pub(crate) fn object_metadata(&self, key: &str) -> Metadata {
         self.metadata.get(key).cloned().unwrap_or_default()
     }
 
-    pub(crate) fn limit(&mut self, limits: S3Limits) {
+    pub(crate) fn set_limits(&mut self, limits: S3Limits) {
         self.limits = limits;
     }
 
@@ -96,7 +96,7 @@ impl StoredObjects {
         UploadOutcome::Done
     }
 
-    pub(crate) fn complete(&mut self, upload: u64) -> UploadOutcome {
+    pub(crate) fn complete_upload(&mut self, upload: u64) -> UploadOutcome {
         let Some(OpenUpload { key, metadata, parts }) = self.uploads.remove(&upload) else { return UploadOutcome::Unknown };
         let sizes: Vec<usize> = parts.values().map(Vec::len).collect();
         let [before @ .., last] = &sizes[..] else { return UploadOutcome::Refused("MalformedXML") };
@@ -112,13 +112,13 @@ impl StoredObjects {
         UploadOutcome::Done
     }
 
-    pub(crate) fn abort(&mut self, upload: u64) -> bool {
+    pub(crate) fn abort_upload(&mut self, upload: u64) -> bool {
         self.uploads.remove(&upload).is_some()
     }
 
     /// Lists at most `most` entries with `prefix` that come after `after`. With a delimiter, keys that share the next
     /// part of their name are one entry.
-    pub(crate) fn list(&self, prefix: &str, delimiter: Option<char>, after: &str, most: usize) -> ListPage {
+    pub(crate) fn list_page(&self, prefix: &str, delimiter: Option<char>, after: &str, most: usize) -> ListPage {
         let mut entries = BTreeSet::new();
         for (key, content) in &self.whole {
             let Some(rest) = key.strip_prefix(prefix) else { continue };
@@ -154,11 +154,11 @@ mod tests {
         for key in ["a/1/x", "a/1/y", "a/2", "b"] {
             objects.put(key, vec![0; 3]);
         }
-        let first = objects.list("a/", Some('/'), "", 1);
+        let first = objects.list_page("a/", Some('/'), "", 1);
         assert_eq!((first.prefixes, first.more_after.as_deref()), (vec!["a/1/".to_owned()], Some("a/1/")));
-        let second = objects.list("a/", Some('/'), "a/1/", 1);
+        let second = objects.list_page("a/", Some('/'), "a/1/", 1);
         assert_eq!(second, ListPage { objects: vec![("a/2".to_owned(), 3)], ..ListPage::default() });
-        assert_eq!(objects.list("", None, "", 10).objects.len(), 4);
+        assert_eq!(objects.list_page("", None, "", 10).objects.len(), 4);
     }
 
     #[test]
@@ -168,8 +168,8 @@ mod tests {
         let upload = objects.begin_upload("key", Metadata::new());
         assert_eq!([2, 1].map(|number| objects.put_part(upload, number, vec![number as u8])), [Done; 2]);
         assert_eq!(objects.get("key"), None);
-        assert_eq!([(); 2].map(|()| objects.complete(upload)), [Done, Unknown]);
-        assert!(!objects.abort(upload));
+        assert_eq!([(); 2].map(|()| objects.complete_upload(upload)), [Done, Unknown]);
+        assert!(!objects.abort_upload(upload));
         assert_eq!((&*objects.get("key").unwrap(), objects.open_uploads()), (&[1, 2][..], 0));
     }
 
@@ -186,7 +186,7 @@ mod tests {
                     refused => return refused,
                 }
             }
-            objects.complete(upload)
+            objects.complete_upload(upload)
         };
         assert_eq!([&[2, 2, 1][..], &[3, 3, 3], &[1]].map(&mut upload), [Done; 3]);
         assert_eq!(upload(&[2, 2, 2, 2]), Refused("InvalidArgument"));

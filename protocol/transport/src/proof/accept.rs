@@ -24,7 +24,7 @@ use super::{Credentials, Peer, ProofError};
 
 /// Accepts connections for ever. Each is checked in a task of its own, so that a slow peer delays no other. The listener
 /// limits the number of connections, and with it the number of tasks.
-pub(super) fn incoming(
+pub(super) fn accept_checked(
     listener: TcpListener,
     credentials: &Credentials,
     refused: IntCounter,
@@ -111,7 +111,7 @@ async fn check(mut stream: BoundedConnection, credentials: &Credentials) -> Resu
         Credentials::Secret(key) => Some(key),
     };
     if first == GREETING {
-        let role = handshake::check(&mut stream, key).await?;
+        let role = handshake::check_client(&mut stream, key).await?;
         stream.set_proven();
         return Ok(CheckedConnection { stream, unread: Vec::new(), peer: Peer::Proven(role), bounds: None });
     }

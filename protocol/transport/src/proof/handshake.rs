@@ -80,12 +80,12 @@ impl HandshakeTranscript {
 
     fn mac(&self, key: &RoleKey, side: HandshakeSide) -> [u8; MAC] {
         let mut mac = [0; MAC];
-        mac.copy_from_slice(key.tag(&self.parts(side, &[self.role.byte()])).as_ref());
+        mac.copy_from_slice(key.hmac_tag(&self.parts(side, &[self.role.to_byte()])).as_ref());
         mac
     }
 
     fn is_mac(&self, key: &RoleKey, side: HandshakeSide, mac: &[u8; MAC]) -> bool {
-        key.is_tag(&self.parts(side, &[self.role.byte()]), mac)
+        key.is_tag(&self.parts(side, &[self.role.to_byte()]), mac)
     }
 }
 
@@ -94,12 +94,12 @@ impl HandshakeTranscript {
 ///
 /// # Errors
 /// If the other end does not prove it. Nothing but nonces and MACs was sent then.
-pub(super) async fn prove<S>(stream: &mut S, key: &RoleKey) -> Result<(), ProofError>
+pub(super) async fn prove_role<S>(stream: &mut S, key: &RoleKey) -> Result<(), ProofError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let client: [u8; NONCE] = rand::random();
-    let greeting = [&GREETING[..], &[key.role().byte()], &client].concat();
+    let greeting = [&GREETING[..], &[key.role().to_byte()], &client].concat();
     stream.write_all(&greeting).await.map_err(broken)?;
     let mut answer = [0; GREETING.len() + 1];
     stream.read_exact(&mut answer).await.map_err(broken)?;
@@ -125,7 +125,7 @@ where
 ///
 /// # Errors
 /// If it proves nothing. The connection is then to be closed.
-pub(super) async fn check<S>(stream: &mut S, key: Option<&RoleKey>) -> Result<PeerRole, ProofError>
+pub(super) async fn check_client<S>(stream: &mut S, key: Option<&RoleKey>) -> Result<PeerRole, ProofError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -133,7 +133,7 @@ where
     stream.read_exact(&mut role).await.map_err(broken)?;
     stream.read_exact(&mut client).await.map_err(broken)?;
     let Some(key) = key else { return Err(refuse(stream, ServerVerdict::NoSecret, NO_SECRET_HERE).await) };
-    let claimed = PeerRole::of_byte(role[0]).and_then(|role| key.derive_key(role));
+    let claimed = PeerRole::from_byte(role[0]).and_then(|role| key.derive_key(role));
     let Some(key) = claimed else { return Err(refuse(stream, ServerVerdict::RoleAbove, ROLE_ABOVE).await) };
     let transcript = HandshakeTranscript { role: key.role(), client, server: rand::random() };
     let mac = transcript.mac(&key, HandshakeSide::Server);
@@ -185,12 +185,12 @@ mod tests {
             let mut greeting = [0; GREETING.len()];
             far.read_exact(&mut greeting).await.unwrap();
             assert_eq!(greeting, GREETING);
-            let checked = check(&mut far, server).await;
+            let checked = check_client(&mut far, server).await;
             drop(far);
             checked
         };
         let proving = async {
-            let proved = prove(&mut near, client).await;
+            let proved = prove_role(&mut near, client).await;
             // A client that was refused closes the connection.
             drop(near);
             proved
@@ -226,7 +226,7 @@ mod tests {
     #[tokio::test]
     async fn a_role_cannot_be_forged_with_the_key_of_a_lower_one() {
         let (mut near, mut far) = duplex(1024);
-        let serving = tokio::spawn(async move { check(&mut far, Some(&key(PeerRole::Coordinator))).await });
+        let serving = tokio::spawn(async move { check_client(&mut far, Some(&key(PeerRole::Coordinator))).await });
         let client = [7; NONCE];
         near.write_all(&[&[PeerRole::EmbeddingServer.byte()], &client[..]].concat()).await.unwrap();
         let mut answer = [0; GREETING.len() + 1 + NONCE + MAC];
@@ -246,8 +246,8 @@ mod tests {
         for reflected in [false, false, true] {
             let (mut near, mut far) = duplex(1024);
             let held = worker.clone();
-            let serving = tokio::spawn(async move { check(&mut far, Some(&held)).await });
-            near.write_all(&[&[worker.role().byte()], &client[..]].concat()).await.unwrap();
+            let serving = tokio::spawn(async move { check_client(&mut far, Some(&held)).await });
+            near.write_all(&[&[worker.role().to_byte()], &client[..]].concat()).await.unwrap();
             let mut answer = [0; GREETING.len() + 1 + NONCE + MAC];
             near.read_exact(&mut answer).await.unwrap();
             let (server, mac) = answer[GREETING.len() + 1..].split_at(NONCE);

@@ -71,7 +71,7 @@ impl RoleKey {
     #[must_use]
     pub fn page_token(&self) -> String {
         let client = self.derive_key(PeerRole::Client).unwrap_or_else(|| self.clone());
-        to_hex(&client.tag(&[b"zagros/1 page"]).as_ref()[..16])
+        to_hex(&client.hmac_tag(&[b"zagros/1 page"]).as_ref()[..16])
     }
 
     /// The key in plain text, for a file that its owner alone may read, or for the environment of a process.
@@ -82,12 +82,12 @@ impl RoleKey {
 
     fn next(&self) -> Option<Self> {
         let role = PeerRole::ALL.into_iter().rev().find(|role| *role < self.role)?;
-        let tag = self.tag(&[b"zagros/1 key ", role.name().as_bytes()]);
+        let tag = self.hmac_tag(&[b"zagros/1 key ", role.name().as_bytes()]);
         Some(Self { role, bytes: tag.as_ref().try_into().ok()? })
     }
 
     /// HMAC-SHA256 of the parts. Callers choose parts whose concatenation has one meaning.
-    pub(super) fn tag(&self, parts: &[&[u8]]) -> Tag {
+    pub(super) fn hmac_tag(&self, parts: &[&[u8]]) -> Tag {
         sign(&Key::new(HMAC_SHA256, &self.bytes), &parts.concat())
     }
 

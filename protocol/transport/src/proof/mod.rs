@@ -80,7 +80,7 @@ pub async fn serve(
     services: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    let incoming = accept::incoming(listener, credentials, refused);
+    let incoming = accept::accept_checked(listener, credentials, refused);
     let mut server = grpc::server_builder().layer(gate::GateLayer);
     server.add_routes(services).serve_with_incoming_shutdown(incoming, stop).await
 }
