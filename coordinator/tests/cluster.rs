@@ -245,7 +245,7 @@ async fn a_coordinator_that_is_asked_to_end_serves_until_the_workers_have_left()
     worker.leave(Outcome::Interrupted, "interrupted").await.unwrap();
     stop_reason(&server).await;
     server.leave(Outcome::Interrupted, "asked to end").await.unwrap();
-    assert_eq!(cluster.outcome().await.word(), "interrupted");
+    assert_eq!(cluster.outcome().await.as_str(), "interrupted");
 }
 
 #[tokio::test]

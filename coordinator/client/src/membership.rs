@@ -163,12 +163,6 @@ impl Membership {
         self.proof.clone()
     }
 
-    /// Generation of the placement, as last heard.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.view.borrow().generation
-    }
-
     /// Generation of the newest process group, as last heard; 0 before the first.
     #[must_use]
     pub fn group_generation(&self) -> u64 {

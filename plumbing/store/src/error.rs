@@ -209,7 +209,7 @@ mod tests {
     fn messages_of_a_store_about_credentials_are_not_repeated() {
         let document = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIA1</AWSAccessKeyId></Error>";
         let error = object_store::Error::PermissionDenied { path: "a/b".into(), source: answered(document) };
-        let (problem, reason) = explain(&error);
+        let (problem, reason) = explain_error(&error);
         assert_eq!(
             (problem, reason.as_str()),
             (StoreProblem::Refused, "the request was refused (SignatureDoesNotMatch)")
@@ -220,14 +220,14 @@ mod tests {
     fn failures_are_distinguished_by_their_next_step() {
         let not_found = |document| object_store::Error::NotFound { path: String::new(), source: answered(document) };
         let generic = |document| object_store::Error::Generic { store: "S3", source: answered(document) };
-        let problem = |error: object_store::Error| explain(&error).0;
+        let problem = |error: object_store::Error| explain_error(&error).0;
         assert_eq!(problem(not_found("<Code>NoSuchBucket</Code>")), StoreProblem::NoBucket);
         assert_eq!(problem(not_found("<Code>NoSuchKey</Code>")), StoreProblem::Missing);
         assert_eq!(problem(generic("<Code>ExpiredToken</Code>")), StoreProblem::Refused);
         assert_eq!(problem(generic("<Code>AccessDenied</Code>")), StoreProblem::Refused);
-        assert_eq!(explain(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
+        assert_eq!(explain_error(&generic("<Code>SlowDown</Code>")).1, "the store answered SlowDown");
         assert_eq!(
-            explain(&generic("connection refused\nmore")),
+            explain_error(&generic("connection refused\nmore")),
             (StoreProblem::Away, "connection refused".to_owned())
         );
     }
