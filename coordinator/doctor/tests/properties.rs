@@ -10,7 +10,6 @@ use zagros_doctor::{
 };
 use zagros_zip::number_from;
 
-/// Servers and workers of every run here.
 const SERVERS: u32 = 3;
 const WORKERS: u32 = 4;
 

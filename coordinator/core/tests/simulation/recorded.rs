@@ -80,7 +80,6 @@ impl RecordedCore {
         self.core.take_events()
     }
 
-    /// The inputs so far become a state.
     pub(crate) fn take_snapshot(&mut self) {
         self.snapshot = bytes(&self.core);
         self.inputs.clear();
