@@ -48,7 +48,7 @@ mod tests {
     fn a_process_reports_its_release_and_its_start() {
         let registry = Registry::new();
         describe_process(&registry, "1.2.3");
-        let reported = render(&registry);
+        let reported = render_text(&registry);
         for metric in
             ["zagros_build_info{release=\"1.2.3\"} 1", "process_start_time_seconds", "process_resident_memory_bytes"]
         {
