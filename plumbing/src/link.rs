@@ -35,7 +35,7 @@ mod tests {
     async fn both_ends_of_a_connection_notice_a_link_that_is_gone() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        prepare(&client).unwrap();
+        prepare_stream(&client).unwrap();
         let accepted = BoundedListener::with_limit(listener, 8).accept().await.0;
         for stream in [&client, accepted.stream()] {
             let socket = SockRef::from(stream);

@@ -34,11 +34,11 @@ mod tests {
         mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
         std::fs::write(&file, "content").unwrap();
         for path in [&pipe, folder.path(), Path::new("/dev/zero")] {
-            assert_eq!(open(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{}", path.display());
+            assert_eq!(open_file(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{}", path.display());
         }
         let mut content = String::new();
-        open(&file).unwrap().read_to_string(&mut content).unwrap();
+        open_file(&file).unwrap().read_to_string(&mut content).unwrap();
         assert_eq!(content, "content");
-        assert_eq!(open(&folder.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(open_file(&folder.path().join("none")).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }
