@@ -146,7 +146,7 @@ fn the_next_split_is_the_first_of_the_workers_share_in_every_state_of_the_free_s
             let slot = slots.next().unwrap();
             let own = all.iter().find(|position| position.split % workers == slot.index);
             let next = own.or_else(|| all.first().filter(|_| !fixed)).copied();
-            assert_eq!(shares.next(&free, slot), next, "{slot} of {workers}, fixed: {fixed}");
+            assert_eq!(shares.next_split(&free, slot), next, "{slot} of {workers}, fixed: {fixed}");
             if let Some(next) = next {
                 assert!(all.remove(&next) && free.remove(next) && !free.remove(next));
             }

@@ -32,7 +32,7 @@ impl CheckpointRoot {
 
     /// Names of the runs that have some there; none where each run has its own folder.
     pub(super) fn runs(&self) -> Result<Vec<String>, WorkerError> {
-        Ok(self.parent.as_ref().map_or_else(|| Ok(Vec::new()), Folder::folders)?)
+        Ok(self.parent.as_ref().map_or_else(|| Ok(Vec::new()), Folder::folder_names)?)
     }
 }
 
