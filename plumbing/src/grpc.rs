@@ -48,8 +48,8 @@ pub fn server_builder() -> Server<Stack<IntakeLayer, Identity>> {
         .tcp_nodelay(true)
 }
 
-/// The settings of a channel to `host:port`. `zagros_transport::open_channel` makes channels from it, which prove that they
-/// belong to the run.
+/// The settings of a channel to `host:port`. `zagros_transport::open_channel` makes channels from it, which prove that
+/// they belong to the run.
 pub fn channel_endpoint(address: &str) -> Result<Endpoint, InvalidAddress> {
     let bad = |_| InvalidAddress { address: address.to_owned() };
     let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(bad)?;

@@ -2,9 +2,9 @@
 //! way, silent workers, replacements, restarts of the coordinator.
 //!
 //! In every run these hold. All workers that get a final answer of a ballot get the same one. A decision comes after every
-//! worker has voted or left, and it is the function of the votes ([`decide_barrier`]). A failure names workers that have not voted, and
-//! none that said in time that it is on its way. No worker waits for a silent one longer than the timeout. Once all know that a
-//! worker leaves, the next group is without it, also while its process is still there (RK-4).
+//! worker has voted or left, and it is the function of the votes ([`decide_barrier`]). A failure names workers that have not
+//! voted, and none that said in time that it is on its way. No worker waits for a silent one longer than the timeout. Once all
+//! know that a worker leaves, the next group is without it, also while its process is still there (RK-4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

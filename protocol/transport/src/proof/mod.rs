@@ -6,8 +6,8 @@
 //!              its role's key                   the role    CALLS: least role of each call
 //! ```
 //!
-//! [`open_channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets no other code make a gRPC channel or server. A
-//! new call is therefore behind the proof without a line of its own, and refused until [`CALLS`] lists it.
+//! [`open_channel`] and [`serve`] are the only doors: a test (`tests/tidy`) lets no other code make a gRPC channel or server.
+//! A new call is therefore behind the proof without a line of its own, and refused until [`CALLS`] lists it.
 
 mod accept;
 mod calls;
