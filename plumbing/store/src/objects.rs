@@ -76,7 +76,7 @@ impl Objects {
         Ok(found)
     }
 
-    /// Reads an object. PiecePlan after the position are fetched ahead.
+    /// Reads an object. Pieces after the position are fetched ahead.
     pub fn open_input(&self, object: &StoredObject) -> Result<ObjectInput, StoreError> {
         let key = self.key(&object.key)?;
         Ok(ObjectInput(ObjectDownload::new(Arc::clone(&self.bucket), key, object.bytes, PiecePlan::MANY)))
