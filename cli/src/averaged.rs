@@ -141,7 +141,7 @@ pub(crate) fn models_of(named: &Path) -> Vec<PathBuf> {
 
 /// Where the scores of each model but the first go. `identity` tells those of other rows and models apart.
 pub(crate) fn places(output: &Path, models: usize, identity: &str) -> Vec<PathBuf> {
-    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::compute(identity.as_bytes()).sha256);
+    let hash = zagros_store::hex_digits(&zagros_store::ContentDigest::compute(identity.as_bytes()).sha256);
     let name = output.file_name().map_or_else(|| "scores".into(), |name| name.to_string_lossy().into_owned());
     let place = |number| format!("{name}.model-{number}-{}", &hash[..12]);
     let numbers = number_from(2_usize, 1..models).map(|(number, _)| number);

@@ -11,7 +11,7 @@ use zagros_dense_worker::{
 };
 use zagros_ingest::IngestError;
 use zagros_job::{Job, Model, TestPart};
-use zagros_plumbing::lifecycle::Signals;
+use zagros_plumbing::lifecycle::StopSignals;
 use zagros_shell::{Exit, Failure, err, out};
 
 use crate::measures;
@@ -50,7 +50,7 @@ impl Planted {
 }
 
 /// Runs the worker to its end. Shows the live line, and then the report. A worker that was too late for the run has finished.
-pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Outcome, Failure> {
+pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &StopSignals) -> Result<Outcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
     let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(Follower(terminal.clone())) };
@@ -76,7 +76,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
 }
 
 /// The exit code of a run that ended in order.
-pub(crate) fn exit(outcome: Outcome, signals: &Signals) -> Exit {
+pub(crate) fn exit(outcome: Outcome, signals: &StopSignals) -> Exit {
     if outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success }
 }
 
@@ -90,13 +90,13 @@ fn write_page(folder: &RunFolder) -> Option<PathBuf> {
 }
 
 /// The exit code of the signal that ended a run.
-pub(crate) fn interrupted(signals: &Signals) -> Exit {
+pub(crate) fn interrupted(signals: &StopSignals) -> Exit {
     // Without a signal, the parent has gone away. That counts as SIGTERM.
     Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))
 }
 
 /// A worker's error with its exit code.
-pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
+pub(crate) fn failure(error: WorkerError, signals: &StopSignals) -> Failure {
     let exit = match error.exit_class() {
         ExitClass::Data => Exit::Data,
         ExitClass::Cluster => Exit::Cluster,
@@ -112,7 +112,7 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
 }
 
 /// As [`failure`], of rows that a saved model scores, with columns `keys` that no model needs.
-pub(crate) fn scoring_failure(error: WorkerError, signals: &Signals, keys: &[String]) -> Failure {
+pub(crate) fn scoring_failure(error: WorkerError, signals: &StopSignals, keys: &[String]) -> Failure {
     let is_missing =
         matches!(&error, WorkerError::Ingest(IngestError::MissingColumn { column, .. }) if !keys.contains(column));
     let is_unusable = matches!(&error, WorkerError::Ingest(IngestError::UnusableColumn { .. }));

@@ -123,7 +123,7 @@ fn reported_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Fa
 pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
     match url(named) {
         Some(url) => Folder::open(url, timeout).map_err(refused),
-        None => Ok(Folder::disk(named)),
+        None => Ok(Folder::on_disk(named)),
     }
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn refused(error: StoreError) -> Failure {
 }
 
 fn has_manifest(folder: &Folder) -> Result<bool, Failure> {
-    folder.has(MANIFEST).map_err(refused)
+    folder.has_file(MANIFEST).map_err(refused)
 }
 
 /// The error for a folder without a model. It says what is there.
@@ -154,7 +154,7 @@ pub(crate) fn no_model(place: &Folder) -> Failure {
     let mut inside = match place.path() {
         // Only this request shows that a bucket does not exist: a request for one object only says that the object does
         // not.
-        None => match place.folders() {
+        None => match place.folder_names() {
             Ok(folders) => folders,
             Err(error) => return refused(error),
         },
@@ -178,7 +178,7 @@ fn has_rows(folder: &Path) -> bool {
 /// A file of rows, read in place.
 pub(crate) fn saved_file(folder: &Folder, name: &str) -> SavedFile {
     let (path, folder, name) = (format!("{folder}/{name}"), folder.clone(), name.to_owned());
-    SavedFile::new(path, move || folder.input(&name))
+    SavedFile::new(path, move || folder.open_file(&name))
 }
 
 /// A file cannot be written. `left` says what that leaves behind.
@@ -214,7 +214,7 @@ pub(crate) fn snapshot_failure(error: SnapshotError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use zagros_store::{ContentDigest, hexadecimal};
+    use zagros_store::{ContentDigest, hex_digits};
 
     use super::*;
 
@@ -230,7 +230,7 @@ mod tests {
     fn save(model: &Path, job: &[u8]) {
         std::fs::create_dir_all(model).unwrap();
         std::fs::write(model.join(JOB), job).unwrap();
-        let sha256 = |bytes: &[u8]| hexadecimal(&ContentDigest::compute(bytes).sha256);
+        let sha256 = |bytes: &[u8]| hex_digits(&ContentDigest::compute(bytes).sha256);
         let (zeros, dense) = ("0".repeat(64), "dense.safetensors");
         let file = |name: &str, bytes: &[u8]| {
             format!(r#"{{"name": "{name}", "bytes": {}, "sha256": "{}"}}"#, bytes.len(), sha256(bytes))

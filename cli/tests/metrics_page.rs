@@ -77,7 +77,7 @@ async fn server(job: &Job, control: Arc<LocalCoordinator>, registry: &Registry) 
     let member =
         Membership::join(control.clone() as Arc<dyn ControlPlane>, request, LATE, &Shutdown::new()).await.unwrap();
     let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();
-    let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+    let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
     service.set_placement(Arc::new(map));
     (Arc::new(LocalShard::new(service)), member)
 }

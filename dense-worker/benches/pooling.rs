@@ -214,7 +214,7 @@ async fn start(servers: u32) -> Outcome<Side> {
         Ok(Arc::new(Watched::new(shard, Counting(Arc::clone(&counted)))) as Arc<dyn Shard>)
     });
     let member = Membership::join(control.clone(), request(&job), TIMEOUT, &Shutdown::new()).await?;
-    let (writer, incarnation) = (member.member(), member.incarnation());
+    let (writer, incarnation) = (member.member_id(), member.incarnation());
     let config = ClientConfig { writer, incarnation, wire: Encoding::F32, timeout: TIMEOUT };
     let client = EmbeddingClient::new(config, control, connect);
     Ok(Side { client, _member: member, deduplicator: Deduplicator::new(), bytes, pushes: 0 })

@@ -187,7 +187,7 @@ pub enum WorkerError {
     #[error("{0}")]
     Store(#[source] StoreError),
     /// A file of the run folder could not be written or read.
-    #[error("cannot {what} {}: {source}; {}", path.display(), disk::advice(source))]
+    #[error("cannot {what} {}: {source}; {}", path.display(), disk::next_step(source))]
     File {
         /// `write`, `create`, …
         what: &'static str,

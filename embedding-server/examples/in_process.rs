@@ -39,7 +39,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The server without a socket. It owns every bucket under generation 1 of the bucket map.
     let service = EmbeddingService::new(&job, ServerIndex(0), &prometheus::Registry::new())?;
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), 16, 1)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), 16, 1)));
     let shard: Arc<dyn Shard> = Arc::new(LocalShard::new(service));
 
     // A client asks the coordinator who owns which bucket. Here the coordinator of tests answers: one server owns all.

@@ -92,9 +92,9 @@ impl Service<Request<Body>> for EmbeddingEndpoint {
                 return status_of(refusal).into_http();
             }
             match request.uri().path() {
-                LOOKUP => unary::answer(request, |message| lookup(shard, message, deadline)).await,
-                PUSH => unary::answer(request, |message| push(shard, message, deadline)).await,
-                HINT => unary::answer(request, |message| hint(shard, message, deadline)).await,
+                LOOKUP => unary::answer_call(request, |message| lookup(shard, message, deadline)).await,
+                PUSH => unary::answer_call(request, |message| push(shard, message, deadline)).await,
+                HINT => unary::answer_call(request, |message| hint(shard, message, deadline)).await,
                 other => Status::unimplemented(format!("this server has no call {other}")).into_http(),
             }
         };
@@ -185,7 +185,7 @@ mod tests {
         let adapter = GrpcAdapter::new(shard, check, roots, 10 * WAITS);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let serving = grpc::server().add_service(adapter.embedding_service());
+        let serving = grpc::server_builder().add_service(adapter.embedding_service());
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 0, address, instance, run: run.0, ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, WAITS, &zagros_transport::Credentials::Open).unwrap();

@@ -187,7 +187,7 @@ impl<'a> ServerLabel<'a> {
 #[cfg(test)]
 mod tests {
     use zagros_embedding_client::Shard;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::datapath::Access;
     use zagros_protocol::{BucketMap, Generation};
 
@@ -199,14 +199,14 @@ mod tests {
     async fn servers_share_a_registry_and_each_reports_its_own_figures() {
         let registry = Registry::new();
         let services = [0, 1].map(|index| EmbeddingService::new(&job(2), ServerIndex(index), &registry).unwrap());
-        let map = Arc::new(BucketMap::even(Generation(1), 64, 1));
+        let map = Arc::new(BucketMap::split_evenly(Generation(1), 64, 1));
         services[0].set_placement(Arc::clone(&map));
         services[1].set_placement(map);
         let shards = services.map(LocalShard::new);
         shards[0].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap();
         shards[0].push(push_of(&[(0, &[1, 2])], 1, 0.5), later()).await.unwrap();
         shards[1].lookup(lookup_of(&[(0, &[1, 2])], Access::Train), later()).await.unwrap_err();
-        let text = render(&registry);
+        let text = render_text(&registry);
         for line in [
             r#"zagros_embedding_requests_total{call="lookup",server="0"} 1"#,
             r#"zagros_embedding_request_seconds_count{call="push",server="0"} 1"#,
@@ -229,6 +229,6 @@ mod tests {
     fn a_registry_does_not_keep_the_rows_of_a_server_alive() {
         let registry = Registry::new();
         drop(EmbeddingService::new(&job(1), ServerIndex(0), &registry).unwrap());
-        assert!(!render(&registry).contains("table_rows{"));
+        assert!(!render_text(&registry).contains("table_rows{"));
     }
 }

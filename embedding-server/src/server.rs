@@ -96,7 +96,7 @@ pub async fn run(config: ServerConfig, shutdown: Shutdown) -> Result<ServerEnd, 
         Some(failure) = failures.recv() => Err(failure),
     };
     // The run is over. A connection that a peer keeps half open is not a failure.
-    if let Err(late) = life.finish(grace).await {
+    if let Err(late) = life.finish_tasks(grace).await {
         warn!(server = index, %late, "ports did not close in time");
     }
     ended
@@ -116,7 +116,7 @@ fn serve_data(
     index: u32,
     failed: mpsc::Sender<ServerError>,
 ) {
-    let stop = life.shutdown().clone();
+    let stop = life.shutdown_token().clone();
     let serving = async move {
         zagros_transport::serve(listener, &credentials, refused, routes, async move { stop.requested().await }).await
     };
@@ -134,8 +134,8 @@ fn serve_admin(
     let service = Arc::clone(service);
     let waits = service.waits.clone();
     let routes = admin::routes(registry, Arc::new(move || service.check_ready()));
-    let routes = routes.merge(admin::json("/waits", move || OwnWaits::new(&waits.long(), &waits.requests())));
-    let serving = admin::serve(listener, routes, access, life.shutdown().clone());
+    let routes = routes.merge(admin::json_route("/waits", move || OwnWaits::new(&waits.long_waits(), &waits.unanswered_requests())));
+    let serving = admin::serve(listener, routes, access, life.shutdown_token().clone());
     life.spawn("admin port", report_failure(serving, index, "admin", failed));
 }
 
@@ -183,9 +183,9 @@ impl RunMember {
             Err(source) => return Err(ServerError::Join { index: index.0, source }),
         };
         membership.report_waits(self.service.waits.clone());
-        let run = membership.run();
+        let run = membership.run_id();
         self.guard.note_joined(run, self.instance);
-        info!(server = index.0, address = self.advertised, member = membership.member(), %run, "joined the run");
+        info!(server = index.0, address = self.advertised, member = membership.member_id(), %run, "joined the run");
         let ended = self.serve_until_end(&membership).await;
         info!(server = index.0, reason = %ended, "stopping");
         match ended {
@@ -219,7 +219,7 @@ impl RunMember {
     async fn serve_until_end(&self, membership: &Membership) -> StopReason {
         let timeout = self.job.cluster.timeout;
         let (service, control) = (Arc::clone(&self.service), Arc::clone(&self.control));
-        let member = (membership.member(), membership.incarnation());
+        let member = (membership.member_id(), membership.incarnation());
         let moves = MoveRunner::new(service, control, self.credentials.clone(), member);
         let take_part =
             |drains| take_part_in_run(&self.service, self.control.as_ref(), membership, moves, (timeout, drains));

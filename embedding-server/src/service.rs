@@ -145,7 +145,7 @@ impl EmbeddingService {
             metrics,
             buffers: Arc::new(
                 MemoryBudget::from_job(job)
-                    .map_or_else(ValueBuffers::default, |memory| ValueBuffers::keeping(memory.kept)),
+                    .map_or_else(ValueBuffers::default, |memory| ValueBuffers::with_capacity(memory.kept)),
             ),
             placement: ArcSwapOption::empty(),
             moves: ServerMoves::default(),
@@ -262,8 +262,8 @@ impl EmbeddingService {
     pub(crate) fn note_disks(&self) {
         let log = self.log.as_ref().and_then(|log| log.check_health().err());
         let tier = self.tier.as_ref().and_then(|tier| tier.check_health().err());
-        self.waits.note("log", WaitKind::Disk, log);
-        self.waits.note("cold tier", WaitKind::Disk, tier);
+        self.waits.note_wait("log", WaitKind::Disk, log);
+        self.waits.note_wait("cold tier", WaitKind::Disk, tier);
     }
 
     /// Whether every request can be served. With a failed cold tier the server still serves rows in memory.
@@ -383,7 +383,7 @@ mod tests {
     fn it_is_ready_once_it_has_a_placement() {
         let service = service(1, 0);
         assert!(service.check_ready().unwrap_err().contains("waits for the coordinator"));
-        service.set_placement(Arc::new(BucketMap::even(zagros_protocol::Generation(1), 8, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(zagros_protocol::Generation(1), 8, 1)));
         assert_eq!(service.check_ready(), Ok(()));
     }
 }

@@ -65,14 +65,14 @@ pub(crate) fn service(servers: u32, index: u32) -> Arc<EmbeddingService> {
 /// A server at generation 1 of an even map.
 pub(crate) fn placed(servers: u32, index: u32) -> Arc<EmbeddingService> {
     let service = service(servers, index);
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, servers)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, servers)));
     service
 }
 
 /// The only server of a job, at generation 1.
 pub(crate) fn placed_with(job: &Job) -> Arc<EmbeddingService> {
     let service = EmbeddingService::new(job, ServerIndex(0), &Registry::new()).unwrap();
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
     service
 }
 

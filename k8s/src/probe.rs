@@ -25,7 +25,7 @@ pub struct ProbeError {
 /// When it does not answer in time, or something else answers.
 pub async fn ask(address: &str, token: Option<&PageToken>) -> Result<Progress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
-    let (status, body) = ask_with(address, "/status", token.map(PageToken::reveal), TIMEOUT)
+    let (status, body) = ask_with(address, "/status", token.map(PageToken::expose_secret), TIMEOUT)
         .await
         .map_err(|error| failed(error.to_string()))?;
     if !status.is_success() {

@@ -18,7 +18,7 @@ const DIMS: [usize; 2] = [16, 64];
 /// # Errors
 /// When a process does not start, or the temporary folder cannot be written.
 pub async fn measure(program: &Path, stamp: &str) -> Result<Calibration, Failure> {
-    let here = MachineInfo::this();
+    let here = MachineInfo::of_this_machine();
     let (cores, processor) = (here.cores, here.processor.unwrap_or_else(|| "unknown processor".to_owned()));
     note!("1 of 5: the dense network");
     let mut dense = tokio::task::spawn_blocking(move || dense::rates(cores)).await.or_internal()??;

@@ -54,7 +54,7 @@ impl EmbeddedServers {
         }
         let placement = wait_for_placement(control.as_ref(), job.cluster.timeout, &Shutdown::new()).await;
         let placement = placement.map_err(|error| Failure::from_error(Exit::Internal, error))?;
-        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).or_internal()?;
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).or_internal()?;
         let map = Arc::new(map);
         for service in &services {
             service.set_placement(Arc::clone(&map));

@@ -161,12 +161,12 @@ impl LaunchPlan<'_> {
 
     /// Other users see the arguments of a process, and not its environment.
     fn environment(&self, role: RoleName) -> Environment {
-        let key = self.secret.derive(match role {
+        let key = self.secret.derive_key(match role {
             RoleName::Coordinator => PeerRole::Coordinator,
             RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
             RoleName::DenseWorker(_) => PeerRole::DenseWorker,
         });
-        Environment { set: key.map(|key| (SECRET, key.reveal())).into_iter().collect(), unset: vec![SECRET_FILE] }
+        Environment { set: key.map(|key| (SECRET, key.expose_secret())).into_iter().collect(), unset: vec![SECRET_FILE] }
     }
 
     /// The job's changes, then those that give the role its place on this machine.

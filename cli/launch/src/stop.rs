@@ -123,7 +123,7 @@ impl Supervisor {
             tokio::select! {
                 index = next_to_end(&mut self.children) => self.report_end(index, phase),
                 () = self.hurry.requested() => return PhaseEnd::Hurried,
-                () = tokio::time::sleep(deadline.left()) => return PhaseEnd::Late,
+                () = tokio::time::sleep(deadline.time_left()) => return PhaseEnd::Late,
             }
         }
         PhaseEnd::Ended
@@ -136,7 +136,7 @@ impl Supervisor {
             tokio::select! {
                 _ = next_to_end(&mut self.children) => {}
                 () = self.hurry.requested() => return PhaseEnd::Hurried,
-                () = tokio::time::sleep(deadline.left()) => return PhaseEnd::Late,
+                () = tokio::time::sleep(deadline.time_left()) => return PhaseEnd::Late,
             }
         }
         PhaseEnd::Ended

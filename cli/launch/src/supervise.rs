@@ -253,7 +253,7 @@ impl Supervisor {
             return first;
         }
         let deadline = Deadline::from_now(self.timeout.min(GRACE));
-        while let Ok(next) = tokio::time::timeout(deadline.left(), next_to_end(&mut self.children)).await {
+        while let Ok(next) = tokio::time::timeout(deadline.time_left(), next_to_end(&mut self.children)).await {
             if !is_success(self.children[next].ended) {
                 return next;
             }

@@ -47,7 +47,7 @@ impl Logging {
             Notes::Logged | Notes::Shown => level,
         };
         tell_notes(notes);
-        telemetry::install(format, level);
+        telemetry::install_subscriber(format, level);
     }
 
     /// The same options for another process of this program.

@@ -84,7 +84,7 @@ pub fn write_secret(path: &Path, key: &RoleKey) -> Result<(), Failure> {
             _ => {}
         }
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        writeln!(file, "{}", key.reveal())?;
+        writeln!(file, "{}", key.expose_secret())?;
         file.sync_all()
     };
     written().map_err(|error| {
@@ -127,7 +127,7 @@ mod tests {
     fn a_secret_comes_from_a_variable_or_from_a_file_of_this_user() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("deep/secret");
-        let key = RoleKey::parse(&digits()).unwrap().derive(PeerRole::DenseWorker).unwrap();
+        let key = RoleKey::parse(&digits()).unwrap().derive_key(PeerRole::DenseWorker).unwrap();
         write_secret(&file, &key).unwrap();
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let path = file.to_str().unwrap();

@@ -55,7 +55,7 @@ impl Exit {
 
     /// The meaning of an exit code of another zagros process.
     pub fn meaning(code: i32) -> &'static str {
-        exit_codes::meaning(code).unwrap_or("unknown exit code")
+        exit_codes::code_meaning(code).unwrap_or("unknown exit code")
     }
 }
 

@@ -17,7 +17,7 @@ pub fn check_folders(job: &Job) -> Result<(), Failure> {
     for (key, folder) in [("checkpoint.folder", checkpoints), ("output.model_folder", model)] {
         let Some(folder) = folder else { continue };
         // Requests to a store may take as long as the job's timeout.
-        let checked = Folder::open(folder, job.cluster.timeout).and_then(|folder| folder.check());
+        let checked = Folder::open(folder, job.cluster.timeout).and_then(|folder| folder.check_writable());
         checked.map_err(|error| failed(error, key))?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_job::Job;
 use zagros_plumbing::admin::{PageAccess, PageToken};
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_plumbing::metrics;
 use zagros_plumbing::process::raise_file_limit;
 use zagros_transport::Credentials;
@@ -30,7 +30,7 @@ pub struct Role {
     /// Requested by a signal, or when the parent dies.
     pub shutdown: Shutdown,
     /// The signal that came, if any.
-    pub signals: Signals,
+    pub signals: StopSignals,
     /// What it proves to others, and asks of others.
     pub credentials: Credentials,
     /// The token of its HTTP port, if one was given.

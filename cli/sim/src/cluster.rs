@@ -122,16 +122,16 @@ impl<T> SimCluster<T> {
         if servers == 0 {
             return;
         }
-        let map = BucketMap::even(Generation(1), BUCKETS.max(servers * LEAST_BUCKETS), servers);
+        let map = BucketMap::split_evenly(Generation(1), BUCKETS.max(servers * LEAST_BUCKETS), servers);
         let mut owned = vec![0.0; servers as usize];
-        (0..map.buckets()).filter_map(|bucket| map.owner(bucket)).for_each(|owner| owned[owner.0 as usize] += 1.0);
+        (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket)).for_each(|owner| owned[owner.0 as usize] += 1.0);
         let worker = worker_group(scenario);
         let mut server = 0;
         for (index, group) in scenario.machines.groups.iter().enumerate().filter(|(_, group)| group.servers > 0.0) {
             let on_each = group.servers as usize;
             let of_group = &owned[server..server + on_each * group.count.round() as usize];
             server += of_group.len();
-            let part = |servers: &[f64]| servers.iter().sum::<f64>() / f64::from(map.buckets());
+            let part = |servers: &[f64]| servers.iter().sum::<f64>() / f64::from(map.bucket_count());
             let stages =
                 StageTimes::between_groups(&scenario.work, &scenario.calibration, (worker, group), &scenario.machines);
             self.tiers.push(ServerTier {

@@ -18,7 +18,7 @@ pub(crate) async fn run(args: CalibrateArgs) -> Result<Exit, Failure> {
     };
     let unwritable = |error: std::io::Error| {
         let what = format!("cannot write {}: {error}", file.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     };
     // Before half a minute of measurements.
     file.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(unwritable)?;

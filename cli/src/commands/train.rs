@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zagros_dense_worker::Worker;
 use zagros_job::Job;
 use zagros_job::threads::Machine;
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_shell::{Exit, Failure, describe_threads, exit_with_parent, is_key_given, load_job, note, watch_signals};
 
 use super::init;
@@ -78,7 +78,7 @@ async fn train_until(
     point: PausePoint,
     worker: Worker,
     shutdown: Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<Exit, Failure> {
     let terminal = Arc::new(Terminal::new(false));
     let pause = Arc::new(Pause::new(point, shutdown, terminal.clone()));

@@ -25,7 +25,7 @@ use zagros_ingest::profile::{self as ingest, DataProfile};
 use zagros_job::{Job, KeyChange, Model, StartSteps, TestPart, ValidationPart};
 use zagros_launch::EmbeddedCluster;
 use zagros_plumbing::durable;
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_shell::{Exit, Failure, OrInternal, note, out};
 use zagros_store::Folder;
 
@@ -70,7 +70,7 @@ impl DailyTraining {
     ///
     /// # Errors
     /// When the paths have no placeholder, and whatever goes wrong in scoring or training. What is done stays done.
-    pub(crate) async fn run(self, shutdown: Shutdown, signals: &Signals) -> Result<Exit, Failure> {
+    pub(crate) async fn run(self, shutdown: Shutdown, signals: &StopSignals) -> Result<Exit, Failure> {
         self.check()?;
         let mut history = DayHistory::load(&self.job)?;
         let days: Vec<String> = self.dates.days().iter().map(ToString::to_string).collect();
@@ -249,7 +249,7 @@ const PROFILED_ROWS: u64 = 1_000_000;
 async fn profile(
     day: &Day,
     history: &DayHistory,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<(DataProfile, Option<ReferenceDrift>), Failure> {
     let of_day = |(day, health): (&String, &DayHealth)| (day.clone(), health.profile.clone());
     let previous = history.health_before(&day.name).map(of_day);
@@ -263,7 +263,7 @@ async fn profile(
     Ok((profile, Some(reference)))
 }
 
-async fn look(day: &Day, before: Option<DataProfile>, signals: &Signals) -> Result<DataProfile, Failure> {
+async fn look(day: &Day, before: Option<DataProfile>, signals: &StopSignals) -> Result<DataProfile, Failure> {
     let (job, files) = (day.job.clone(), day.job.data.train.clone());
     let look = move || ingest::profile_files(&job, &files, PROFILED_ROWS, before.as_ref());
     let looked = tokio::task::spawn_blocking(look).await.or_internal()?;
@@ -315,7 +315,7 @@ async fn train_day(
     day: &Day,
     choice: ResumeChoice,
     shutdown: &Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<Option<(DayRecord, DayCounts)>, Failure> {
     let (before, scored) = match &day.job.train.start_from {
         Some(model) => {
@@ -351,7 +351,7 @@ async fn score(
     model: &Path,
     job: &Job,
     shutdown: &Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<(Evaluation, IdCounts), Failure> {
     let saved = SavedModel::find(model, TIMEOUT)?;
     let of_model = saved.job(&[])?;
@@ -383,7 +383,7 @@ async fn train(
     job: &Job,
     start: Start,
     shutdown: &Shutdown,
-    signals: &Signals,
+    signals: &StopSignals,
 ) -> Result<(Summary, IdCounts), Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());

@@ -2,7 +2,7 @@
 //! offline, made from the history.
 
 use indicatif::HumanCount;
-use zagros_chart::html::{NOTHING, document, escaped, table};
+use zagros_chart::html::{NOTHING, render_document, escape_html, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_dense_worker::Evaluation;
 use zagros_ingest::profile::FeatureProfile;
@@ -27,18 +27,18 @@ pub(crate) fn page(name: &str, history: &DayHistory) -> String {
         parts.push(section(&format!("Tables on {day}"), &tables(&health.tables)));
     }
     parts.push(section("Drift of each feature from the day before (PSI)", &drift(&days)));
-    document(&format!("{name} · days · Zagros"), &parts.concat())
+    render_document(&format!("{name} · days · Zagros"), &parts.concat())
 }
 
 fn section(title: &str, content: &str) -> String {
-    if content.is_empty() { String::new() } else { format!("<h2>{}</h2>\n{content}\n", escaped(title)) }
+    if content.is_empty() { String::new() } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
 fn heading(name: &str, days: &[NamedDay<'_>]) -> String {
     let ends = days.first().zip(days.last()).map_or_else(String::new, |(first, last)| {
         format!("{} days from {} to {}", HumanCount(days.len() as u64), first.0, last.0)
     });
-    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escaped(name), escaped(&ends))
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escape_html(name), escape_html(&ends))
 }
 
 fn charts(days: &[NamedDay<'_>]) -> String {
@@ -64,14 +64,14 @@ fn charts(days: &[NamedDay<'_>]) -> String {
         ),
         chart("Largest drift", "PSI of the feature that differs most from the day before", series("PSI", &worst)),
     ];
-    let figures: String = charts.iter().filter_map(Chart::figure).collect();
+    let figures: String = charts.iter().filter_map(Chart::render_figure).collect();
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
 }
 
 fn warnings(days: &[NamedDay<'_>]) -> String {
     let lines = days.iter().rev().flat_map(|(day, record)| {
         let warnings = record.health.iter().flat_map(|health| &health.warnings);
-        warnings.map(move |warning| format!("<p class=\"note\">{day}: {}</p>\n", escaped(warning)))
+        warnings.map(move |warning| format!("<p class=\"note\">{day}: {}</p>\n", escape_html(warning)))
     });
     lines.collect()
 }
@@ -93,7 +93,7 @@ fn measures(days: &[NamedDay<'_>]) -> String {
         ("", cells)
     };
     let head = ["day", "AUC", "logloss", "calibration", "positive", "trained on", "rows in tables"];
-    table(&head, &days.iter().map(row).collect::<Vec<_>>())
+    render_table(&head, &days.iter().map(row).collect::<Vec<_>>())
 }
 
 fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
@@ -123,7 +123,7 @@ fn features(health: &DayHealth, before: Option<&DayHealth>) -> String {
         .map_or_else(|| "drift (PSI) since an earlier day".to_owned(), |reference| format!("since {}", reference.day));
     let head =
         ["feature", "coverage", "the day before", "distinct values", "the day before", "drift (PSI)", since.as_str()];
-    table(&head, &rows)
+    render_table(&head, &rows)
 }
 
 fn tables(tables: &[TableHealth]) -> String {
@@ -133,7 +133,7 @@ fn tables(tables: &[TableHealth]) -> String {
         ("", vec![table.table.clone(), share(table.new_ids), created, share(table.admitted)])
     };
     let rows: Vec<_> = tables.iter().map(row).collect();
-    if rows.is_empty() { String::new() } else { table(&["table", "new ids", "rows created", "admitted"], &rows) }
+    if rows.is_empty() { String::new() } else { render_table(&["table", "new ids", "rows created", "admitted"], &rows) }
 }
 
 /// A line for each feature, a column for each of the last days.
@@ -152,7 +152,7 @@ fn drift(days: &[NamedDay<'_>]) -> String {
     };
     let rows: Vec<_> = newest.profile.features.iter().map(row).collect();
     let head: Vec<&str> = ["feature"].into_iter().chain(with_health.iter().map(|(day, _)| day.as_str())).collect();
-    table(&head, &rows)
+    render_table(&head, &rows)
 }
 
 fn shown(value: Option<f64>, digits: usize) -> String {

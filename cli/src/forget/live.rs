@@ -64,7 +64,7 @@ pub(crate) async fn forget_live(
             let help = "give the same command again; a run that goes back to an earlier state removes them by itself";
             Failure::with_help(failed(error).exit(), what, help)
         })?;
-        note_live(&Folder::disk(run), wanted, &done)?;
+        note_live(&Folder::on_disk(run), wanted, &done)?;
         removed = Some(done);
     }
     let plan = written_saves(run, timeout).await.and_then(|place| ForgetPlan::prepare(&place, wanted));

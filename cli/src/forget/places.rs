@@ -45,9 +45,9 @@ impl ForgetPlace {
         }
         let named = saved::open(named, timeout)?;
         // `.` has no name and no parent.
-        let whole = named.path().and_then(|path| path.canonicalize().ok()).map(Folder::disk);
+        let whole = named.path().and_then(|path| path.canonicalize().ok()).map(Folder::on_disk);
         let named = whole.unwrap_or(named);
-        if named.has(MANIFEST).map_err(refused)? { Self::of_model(named) } else { Self::of_run(named, timeout) }
+        if named.has_file(MANIFEST).map_err(refused)? { Self::of_model(named) } else { Self::of_run(named, timeout) }
     }
 
     fn of_model(named: Folder) -> Result<Self, Failure> {
@@ -91,14 +91,14 @@ impl ForgetPlace {
             roots.push(Folder::open(root, job.cluster.timeout).map_err(refused)?.join(name));
         }
         for root in roots {
-            let states = root.folders().map_err(refused)?.into_iter().filter(|name| is_state(name));
+            let states = root.folder_names().map_err(refused)?.into_iter().filter(|name| is_state(name));
             folders.extend(states.map(|name| root.join(&name)));
         }
         folders.sort_by_key(ToString::to_string);
         folders.dedup_by_key(|folder| folder.to_string());
         let (mut saves, mut others) = (Vec::new(), Vec::new());
         for folder in folders {
-            if folder.has(MANIFEST).map_err(refused)? { saves.push(folder) } else { others.push(folder) }
+            if folder.has_file(MANIFEST).map_err(refused)? { saves.push(folder) } else { others.push(folder) }
         }
         if saves.is_empty() {
             return Err(saved::no_model(&named));

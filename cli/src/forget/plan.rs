@@ -218,7 +218,7 @@ struct RowFile {
 impl RowFile {
     fn new(save: &SavePlan, named: &str) -> Self {
         // The manifest was checked: its names lead to this folder or to one beside it, and each has a record.
-        let (folder, name) = save.folder.locate(named).unwrap_or_else(|| (save.folder.clone(), named));
+        let (folder, name) = save.folder.locate_file(named).unwrap_or_else(|| (save.folder.clone(), named));
         let record = save.manifest.files.iter().find(|record| record.name == named);
         let (bytes, sha256) = record.map(|record| (record.bytes, record.sha256.clone())).unwrap_or_default();
         Self { named: named.to_owned(), folder, name: name.to_owned(), bytes, sha256 }
@@ -246,7 +246,7 @@ fn copy_name(name: &str, sha256: &str, WantedIds { table, ids }: &WantedIds) -> 
     let stem = stem.split_once(COPY).map_or(stem, |(stem, _)| stem);
     let mut text = format!("{sha256} {table}");
     ids.iter().for_each(|id| text.push_str(&format!(" {id}")));
-    let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::compute(text.as_bytes()).sha256);
+    let hash = zagros_store::hex_digits(&zagros_store::ContentDigest::compute(text.as_bytes()).sha256);
     format!("{stem}{COPY}{}{ROWS}", &hash[..DIGITS])
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
     let written = durable::write(&path, sections::page(&record).as_bytes());
     written.map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     })?;
     Ok(path)
 }

@@ -5,7 +5,7 @@ use zagros_dense_worker::{Evaluation, Outcome, Summary, TargetMeasures};
 
 use super::record::{Record, Scored, Step};
 use crate::measures;
-use zagros_chart::html::{NOTHING, document, escaped, facts, table};
+use zagros_chart::html::{NOTHING, render_document, escape_html, render_facts, render_table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_store::hide_secrets;
 
@@ -23,11 +23,11 @@ pub(crate) fn page(record: &Record) -> String {
         section("Job, with every default", job(record)),
         section("Files", files(record)),
     ];
-    document(&format!("{} · Zagros", record.name), &parts.concat())
+    render_document(&format!("{} · Zagros", record.name), &parts.concat())
 }
 
 fn section(title: &str, content: String) -> String {
-    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escaped(title)) }
+    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
 fn heading(record: &Record) -> String {
@@ -43,12 +43,12 @@ fn heading(record: &Record) -> String {
         }
     };
     let choice = record.summary.as_ref().and_then(|summary| summary.choice.as_deref());
-    let note = choice.map_or_else(String::new, |choice| format!("<p class=\"note\">{}</p>", escaped(choice)));
+    let note = choice.map_or_else(String::new, |choice| format!("<p class=\"note\">{}</p>", escape_html(choice)));
     let unread = match record.unread {
         0 => String::new(),
         lines => format!("<p class=\"lead\">{lines} line(s) of metrics.jsonl could not be read and are skipped</p>"),
     };
-    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{note}{unread}\n", escaped(&record.name), escaped(&lead))
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>{note}{unread}\n", escape_html(&record.name), escape_html(&lead))
 }
 
 fn tiles(record: &Record) -> String {
@@ -67,13 +67,13 @@ fn tiles(record: &Record) -> String {
         Some(("rows created", HumanCount(summary.rows).to_string())),
         Some(("of embeddings", HumanBytes(summary.table_bytes).to_string())),
     ];
-    let tile = |(name, value): (&str, String)| format!("<div><b>{}</b><span>{name}</span></div>", escaped(&value));
+    let tile = |(name, value): (&str, String)| format!("<div><b>{}</b><span>{name}</span></div>", escape_html(&value));
     format!("<div class=\"tiles\">{}</div>\n", tiles.into_iter().flatten().map(tile).collect::<String>())
 }
 
 fn curves(record: &Record) -> String {
     let charts = [loss(record), auc(record), calibration(record), throughput(record), staleness(record)];
-    let figures: String = charts.iter().filter_map(Chart::figure).collect();
+    let figures: String = charts.iter().filter_map(Chart::render_figure).collect();
     if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>") }
 }
 
@@ -138,7 +138,7 @@ fn evaluations(record: &Record) -> String {
         (if is_model { "best" } else { "" }, named.into_iter().chain(measures(&scored.evaluation)).collect())
     };
     let rows: Vec<_> = record.evaluations.iter().map(row).collect();
-    table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+    render_table(&["part", "after step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
 }
 
 /// Measures of each of several targets.
@@ -151,7 +151,7 @@ fn targets(record: &Record) -> String {
         let samples = HumanCount(of.evaluation.samples).to_string();
         ("", vec![of.target.clone(), measures::in_words(&of.evaluation), samples])
     };
-    table(&["label", "measures", "samples"], &targets.iter().map(row).collect::<Vec<_>>())
+    render_table(&["label", "measures", "samples"], &targets.iter().map(row).collect::<Vec<_>>())
 }
 
 fn epochs(record: &Record) -> String {
@@ -165,7 +165,7 @@ fn epochs(record: &Record) -> String {
     let rows: Vec<_> = record.epochs.iter().map(row).collect();
     let note = "<p class=\"lead\">Training rows, each scored before it was learned from.</p>";
     note.to_owned()
-        + &table(&["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
+        + &render_table(&["epoch", "to step", "AUC", "GAUC", "logloss", "norm. entropy", "calibration", "samples"], &rows)
 }
 
 fn measures(of: &Evaluation) -> [String; 6] {
@@ -214,7 +214,7 @@ fn machine(record: &Record) -> String {
     let Some(summary) = &record.summary else { return String::new() };
     let (machine, unknown) = (&summary.machine, || "not known".to_owned());
     let bytes = |bytes: Option<u64>| bytes.map_or_else(unknown, |bytes| HumanBytes(bytes).to_string());
-    facts(&[
+    render_facts(&[
         ("processor", machine.processor.clone().unwrap_or_else(unknown)),
         ("cores", machine.cores.to_string()),
         ("memory", bytes(machine.memory_bytes)),
@@ -229,15 +229,15 @@ fn job(record: &Record) -> String {
     }
     format!(
         "<details class=\"card\"><summary>job.toml</summary><pre>{}</pre></details>",
-        escaped(&hide_secrets(&record.job))
+        escape_html(&hide_secrets(&record.job))
     )
 }
 
 fn files(record: &Record) -> String {
-    let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escaped(name));
+    let link = |name: &String| format!("<a href=\"{0}\">{0}</a>", escape_html(name));
     let model = record.summary.as_ref().and_then(|summary| summary.model.clone());
     // A model in the run folder is already among the files.
-    let model_place = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escaped(&model)));
+    let model_place = model.filter(|model| model.contains('/')).map(|model| format!("model in {}", escape_html(&model)));
     let links: Vec<String> = record.files.iter().map(link).chain(model_place).collect();
     if links.is_empty() { String::new() } else { format!("<p>{}</p>", links.join(" · ")) }
 }

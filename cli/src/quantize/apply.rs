@@ -5,7 +5,7 @@ use std::io;
 use zagros_dense_worker::{CopiedFiles, FileRecord, JOB, MANIFEST, Manifest};
 use zagros_shell::{Exit, Failure};
 use zagros_snapshot::{CopyError, copy_converted};
-use zagros_store::{ContentDigest, hexadecimal};
+use zagros_store::{ContentDigest, hex_digits};
 
 use super::QuantizePlan;
 use super::plan::PlannedChain;
@@ -63,14 +63,14 @@ fn copy_rows(plan: &QuantizePlan, chain: &PlannedChain) -> Result<(FileRecord, u
     });
     let written =
         copied.map_err(|error| not_written((&plan.to, &chain.name), error, NOTHING_LEFT))?.map_err(not_copied)?;
-    let sha256 = hexadecimal(&written.sha256);
+    let sha256 = hex_digits(&written.sha256);
     Ok((FileRecord { name: chain.name.clone(), bytes: written.bytes, sha256 }, written.rows))
 }
 
 fn copy_file(plan: &QuantizePlan, file: &FileRecord) -> Result<FileRecord, Failure> {
     let name = &file.name;
     let copy = |to: &mut dyn io::Write| {
-        let (mut input, _) = plan.from.input(name)?;
+        let (mut input, _) = plan.from.open_file(name)?;
         io::copy(&mut input, to).map(Ok::<u64, Failure>)
     };
     let copied = plan.to.write_unless(name, file.bytes, copy);
@@ -79,7 +79,7 @@ fn copy_file(plan: &QuantizePlan, file: &FileRecord) -> Result<FileRecord, Failu
 }
 
 fn record(name: &str, ContentDigest { bytes, sha256 }: ContentDigest) -> FileRecord {
-    FileRecord { name: name.to_owned(), bytes, sha256: hexadecimal(&sha256) }
+    FileRecord { name: name.to_owned(), bytes, sha256: hex_digits(&sha256) }
 }
 
 fn not_copied(error: CopyError) -> Failure {

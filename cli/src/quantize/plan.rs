@@ -95,7 +95,7 @@ impl QuantizePlan {
 fn check_is_new(to: &Folder) -> Result<(), Failure> {
     let exists = match to.path() {
         Some(path) => path.symlink_metadata().is_ok(),
-        None => !to.files().map_err(refused)?.is_empty() || !to.folders().map_err(refused)?.is_empty(),
+        None => !to.file_names().map_err(refused)?.is_empty() || !to.folder_names().map_err(refused)?.is_empty(),
     };
     if !exists {
         return Ok(());
@@ -110,7 +110,7 @@ fn chains(from: &Folder, manifest: &Manifest) -> Result<Vec<PlannedChain>, Failu
     // One save names no two files alike.
     let record = |name: &str| manifest.files.iter().find(|file| own_name(&file.name) == name);
     // In the folder or in one beside it. The manifest was checked: each name leads to a file.
-    let places = manifest.row_files.iter().filter_map(|name| from.locate(name));
+    let places = manifest.row_files.iter().filter_map(|name| from.locate_file(name));
     let files: Vec<SavedFile> = places.map(|(folder, name)| saved_file(&folder, name)).collect();
     let sha256_of = |name: &str| record(name).map(|file| file.sha256.clone());
     let planned = |chain: FileChain| {

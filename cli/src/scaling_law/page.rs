@@ -2,7 +2,7 @@
 
 use indicatif::{HumanCount, HumanDuration};
 use zagros_chart::LogChart;
-use zagros_chart::html::{NOTHING, document, escaped, facts, table};
+use zagros_chart::html::{NOTHING, render_document, escape_html, render_facts, render_table};
 use zagros_scaling::{Candidate, Optimum};
 use zagros_shell::Failure;
 
@@ -23,7 +23,7 @@ pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Anal
 
 fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> String {
     let name = &setup.job.name;
-    let figures: String = charts(analysis).iter().filter_map(LogChart::figure).collect();
+    let figures: String = charts(analysis).iter().filter_map(LogChart::render_figure).collect();
     let figures = if figures.is_empty() { figures } else { format!("<div class=\"charts\">{figures}</div>\n") };
     let parts = [
         heading(name, plan, analysis),
@@ -34,11 +34,11 @@ fn page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> String {
         section("Laws that were compared", candidates(analysis)),
         section("All measurements", runs(&analysis.points)),
     ];
-    document(&format!("{name}: scaling law · Zagros"), &parts.concat())
+    render_document(&format!("{name}: scaling law · Zagros"), &parts.concat())
 }
 
 fn section(title: &str, content: String) -> String {
-    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escaped(title)) }
+    if content.is_empty() { content } else { format!("<h2>{}</h2>\n{content}\n", escape_html(title)) }
 }
 
 fn heading(name: &str, plan: &FamilyPlan, analysis: &Analysis) -> String {
@@ -48,14 +48,14 @@ fn heading(name: &str, plan: &FamilyPlan, analysis: &Analysis) -> String {
     let measured = analysis.points.iter().filter(|point| Some(&point.share) == family.shares.last()).count();
     let lead = format!("{measured} of {runs} runs have come to their end; the plan was {time}");
     let note =
-        |skipped: &String| format!("<p class=\"lead\">Skipped, to end within the budget: {}</p>", escaped(skipped));
+        |skipped: &String| format!("<p class=\"lead\">Skipped, to end within the budget: {}</p>", escape_html(skipped));
     let skipped: String = family.skipped.iter().map(note).collect();
-    format!("<h1>{}: scaling law</h1>\n<p class=\"lead\">{}</p>{skipped}\n", escaped(name), escaped(&lead))
+    format!("<h1>{}: scaling law</h1>\n<p class=\"lead\">{}</p>{skipped}\n", escape_html(name), escape_html(&lead))
 }
 
 fn law(analysis: &Analysis) -> String {
     if let Some(problem) = &analysis.problem {
-        return format!("<p class=\"note\">No law: {}</p>", escaped(problem));
+        return format!("<p class=\"note\">No law: {}</p>", escape_html(problem));
     }
     let Some(kept) = &analysis.forecast else { return String::new() };
     let law = kept.forecast.law();
@@ -67,7 +67,7 @@ fn law(analysis: &Analysis) -> String {
         ("forecast", forecast_text(kept)),
     ];
     rows.extend(analysis.verification.as_ref().map(|truth| ("verification", verification_text(truth))));
-    facts(&rows)
+    render_facts(&rows)
 }
 
 fn optima(optima: &[Optimum]) -> String {
@@ -86,12 +86,12 @@ fn optima(optima: &[Optimum]) -> String {
             ],
         )
     };
-    table(&["FLOP", "parameters", "samples", "log loss"], &optima.iter().map(row).collect::<Vec<_>>())
+    render_table(&["FLOP", "parameters", "samples", "log loss"], &optima.iter().map(row).collect::<Vec<_>>())
 }
 
 fn sizes(analysis: &Analysis) -> String {
     let rows: Vec<_> = size_rows(analysis).into_iter().map(|row| ("", row)).collect();
-    if rows.is_empty() { String::new() } else { table(&SIZE_HEAD, &rows) }
+    if rows.is_empty() { String::new() } else { render_table(&SIZE_HEAD, &rows) }
 }
 
 fn candidates(analysis: &Analysis) -> String {
@@ -104,7 +104,7 @@ fn candidates(analysis: &Analysis) -> String {
     };
     let lead = "<p class=\"lead\">Each law is also fitted without the largest size, and forecasts it. The chosen law is bold.</p>";
     let rows: Vec<_> = choice.candidates.iter().enumerate().map(row).collect();
-    format!("{lead}{}", table(&["law", "error of the largest size"], &rows))
+    format!("{lead}{}", render_table(&["law", "error of the largest size"], &rows))
 }
 
 fn runs(points: &[MemberPoint]) -> String {
@@ -126,7 +126,7 @@ fn runs(points: &[MemberPoint]) -> String {
         ("", cells)
     };
     let head = ["size", "seed", "parameters", "samples", "FLOP", "log loss", "AUC", "seconds of the run"];
-    table(&head, &points.iter().map(row).collect::<Vec<_>>())
+    render_table(&head, &points.iter().map(row).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ pub(super) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Fail
 pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
     durable::write(path, content).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     })
 }
 
@@ -133,7 +133,7 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, F
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
             let what = format!("cannot read {}: {error}", path.display());
-            Err(Failure::with_help(Exit::Storage, what, disk::advice(&error)))
+            Err(Failure::with_help(Exit::Storage, what, disk::next_step(&error)))
         }
     }
 }

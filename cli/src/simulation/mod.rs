@@ -88,7 +88,7 @@ fn rows(job: &Job, rows: Option<u64>) -> (Option<f64>, Option<f64>) {
 
 fn read(file: &Path) -> Result<ClusterFile, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| {
-        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::advice(&error))
+        Failure::with_help(Exit::Usage, format!("cannot read {}: {error}", file.display()), disk::next_step(&error))
     })?;
     ClusterFile::from_toml(&text).map_err(|error| {
         let what = format!("{}: {error}", file.display());

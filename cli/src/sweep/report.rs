@@ -179,7 +179,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
 pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
     durable::write(path, content).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
-        Failure::with_help(Exit::Storage, what, disk::advice(&error))
+        Failure::with_help(Exit::Storage, what, disk::next_step(&error))
     })
 }
 

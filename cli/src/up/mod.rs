@@ -19,7 +19,7 @@ use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
     Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable,
 };
-use zagros_plumbing::lifecycle::{Shutdown, Signals};
+use zagros_plumbing::lifecycle::{Shutdown, StopSignals};
 use zagros_plumbing::process::cpu_time_of_children;
 use zagros_shell::{
     Announcement, Exit, Failure, Logging, OrInternal, ProcessChange, ProcessRecord, UP, is_key_given, load_job,
@@ -189,7 +189,7 @@ async fn train(
     plan: &LaunchPlan<'_>,
     job: &Job,
     restarts: u32,
-    (stop, signals): (&StopRequests, &Signals),
+    (stop, signals): (&StopRequests, &StopSignals),
     wanted: &Sender<WantedRoles>,
 ) -> Result<Exit, Failure> {
     let loss = WorkerLoss::from_job(job);
@@ -222,7 +222,7 @@ async fn supervise(
     plan: &LaunchPlan<'_>,
     job: &Job,
     left: RestartsLeft,
-    (stop, signals): (&StopRequests, &Signals),
+    (stop, signals): (&StopRequests, &StopSignals),
     wanted: &Sender<WantedRoles>,
     lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {

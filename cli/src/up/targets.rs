@@ -123,7 +123,7 @@ fn write(file: &Path, groups: &[Value]) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes()).map_err(durable::naming(file))
+    durable::write(file, serde_json::to_string_pretty(groups)?.as_bytes()).map_err(durable::add_path(file))
 }
 
 #[cfg(test)]

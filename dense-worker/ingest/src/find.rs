@@ -106,7 +106,7 @@ fn objects_in_store(path: &Path, ObjectUrl { root, key }: &ObjectUrl) -> Result<
             Some(pattern) => matches_above(pattern, &object.key),
         }
     };
-    let wanted = bucket.below(prefix)?.into_iter().filter(is_wanted);
+    let wanted = bucket.list_below(prefix)?.into_iter().filter(is_wanted);
     let files = wanted.map(|object| format!("{root}/{}", object.key).into()).collect();
     require_files(
         files,

@@ -69,7 +69,7 @@ impl RandomAccess {
                 read.map_err(|source| IngestError::Unreadable { path: path.into(), source })?;
                 Ok(part.into())
             }
-            Self::Object(objects, object) => Ok(objects.read(object, at..at + length as u64)?),
+            Self::Object(objects, object) => Ok(objects.read_part(object, at..at + length as u64)?),
         }
     }
 
@@ -98,7 +98,7 @@ impl RandomAccess {
             Self::Disk(file) => return file.read_exact_at(out, at).map_err(unreadable),
             Self::Object(objects, object) => (objects, object),
         };
-        let range = objects.range(object, at..at + out.len() as u64)?;
+        let range = objects.open_range(object, at..at + out.len() as u64)?;
         let mut done = 0;
         while done < out.len() {
             let bytes = range.bytes_at(at + done as u64).map_err(|text| match range.take_failure() {
@@ -166,7 +166,7 @@ impl InputFile {
     pub(crate) fn open(path: &Path) -> Result<(Self, u64), IngestError> {
         if let Some(url) = object_url(path) {
             let object = find_object(path, &url)?;
-            return Ok((Self::Object(Box::new(open_bucket(&url.root)?.input(&object)?)), object.bytes));
+            return Ok((Self::Object(Box::new(open_bucket(&url.root)?.open_input(&object)?)), object.bytes));
         }
         if is_stdin(path) {
             return Ok((Self::Stdin(StandardInput::default()), UNKNOWN_BYTES));
@@ -225,7 +225,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Option<File>> {
 /// From now on, this store has the objects below `root`.
 #[cfg(test)]
 pub(crate) fn use_store(root: &str, store: &zagros_fake_s3::FakeS3) {
-    let objects = Objects::open_in(&store.environment(), root, Duration::from_secs(5)).unwrap();
+    let objects = Objects::open_in(&store.environment_variables(), root, Duration::from_secs(5)).unwrap();
     BUCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(root.to_owned(), objects);
 }
 

@@ -61,7 +61,7 @@ impl Trainer {
         let lease = if after > 0 { self.run.membership.lease() * 2 } else { Duration::ZERO };
         let timeout = self.run.job.cluster.timeout + lease;
         let waiting = Waiting::new(LOOP, WaitKind::Members, "the next process group").with_timeout(timeout);
-        let _waiting = self.run.metrics.waits.begin(waiting);
+        let _waiting = self.run.metrics.waits.begin_wait(waiting);
         let (control, mut stop) = (Arc::clone(&self.run.splits.control), self.run.stop.clone());
         let shutdown = self.run.stop.shutdown();
         tokio::select! {
@@ -87,8 +87,8 @@ impl Trainer {
         let lane = GroupLane::Steps;
         let place = ProcessGroupConfig { rank, world, generation, lane, store, timeout, interrupt };
         let streams = self.run.job.train.weights == WeightStore::Streamed;
-        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").numbered(generation);
-        let _waiting = self.run.metrics.waits.begin(waiting.with_timeout(timeout));
+        let waiting = Waiting::new(LOOP, WaitKind::Workers, "the rendezvous of generation").with_number(generation);
+        let _waiting = self.run.metrics.waits.begin_wait(waiting.with_timeout(timeout));
         let meet = move || {
             let of_layers = || rendezvous.form_group(&ProcessGroupConfig { lane: GroupLane::Layers, ..place.clone() });
             Ok::<_, CollectiveError>((rendezvous.form_group(&place)?, streams.then(of_layers).transpose()?))
@@ -103,7 +103,7 @@ impl Trainer {
 
     /// A group that a newer one has replaced while it formed was not left by a lost worker.
     fn unless_replaced(&self, error: WorkerError, generation: u64) -> WorkerError {
-        let newest = self.run.membership.group();
+        let newest = self.run.membership.group_generation();
         match error {
             WorkerError::Peers(_) if newest > generation => WorkerError::BarrierMissed {
                 workers: Vec::new(),

@@ -125,7 +125,7 @@ impl Trainer {
             stages: self.run.metrics.stage_seconds(),
             bad_rows: self.run.metrics.bad_rows.get(),
             peak_rss_bytes: peak_memory(),
-            machine: MachineInfo::this(),
+            machine: MachineInfo::of_this_machine(),
             cost: tracker.cost(),
         })
     }

@@ -259,7 +259,7 @@ impl Worker {
         membership: Arc<Membership>,
     ) -> Result<Summary, WorkerError> {
         let client = self.reach_servers(&membership).await?;
-        let writer = (tile_writer(membership.member()), membership.incarnation());
+        let writer = (tile_writer(membership.member_id()), membership.incarnation());
         dense.stream_by(Access::Train, || self.client_of(writer)).await?;
         let total_bytes = data.files.iter().map(|file| file.bytes).sum();
         let input = data.input.clone();
@@ -300,10 +300,10 @@ impl Worker {
         self.observer.observe(&Event::WaitingFor("the embedding servers".to_owned()));
         let timeout = self.job.cluster.timeout;
         let waiting = Waiting::new("training loop", WaitKind::Members, "the embedding servers").with_timeout(timeout);
-        let joining = self.waits.begin(waiting);
+        let joining = self.waits.begin_wait(waiting);
         wait_for_placement(&*self.control, timeout, &self.shutdown).await?;
         drop(joining);
-        let (member, incarnation) = (membership.member(), membership.incarnation());
+        let (member, incarnation) = (membership.member_id(), membership.incarnation());
         let client = self.client_of((member, incarnation)).with_metrics(&self.registry);
         client.refresh_placement().await.map_err(|source| WorkerError::Embedding { batch: 0, source })?;
         let servers = u32::try_from(client.known_servers().len()).unwrap_or(u32::MAX);
@@ -332,7 +332,7 @@ impl Worker {
         let stop = Stop::new(self.shutdown.clone(), membership.subscribe());
         let splits = Splits {
             control: Arc::clone(&self.control),
-            member: membership.member(),
+            member: membership.member_id(),
             incarnation: membership.incarnation(),
             files: paths(&data.files),
             timeout,

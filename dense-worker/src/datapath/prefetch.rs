@@ -67,8 +67,8 @@ impl Prefetch {
                 let is_step = !prepared.as_ref().is_ok_and(|prepared| prepared.batch.size == 0);
                 taken += u64::from(is_step);
                 let place = Arc::clone(&places).acquire_owned().await.ok();
-                let full = Waiting::new("lookups", WaitKind::Window, "a place for batch").numbered(seq);
-                let waiting = lookups.metrics.waits.begin(full);
+                let full = Waiting::new("lookups", WaitKind::Window, "a place for batch").with_number(seq);
+                let waiting = lookups.metrics.waits.begin_wait(full);
                 let (permit, rows) = lookups.enter(seq, step_before, &prepared).await;
                 drop(waiting);
                 let fetching = lookups.clone().fetch(seq, prepared, permit, rows);

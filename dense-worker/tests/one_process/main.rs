@@ -128,7 +128,7 @@ impl Cluster {
             members.push(joined.unwrap());
         }
         let placement = wait_for_placement(control.as_ref(), LATE, &Shutdown::new()).await.unwrap();
-        let map = BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap();
+        let map = BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap();
         let map = Arc::new(map);
         services.iter().for_each(|service| service.set_placement(Arc::clone(&map)));
         let traffic = Arc::new(AtomicU64::new(0));
@@ -243,7 +243,7 @@ async fn evaluate(run: &RunFolder, sets: &[&str], files: Option<Vec<PathBuf>>) -
     let cluster = Cluster::start(&job).await;
     let evaluate = Evaluate {
         job,
-        model: Folder::disk(run.model()),
+        model: Folder::on_disk(run.model()),
         files,
         control: cluster.control.clone(),
         connect: Arc::clone(&cluster.connect),

@@ -221,7 +221,7 @@ impl Server {
         job.output.folder = folder.to_owned();
         job.cluster.durability = durability;
         let service = EmbeddingService::open(&job, ServerIndex(0), &Registry::new()).expect("a server");
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), job.cluster.buckets, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), job.cluster.buckets, 1)));
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
         Self { shard: LocalShard::new(Arc::clone(&service)), service, runtime }
     }

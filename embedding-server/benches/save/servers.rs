@@ -32,7 +32,7 @@ pub(crate) struct Servers<'a> {
 impl<'a> Servers<'a> {
     pub(crate) fn new(runtime: &'a Runtime, count: u32) -> Self {
         let job = job(count);
-        let map = Arc::new(BucketMap::even(Generation(1), BUCKETS, count));
+        let map = Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, count));
         let shard = |index| {
             let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).expect("a service");
             service.set_placement(Arc::clone(&map));

@@ -21,7 +21,7 @@ use zagros_protocol::datapath::{HintRequest, HintResponse, LookupRequest, Lookup
 use zagros_protocol::{Refusal, RunId};
 use zagros_transport::control::storage_client::StorageClient;
 use zagros_transport::paths::{HINT, LOOKUP, PUSH};
-use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server};
+use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, stamp_server};
 
 use crate::Shard;
 
@@ -54,8 +54,8 @@ impl GrpcShard {
         let name = format!("embedding server {} ({})", entry.index, entry.address);
         let bad = |error: InvalidAddress| Refusal::invalid(format!("embedding server {}: {error}", entry.index));
         // A connection of their own: a long save does not use the data path's flow-control window.
-        let embedding = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
-        let storage = channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
+        let embedding = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
+        let storage = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer).map_err(bad)?;
         let storage = StorageClient::new(storage);
         let storage = storage.max_decoding_message_size(MAX_CONTROL_BYTES).max_encoding_message_size(MAX_CONTROL_BYTES);
         let mut headers = HeaderMap::new();
@@ -72,7 +72,7 @@ impl GrpcShard {
 
     fn headers_until(&self, deadline: Deadline) -> HeaderMap {
         let mut headers = self.headers.clone();
-        grpc::state_timeout(&mut headers, deadline.left().saturating_add(OWN_FIRST));
+        grpc::state_timeout(&mut headers, deadline.time_left().saturating_add(OWN_FIRST));
         headers
     }
 
@@ -186,7 +186,7 @@ mod tests {
     async fn calls_are_those_of_a_generated_service() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let serving = grpc::server().add_service(EmbeddingServer::new(Generated));
+        let serving = grpc::server_builder().add_service(EmbeddingServer::new(Generated));
         let serving = tokio::spawn(serving.serve_with_incoming(TcpIncoming::from(listener)));
         let entry = ServerEntry { index: 3, address, ..ServerEntry::default() };
         let shard = GrpcShard::connect(&entry, TIMEOUT, &Credentials::Open).unwrap();

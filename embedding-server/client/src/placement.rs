@@ -32,7 +32,7 @@ impl Placement {
     ) -> Result<Self, ClientError> {
         let bad = |reason: String| ClientError::BadPlacement { coordinator: coordinator.to_owned(), reason };
         let generation = Generation(response.generation);
-        let map = BucketMap::unpack(generation, &response.owners).map_err(|error| bad(error.to_string()))?;
+        let map = BucketMap::unpack_owners(generation, &response.owners).map_err(|error| bad(error.to_string()))?;
         let mut entries = response.servers;
         entries.sort_by_key(|entry| entry.index);
         check_complete(&map, &entries).map_err(bad)?;
@@ -76,7 +76,7 @@ impl Placement {
     /// Whether a server has a bucket under this placement and under another map.
     fn shares_bucket(&self, map: &BucketMap, server: u32) -> bool {
         let owner = Some(ServerIndex(server));
-        (0..map.buckets()).any(|bucket| self.map.owner(bucket) == owner && map.owner(bucket) == owner)
+        (0..map.bucket_count()).any(|bucket| self.map.bucket_owner(bucket) == owner && map.bucket_owner(bucket) == owner)
     }
 }
 
@@ -120,7 +120,7 @@ fn check_complete(map: &BucketMap, entries: &[ServerEntry]) -> Result<(), String
     if let Some(position) = (0..entries.len()).find(|position| entries[*position].index as usize != *position) {
         return Err(format!("embedding server {position} is missing or named twice"));
     }
-    let owners = (0..map.buckets()).filter_map(|bucket| map.owner(bucket));
+    let owners = (0..map.bucket_count()).filter_map(|bucket| map.bucket_owner(bucket));
     match owners.max() {
         Some(owner) if owner.0 as usize >= entries.len() => {
             Err(format!("buckets belong to embedding server {owner}, but only {} are named", entries.len()))
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn response(generation: u64, servers: Vec<ServerEntry>) -> PlacementResponse {
-        let map = BucketMap::even(Generation(generation), 64, servers.len() as u32);
+        let map = BucketMap::split_evenly(Generation(generation), 64, servers.len() as u32);
         PlacementResponse { generation, owners: map.pack_owners().into(), servers, ..PlacementResponse::default() }
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let connect: Connect = Arc::new(move |entry| {
             counted.fetch_add(1, Ordering::Relaxed);
-            Ok(Arc::new(FakeShard::new(entry.index, BucketMap::even(Generation(1), 64, 2))))
+            Ok(Arc::new(FakeShard::new(entry.index, BucketMap::split_evenly(Generation(1), 64, 2))))
         });
         (connect, calls)
     }

@@ -55,7 +55,7 @@ impl PlacementCache {
             FetchError::Final(error) => error,
             FetchError::NotYet(reason) => ClientError::NoPlacement {
                 coordinator: self.control.name().to_owned(),
-                waited: deadline.waited(),
+                waited: deadline.time_waited(),
                 reason,
             },
         })

@@ -77,7 +77,7 @@ impl RetryingShard {
             }
             debug!(server = self.name(), tries, %refusal, "request was not served");
             if refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(Backoff::default().pause(tries).min(deadline.left())).await;
+                tokio::time::sleep(Backoff::default().pause_before(tries).min(deadline.time_left())).await;
             }
             self.placements.fetch_newer(&placement, deadline).await.map_err(no_server)?;
             // Buckets have moved. Or another process is in the server's place, and the directory does not know of a newer one.
@@ -264,7 +264,7 @@ mod tests {
         let cluster = Cluster::new(2);
         let placements = Arc::new(PlacementCache::new(cluster.control.clone(), cluster.connect(), TIMEOUT));
         let servers = RetryingShard::from_placement(&placements.current().await.unwrap(), &placements);
-        cluster.announce_owners(&BucketMap::even(Generation(2), 64, 1));
+        cluster.announce_owners(&BucketMap::split_evenly(Generation(2), 64, 1));
         placements.refresh().await.unwrap();
         let files = SaveRequest { stage: SaveStage::Files.into(), ..SaveRequest::default() };
         assert_eq!(servers[1].save(files).await.unwrap().files[0].name, "rows-1.zrows");

@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(servers: u32) -> Self {
-        let map = BucketMap::even(Generation(1), 64, servers);
+        let map = BucketMap::split_evenly(Generation(1), 64, servers);
         let shards = (0..servers).map(|index| Arc::new(FakeShard::new(index, map.clone()))).collect();
         let control = Arc::new(FakeControlPlane::default());
         let cluster = Self { shards, control };
@@ -72,7 +72,7 @@ impl Cluster {
 
     /// Makes the coordinator report this generation, with entries changed by `change`.
     pub(crate) fn announce(&self, generation: u64, change: impl Fn(ServerEntry) -> ServerEntry) {
-        let map = BucketMap::even(Generation(generation), 64, self.shards.len() as u32);
+        let map = BucketMap::split_evenly(Generation(generation), 64, self.shards.len() as u32);
         self.control.placement.respond(placement(&map, change));
     }
 
@@ -83,9 +83,9 @@ impl Cluster {
     /// Moves buckets to another server. The servers that have nothing to do with it hear of the new map `late`.
     pub(crate) async fn move_buckets(&self, map: &BucketMap, buckets: &[u32], target: u32, late: Duration) {
         let mut involved = BTreeSet::from([target]);
-        let next = map.moved(buckets, ServerIndex(target));
+        let next = map.with_moved(buckets, ServerIndex(target));
         for (source, shard) in number_from(0, &self.shards).filter(|(source, _)| *source != target) {
-            let own = buckets.iter().copied().filter(|bucket| map.owner(*bucket) == Some(ServerIndex(source)));
+            let own = buckets.iter().copied().filter(|bucket| map.bucket_owner(*bucket) == Some(ServerIndex(source)));
             let own: Vec<u32> = own.collect();
             if !own.is_empty() {
                 // Several sources are several moves that are committed at once.
@@ -122,7 +122,7 @@ fn placement(map: &BucketMap, change: impl Fn(ServerEntry) -> ServerEntry) -> Pl
     PlacementResponse {
         generation: map.generation().0,
         owners: map.pack_owners().into(),
-        servers: (0..map.servers()).map(|index| change(entry(index))).collect(),
+        servers: (0..map.server_count()).map(|index| change(entry(index))).collect(),
         ..PlacementResponse::default()
     }
 }

@@ -70,7 +70,7 @@ pub fn export_table(
         Err(ExportError::Write(error)) => Err(error),
         done => Ok(done),
     });
-    written.map_err(durable::naming(path)).map_err(ExportError::Write)?
+    written.map_err(durable::add_path(path)).map_err(ExportError::Write)?
 }
 
 #[cfg(test)]

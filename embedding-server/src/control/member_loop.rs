@@ -129,7 +129,7 @@ pub(crate) async fn take_part_in_run(
 /// Whether a server that was asked to end waits no longer: coordinator and workers are silent, or [`DRAIN`] is over.
 fn is_drained(view: &MemberView, idle: Duration, deadline: Deadline) -> bool {
     if deadline.is_past() {
-        let waited = deadline.waited();
+        let waited = deadline.time_waited();
         warn!("asked to end {waited:.0?} ago, but the workers have not left; ends without them");
         return true;
     }

@@ -24,7 +24,7 @@ impl StorageFolders {
 
     /// Refuses folders that neither the job nor `--storage-folder` names.
     pub(crate) fn check_folder(&self, folder: &str) -> Result<(), Refusal> {
-        self.0.check(folder).map_err(|outside| folder_refusal(&outside))
+        self.0.check_folder(folder).map_err(|outside| folder_refusal(&outside))
     }
 
     /// Refuses files of `folder`, or of a folder beside it, that are outside of all allowed folders, also by a link. Any other

@@ -33,7 +33,7 @@ pub(crate) fn pool_rows(
     if bags.is_empty() {
         return rows;
     }
-    let mut out = buffers.take(wanted);
+    let mut out = buffers.take_buffer(wanted);
     out.fill(0.0);
     run_wide(
         #[inline(always)]
@@ -58,7 +58,7 @@ pub(crate) fn spread_gradients<'a>(
     if bags.is_empty() {
         return gradients;
     }
-    let mut out = buffers.take(rows);
+    let mut out = buffers.take_buffer(rows);
     out.fill(0.0);
     run_wide(
         #[inline(always)]
@@ -76,7 +76,7 @@ fn segment_runs<'a>(bags: &'a RequestBags<'_>, segments: &Segments) -> impl Iter
     segments.iter().enumerate().map(move |(index, segment)| {
         let (bags, dim, count) = (bags.segment_bags(index), segment.dim as usize, segment.rows as usize);
         let rows = row..row + count * dim;
-        let wanted_values = wanted..wanted + bags.map_or(count, |bags| bags.wanted()) * dim;
+        let wanted_values = wanted..wanted + bags.map_or(count, |bags| bags.wanted_rows()) * dim;
         (row, wanted) = (rows.end, wanted_values.end);
         SegmentRun { bags, dim, rows, wanted: wanted_values }
     })
@@ -137,12 +137,12 @@ mod tests {
     /// Buffers with old values of earlier requests.
     fn buffers() -> Arc<ValueBuffers> {
         let buffers = Arc::new(ValueBuffers::default());
-        buffers.take(100).fill(f32::NAN);
+        buffers.take_buffer(100).fill(f32::NAN);
         buffers
     }
 
     fn lent(values: &[f32]) -> ValueBuffer {
-        let mut buffer = buffers().take(values.len());
+        let mut buffer = buffers().take_buffer(values.len());
         buffer.copy_from_slice(values);
         buffer
     }

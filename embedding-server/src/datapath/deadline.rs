@@ -23,7 +23,7 @@ pub(crate) struct RequestTimes {
 impl RequestTimes {
     /// The times of a request that arrives now and whose sender waits until `deadline`.
     pub(crate) fn new(deadline: Deadline) -> Self {
-        let (arrived, left) = (monotonic_nanos(), deadline.left());
+        let (arrived, left) = (monotonic_nanos(), deadline.time_left());
         let waits = left - MOST_SPARED.min(left / SPARED_SHARE);
         let end = arrived.saturating_add(u64::try_from(waits.as_nanos()).unwrap_or(u64::MAX));
         Self { arrived, deadline: RequestDeadline::new(end) }
@@ -31,7 +31,7 @@ impl RequestTimes {
 
     /// How much longer the server waits for what the request needs.
     pub(crate) fn server_deadline(&self, deadline: Deadline) -> Deadline {
-        let left = deadline.left();
+        let left = deadline.time_left();
         Deadline::from_now(left - MOST_SPARED.min(left / SPARED_SHARE))
     }
 

@@ -36,7 +36,7 @@ mod tests {
 
     use prometheus::Registry;
     use zagros_embedding_client::Shard;
-    use zagros_plumbing::metrics::render;
+    use zagros_plumbing::metrics::render_text;
     use zagros_protocol::datapath::Access;
     use zagros_protocol::{BucketMap, Generation, RefusalKind, ServerIndex};
 
@@ -53,7 +53,7 @@ mod tests {
     fn limited(folder: &std::path::Path, registry: &Registry) -> Arc<EmbeddingService> {
         let cluster = format!("memory = \"1MiB\"\ncold_folder = {folder:?}");
         let service = EmbeddingService::new(&job_with(1, &cluster), ServerIndex(0), registry).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         for start in (0..40_000).step_by(1000) {
             let ids: Vec<u64> = (start..start + 1000).collect();
             lookup(&service, &lookup_of(&[(0, &ids)], Access::Train)).unwrap();
@@ -85,7 +85,7 @@ mod tests {
         // Twice, and too late: all rows are in memory.
         assert_eq!(shard.hint(hint_of(&ids), later()).await.unwrap().ready, 0);
         hints += 1;
-        let text = render(&registry);
+        let text = render_text(&registry);
         for line in [
             r#"zagros_embedding_hints_waiting{server="0"} 0"#.to_owned(),
             r#"zagros_embedding_hint_ids_waiting{server="0"} 0"#.to_owned(),
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(refused(stale).await.map_err(kind), Err(RefusalKind::Moved));
         let short = HintRequest { ids: good.ids.slice(..8), ..good.clone() };
         assert_eq!(refused(short).await.map_err(kind), Err(RefusalKind::Invalid));
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 2)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 2)));
         let of_others = hint_of(&(0..50).collect::<Vec<_>>());
         assert_eq!(refused(of_others).await.map_err(kind), Err(RefusalKind::Moved));
     }

@@ -28,7 +28,7 @@ pub(crate) fn lookup(
 
     let entry = service.tables.enter_before(times.table_deadline()).map_err(|error| times.table_refusal(service, &error))?;
     service.check_still(&placement, request.generation)?;
-    let mut weights = service.buffers.take(values);
+    let mut weights = service.buffers.take_buffer(values);
     let found = service.with_scratch(|scratch| entry.lookup(&parts, access, &mut weights, scratch));
     let report = found.map_err(|error| times.table_refusal(service, &error))?;
     drop(entry);
@@ -113,7 +113,7 @@ mod tests {
             let refusal = refused(&service, &LookupRequest { generation, ..request.clone() });
             assert_eq!(refusal.kind, RefusalKind::Moved, "{refusal}");
         }
-        service.set_placement(Arc::new(BucketMap::even(Generation(2), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(2), BUCKETS, 1)));
         assert_eq!(refused(&service, &request).kind, RefusalKind::Moved);
         assert!(lookup(&service, &LookupRequest { generation: 2, ..request }).is_ok());
     }

@@ -20,7 +20,7 @@ pub(crate) struct OwnedBuckets {
 
 impl OwnedBuckets {
     pub(crate) fn new(map: Arc<BucketMap>, server: ServerIndex) -> Self {
-        let buckets: Box<[bool]> = (0..map.buckets()).map(|bucket| map.owner(bucket) == Some(server)).collect();
+        let buckets: Box<[bool]> = (0..map.bucket_count()).map(|bucket| map.bucket_owner(bucket) == Some(server)).collect();
         Self { server, all: buckets.iter().all(|ours| *ours), buckets, map, frozen: None }
     }
 
@@ -35,7 +35,7 @@ impl OwnedBuckets {
 
     /// The number of servers up to the last one with a bucket.
     pub(crate) fn server_count(&self) -> u32 {
-        self.map.servers()
+        self.map.server_count()
     }
 
     pub(crate) fn has_bucket(&self, bucket: u32) -> bool {
@@ -49,7 +49,7 @@ impl OwnedBuckets {
 
     #[inline]
     pub(crate) fn owns_row(&self, table: u32, id: u64) -> bool {
-        self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.buckets()) as usize]
+        self.all || self.buckets[bucket_of(RowKey { table: TableId(table), id }, self.map.bucket_count()) as usize]
     }
 
     /// Whether this server owns any bucket of a range.
@@ -63,7 +63,7 @@ impl OwnedBuckets {
     }
 
     pub(crate) fn bucket_count(&self) -> u32 {
-        self.map.buckets()
+        self.map.bucket_count()
     }
 
     /// The buckets of this server, as ranges `[first, end)`.
@@ -114,7 +114,7 @@ impl OwnedBuckets {
         }
         for part in parts {
             if let Some(id) = part.ids.iter().find(|id| !self.owns_row(part.table, **id)) {
-                let owner = self.map.route(RowKey { table: TableId(part.table), id: *id });
+                let owner = self.map.row_owner(RowKey { table: TableId(part.table), id: *id });
                 let generation = self.map.generation();
                 let row = format!("id {id} of table {} belongs to server {owner}", part.table);
                 return Err(self.moved_refusal(format!("{row} at generation {generation}")));
@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn owned(servers: u32, server: u32) -> OwnedBuckets {
-        OwnedBuckets::new(Arc::new(BucketMap::even(Generation(3), 64, servers)), ServerIndex(server))
+        OwnedBuckets::new(Arc::new(BucketMap::split_evenly(Generation(3), 64, servers)), ServerIndex(server))
     }
 
     proptest! {
@@ -142,8 +142,8 @@ mod tests {
         #[test]
         fn each_row_is_owned_by_the_server_that_the_map_routes_it_to(servers in 1_u32..6, table: u32, id: u64) {
             let owners: Vec<u32> = (0..servers).filter(|server| owned(servers, *server).owns_row(table, id)).collect();
-            let map = BucketMap::even(Generation(3), 64, servers);
-            prop_assert_eq!(owners, vec![map.route(RowKey { table: TableId(table), id }).0]);
+            let map = BucketMap::split_evenly(Generation(3), 64, servers);
+            prop_assert_eq!(owners, vec![map.row_owner(RowKey { table: TableId(table), id }).0]);
         }
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn buckets_are_reported_as_ranges() {
         let owners = [0, 1, 1, 0, 1].map(zagros_protocol::ServerIndex);
         let packed: Vec<u8> = owners.iter().flat_map(|owner| owner.0.to_le_bytes()).collect();
-        let map = Arc::new(BucketMap::unpack(Generation(1), &packed).unwrap());
+        let map = Arc::new(BucketMap::unpack_owners(Generation(1), &packed).unwrap());
         let owned = OwnedBuckets::new(map, ServerIndex(1));
         assert_eq!((owned.bucket_count(), owned.owned_ranges()), (5, vec![[1, 3], [4, 5]]));
         assert_eq!(

@@ -53,7 +53,7 @@ pub(crate) fn push(
     service.tables.advance_clock(request.step, 0);
     let gradients = match gradients {
         // The server reads no gradients of a commit: a commit applies those that are in the tiles.
-        _ if is_commit => PayloadValues::Decoded(service.buffers.take(count)),
+        _ if is_commit => PayloadValues::Decoded(service.buffers.take_buffer(count)),
         gradients => rows.spread_gradients(gradients, count, &service.buffers),
     };
     // A refusal drops the ticket. The push then counts as never received.
@@ -243,7 +243,7 @@ mod tests {
         job.tables[ITEM as usize].schedule =
             zagros_job::Schedule::Linear { warmup: 0.into(), decay: 100.into(), floor: 0.0 };
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         let first = read(&service, &[(ITEM, &[5])]);
         for (seq, step, rate) in [(9, 0, 1.0), (0, 100, 0.0), (1, 50, 0.5)] {
             let old_rows = read(&service, &[(ITEM, &[5])]);
@@ -287,7 +287,7 @@ mod tests {
         job.tables[1].optimizer = zagros_job::TableOptimizer::Sgd { lr: 1.0, momentum: 0.0, l2: 0.5 };
         let service =
             EmbeddingService::new(&job, zagros_protocol::ServerIndex(0), &prometheus::Registry::new()).unwrap();
-        let map = zagros_protocol::BucketMap::even(zagros_protocol::Generation(1), crate::testing::BUCKETS, 1);
+        let map = zagros_protocol::BucketMap::split_evenly(zagros_protocol::Generation(1), crate::testing::BUCKETS, 1);
         service.set_placement(std::sync::Arc::new(map));
         service
     }

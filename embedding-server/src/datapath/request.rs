@@ -35,7 +35,7 @@ impl<'a> RequestRows<'a> {
     }
 
     pub(crate) fn sum_count(&self) -> u64 {
-        self.bags.count() as u64
+        self.bags.bag_count() as u64
     }
 
     /// Of the answer, or of the gradients of a push. Refuses more values, here or of all rows, than fit into a message.

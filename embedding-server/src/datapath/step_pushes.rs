@@ -69,7 +69,7 @@ impl StepPushes {
             return Ok(());
         }
         let mut changes = self.newest.subscribe();
-        let wait = Deadline::from_now(deadline.left().min(LONGEST));
+        let wait = Deadline::from_now(deadline.time_left().min(LONGEST));
         let are_applied = |now: &AppliedStep| now.is_of(awaited) && now.writers.len() >= after_pushes as usize;
         let applied = wait.bound(changes.wait_for(are_applied)).await;
         if matches!(applied, Ok(Ok(_))) {
@@ -81,7 +81,7 @@ impl StepPushes {
         let message = format!(
             "the lookup waited {:.1?} for {after_pushes} whole pushes of step {after_step} under bucket map generation {generation}; \
              applied are those of the writers {writers:?}; try again",
-            wait.waited()
+            wait.time_waited()
         );
         Err(Refusal::new(RefusalKind::Unavailable, message))
     }

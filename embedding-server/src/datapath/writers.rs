@@ -52,8 +52,8 @@ impl KnownWriters {
     pub(crate) fn note_reached(&self, number: u64) {
         if number > self.newest.load(Ordering::Acquire) {
             let mut pace = self.pace.lock();
-            pace.reached(number);
-            self.newest.store(pace.newest(), Ordering::Release);
+            pace.note_reached(number);
+            self.newest.store(pace.newest_number(), Ordering::Release);
         }
     }
 
@@ -63,8 +63,8 @@ impl KnownWriters {
             return true;
         }
         let mut pace = self.pace.lock();
-        let is_possible = pace.admit(now, number);
-        self.newest.store(pace.newest(), Ordering::Release);
+        let is_possible = pace.admit_claim(now, number);
+        self.newest.store(pace.newest_number(), Ordering::Release);
         is_possible
     }
 

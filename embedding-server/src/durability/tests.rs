@@ -92,7 +92,7 @@ impl LogFixture {
     fn start_with(&self, sizes: LogSizes) -> Result<Arc<EmbeddingService>, ServerError> {
         let host = LogHost { disk: Arc::clone(&self.disk) as _, sizes, boot: self.boot.map(ToOwned::to_owned) };
         let service = EmbeddingService::open_on_host(&self.job, ServerIndex(0), &Registry::new(), host)?;
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         Ok(service)
     }
 

@@ -27,8 +27,8 @@ pub(crate) fn adopt_placement(service: &EmbeddingService, response: &PlacementRe
     if generation == Generation::NONE {
         return Ok(None);
     }
-    let map = BucketMap::unpack(generation, &response.owners)?;
-    let announced = response.bucket_move.as_ref().map(|announced| PlannedMove::new(announced, map.buckets()));
+    let map = BucketMap::unpack_owners(generation, &response.owners)?;
+    let announced = response.bucket_move.as_ref().map(|announced| PlannedMove::new(announced, map.bucket_count()));
     let announced = announced.transpose()?.map(Arc::new);
     service.writers.set_writers(&response.writers);
     *service.moves.announced.lock() = announced.clone();

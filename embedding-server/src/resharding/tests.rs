@@ -136,7 +136,7 @@ fn announced(index: u32) -> Arc<EmbeddingService> {
 
 /// A placement of two servers at a generation, with the announced move of server 0's buckets to server 1.
 fn placement(generation: u64, bucket_move: Option<u64>) -> PlacementResponse {
-    let map = BucketMap::even(Generation(generation), BUCKETS, 2);
+    let map = BucketMap::split_evenly(Generation(generation), BUCKETS, 2);
     let buckets: Vec<u8> = (0..BUCKETS / 2).flat_map(u32::to_le_bytes).collect();
     let bucket_move = bucket_move.map(|id| BucketMove { id, source: 0, target: 1, buckets: buckets.into() });
     let servers = vec![ServerEntry { index: 0, ..ServerEntry::default() }];
@@ -145,8 +145,8 @@ fn placement(generation: u64, bucket_move: Option<u64>) -> PlacementResponse {
 }
 
 fn id_of(server: u32) -> u64 {
-    let map = BucketMap::even(Generation(1), BUCKETS, 2);
-    (0..).find(|id| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == server).unwrap()
+    let map = BucketMap::split_evenly(Generation(1), BUCKETS, 2);
+    (0..).find(|id| map.row_owner(RowKey { table: TableId(ITEM), id: *id }).0 == server).unwrap()
 }
 
 #[test]
@@ -236,8 +236,8 @@ async fn a_target_begins_without_a_row_of_the_buckets() {
 fn what_changes_after_it_was_sent_is_sent_again() {
     let (source, target) = (announced(0), announced(1));
     let (plan, _) = adopt_placement(&target, &placement(1, Some(7))).unwrap().unwrap().incoming.unwrap();
-    let map = BucketMap::even(Generation(1), BUCKETS, 2);
-    let is_moving = |id: &u64| map.route(RowKey { table: TableId(ITEM), id: *id }).0 == 0;
+    let map = BucketMap::split_evenly(Generation(1), BUCKETS, 2);
+    let is_moving = |id: &u64| map.row_owner(RowKey { table: TableId(ITEM), id: *id }).0 == 0;
     let ids: Vec<u64> = (0..200).filter(is_moving).take(50).collect();
     push(&source, &push_of(&[(ITEM, &ids)], 1, 1.0)).unwrap();
     begin_copy(&source, 7).unwrap();
@@ -298,7 +298,7 @@ fn window_groups_survive_the_process() {
     job.output.folder = folder.path().join("runs");
     let start = || {
         let service = EmbeddingService::open(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         service
     };
     let ids: Vec<u64> = (0..30).collect();

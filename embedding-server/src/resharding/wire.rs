@@ -17,7 +17,7 @@ use zagros_protocol::control::{
 use zagros_protocol::{Refusal, RefusalKind, RunId};
 use zagros_transport::control::migration_client::MigrationClient;
 use zagros_transport::control::migration_server::{Migration, MigrationServer};
-use zagros_transport::{Credentials, PeerRole, channel, refusal_of, stamp_run, stamp_server, status_of};
+use zagros_transport::{Credentials, PeerRole, open_channel, refusal_of, stamp_run, stamp_server, status_of};
 
 use super::incoming::MoveSource;
 use super::{begin_copy, freeze_source, next_rows};
@@ -82,7 +82,7 @@ impl GrpcMoveSource {
         timeout: Duration,
         credentials: &Credentials,
     ) -> Result<Self, Refusal> {
-        let channel = channel(&entry.address, credentials, PeerRole::EmbeddingServer);
+        let channel = open_channel(&entry.address, credentials, PeerRole::EmbeddingServer);
         let channel =
             channel.map_err(|error| Refusal::invalid(format!("embedding server {}: {error}", entry.index)))?;
         let client = MigrationClient::new(channel).max_decoding_message_size(MAX_CONTROL_BYTES);

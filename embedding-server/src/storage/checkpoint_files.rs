@@ -29,7 +29,7 @@ use tracing::info;
 use zagros_protocol::Generation;
 use zagros_protocol::control::{FileDigest, SaveRequest, SaveStage};
 use zagros_snapshot::{FollowedFile, delta_name, file_name};
-use zagros_store::{FileName, Folder, hexadecimal};
+use zagros_store::{FileName, Folder, hex_digits};
 use zagros_table::SnapshotKind;
 
 use super::StorageError;
@@ -132,7 +132,7 @@ impl NewestCheckpoint {
 
     fn link_into(&self, folder: &Path) -> io::Result<Vec<FileDigest>> {
         let link = |file: &FileDigest| {
-            let (from, name) = self.folder.locate(&file.name).ok_or(io::ErrorKind::InvalidInput)?;
+            let (from, name) = self.folder.locate_file(&file.name).ok_or(io::ErrorKind::InvalidInput)?;
             let (from, to) = (from.path().ok_or(io::ErrorKind::Unsupported)?.join(name), folder.join(name));
             // An earlier try may have left one.
             match fs::remove_file(&to) {
@@ -187,14 +187,14 @@ impl SavePlan {
     /// The file to which the new one adds.
     pub(super) fn followed_file(&self) -> Option<FollowedFile> {
         let FileDigest { name, sha256, .. } = self.files_before().last()?;
-        Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hexadecimal(sha256) })
+        Some(FollowedFile { name: FileName::parse(name)?.name.to_owned(), sha256: hex_digits(sha256) })
     }
 
     /// Checks that the files to which the new one adds are still there. Linked files are.
     pub(super) fn check_files_before(&self, folder: &Folder) -> Result<(), StorageError> {
         for FileDigest { name, .. } in self.files_before() {
-            let (found, own) = folder.locate(name).ok_or(StorageError::FileName { file: name.clone() })?;
-            if own != name && !found.has(own).map_err(StorageError::Folder)? {
+            let (found, own) = folder.locate_file(name).ok_or(StorageError::FileName { file: name.clone() })?;
+            if own != name && !found.has_file(own).map_err(StorageError::Folder)? {
                 return Err(StorageError::Gone { file: format!("{found}/{own}") });
             }
         }
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn an_object_store_has_names_instead_of_links() {
         let store = zagros_fake_s3::FakeS3::start("models");
-        let folder = |text: &str| Folder::open_in(&store.environment(), text, Duration::from_secs(20)).unwrap();
+        let folder = |text: &str| Folder::open_in(&store.environment_variables(), text, Duration::from_secs(20)).unwrap();
         let files = vec![file("../resume-1/a.zrows"), file("a.delta-1.zrows")];
         let newest = NewestCheckpoint { folder: folder("s3://models/run/resume-2"), generation: Generation(1), files };
         let brought = newest.bring_into(&folder("s3://models/run/resume-3")).unwrap();
@@ -228,13 +228,13 @@ mod tests {
         for elsewhere in ["s3://models/other/resume-3", "s3://models/run/a/resume-3", "s3://models"] {
             assert!(newest.bring_into(&folder(elsewhere)).is_none(), "{elsewhere}");
         }
-        assert_eq!(store.requests(), [""; 0]);
+        assert_eq!(store.request_log(), [""; 0]);
         let plan = SavePlan::Delta(brought);
         let here = folder("s3://models/run/resume-3");
         let gone = plan.check_files_before(&here).unwrap_err().to_string();
         assert!(gone.starts_with("s3://models/run/resume-1/a.zrows, which the changes follow, is gone"), "{gone}");
         for key in ["run/resume-1/a.zrows", "run/resume-2/a.delta-1.zrows"] {
-            store.put(key, "rows");
+            store.put_object(key, "rows");
         }
         plan.check_files_before(&here).unwrap();
         let (name, sha256) = ("a.delta-1.zrows".to_owned(), "07".repeat(32));

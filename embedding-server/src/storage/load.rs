@@ -12,7 +12,7 @@ use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, ChainLink, ChainPlace, FollowedFile, LaterRows, SavedFile, SnapshotBlock,
     SnapshotHeader, SnapshotTime, TableHeader, group_links,
 };
-use zagros_store::{Folder, hexadecimal};
+use zagros_store::{Folder, hex_digits};
 use zagros_table::{ClearError, RowBatch, StepClock, TableError, TableTime};
 use zagros_zip::ZipEq;
 
@@ -120,7 +120,7 @@ fn change_tables(
 fn chains_of(request: &LoadRequest, sources: &[SavedTables<'_>]) -> Result<Vec<Vec<usize>>, StorageError> {
     let link = |(file, source): (&FileDigest, &SavedTables<'_>)| ChainLink {
         path: source.saved.path().to_owned(),
-        sha256: (!file.sha256.is_empty()).then(|| hexadecimal(&file.sha256)),
+        sha256: (!file.sha256.is_empty()).then(|| hex_digits(&file.sha256)),
         follows: source.follows.clone(),
     };
     let links: Vec<ChainLink> = request.files.iter().zip_eq(sources).map(link).collect();
@@ -175,11 +175,11 @@ struct SaveClock {
 
 /// A file in the folder, or in a folder beside it. A name with another path is refused.
 fn saved_file(folder: &Folder, file: &str) -> Result<SavedFile, StorageError> {
-    let Some((folder, name)) = folder.locate(file) else {
+    let Some((folder, name)) = folder.locate_file(file) else {
         return Err(StorageError::FileName { file: file.to_owned() });
     };
     let (path, file) = (format!("{folder}/{name}"), name.to_owned());
-    Ok(SavedFile::new(path, move || folder.input(&file)))
+    Ok(SavedFile::new(path, move || folder.open_file(&file)))
 }
 
 /// Whether the server that wrote a file owned some of this server's buckets.
@@ -275,7 +275,7 @@ impl<'a> SavedTables<'a> {
         if checked.sha256[..] == digest.sha256[..] {
             return Ok(checked.clock);
         }
-        let (expected, found) = (hexadecimal(&digest.sha256), hexadecimal(&checked.sha256));
+        let (expected, found) = (hex_digits(&digest.sha256), hex_digits(&checked.sha256));
         Err(StorageError::OtherSave { path: self.saved.path().to_owned(), expected, found })
     }
 

@@ -141,7 +141,7 @@ fn a_load_waits_for_the_placement_until_the_timeout_of_the_job() {
         let load = threads.spawn(|| load(&service, folder.path(), &files));
         std::thread::sleep(std::time::Duration::from_millis(50));
         assert!(!load.is_finished(), "nothing says which rows are this server's");
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         load.join().unwrap()
     });
     assert_eq!(loaded, Ok(4));
@@ -290,7 +290,7 @@ fn another_model_is_refused_with_the_difference() {
         let mut job = job(1);
         change(&mut job.tables[0]);
         let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         load(&service, folder.path(), &files).unwrap_err().message
     };
     let dim = refused(|table| table.dim = 5);
@@ -333,7 +333,7 @@ fn changed(servers: u32, change: fn(&mut Job)) -> Vec<Arc<EmbeddingService>> {
     change(&mut job);
     let placed = |index| {
         let service = EmbeddingService::new(&job, ServerIndex(index), &Registry::new()).unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, servers)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, servers)));
         service
     };
     (0..servers).map(placed).collect()
@@ -458,7 +458,7 @@ fn rows_beyond_memory_are_saved_and_load_anywhere() {
     let cluster = format!("memory = \"256KiB\"\ncold_folder = {:?}", cold.path());
     let job = job_with(1, &cluster);
     let limited = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-    limited.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+    limited.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
     let ids: Vec<u64> = (0..20_000).collect();
     for ids in ids.chunks(1000) {
         testing::lookup(&limited, &lookup_of(&[(0, ids)], Access::Train)).unwrap();

@@ -25,7 +25,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{BucketMap, Generation, Refusal, RunId, ServerIndex};
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
-use zagros_transport::{Credentials, PeerRole, channel, stamp_run};
+use zagros_transport::{Credentials, PeerRole, open_channel, stamp_run};
 
 pub(crate) const BUCKETS: u32 = 64;
 pub(crate) const RUN: RunId = RunId(0xa);
@@ -128,7 +128,7 @@ impl ScriptedRun {
     /// A placement in which server 0 owns all buckets.
     pub(crate) fn placed(generation: u64) -> Self {
         let coordinator = Self::default();
-        coordinator.change(|state| state.map = Some(BucketMap::even(Generation(generation), BUCKETS, 1)));
+        coordinator.change(|state| state.map = Some(BucketMap::split_evenly(Generation(generation), BUCKETS, 1)));
         coordinator
     }
 
@@ -245,7 +245,7 @@ impl Process {
     /// A channel whose requests name this run.
     pub(crate) fn channel(&self, run: Option<RunId>) -> MemberChannel {
         InterceptedService::new(
-            channel(&self.address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
+            open_channel(&self.address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
             NamesRun(run),
         )
     }

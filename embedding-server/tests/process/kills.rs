@@ -23,7 +23,7 @@ use zagros_protocol::packed::{decode_values, encode_ids, encode_values};
 use zagros_protocol::{Segment, Segments, ServerIndex, TableId};
 use zagros_table::Initializer;
 use zagros_transport::datapath::embedding_client::EmbeddingClient;
-use zagros_transport::{Credentials, PeerRole, channel};
+use zagros_transport::{Credentials, PeerRole, open_channel};
 
 use crate::fake::{MemberChannel, NamesRun, RUN, ScriptedRun, job};
 
@@ -147,7 +147,7 @@ impl ServerFolder {
     fn client(&self) -> EmbeddingClient<MemberChannel> {
         let address = self.address.lock().unwrap().clone();
         EmbeddingClient::new(InterceptedService::new(
-            channel(&address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
+            open_channel(&address, &Credentials::Open, PeerRole::EmbeddingServer).unwrap(),
             NamesRun::new(RUN),
         ))
     }

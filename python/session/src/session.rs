@@ -368,7 +368,7 @@ async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> 
     let timeout = job.cluster.timeout;
     let membership = Membership::join(Arc::clone(&reach.control), request, timeout, &Shutdown::new()).await?;
     let config = ClientConfig {
-        writer: membership.member(),
+        writer: membership.member_id(),
         incarnation: membership.incarnation(),
         wire: match job.cluster.wire {
             Wire::F32 => Encoding::F32,

@@ -201,7 +201,7 @@ fn rows_and_windows_of_a_move_that_claim_more_than_they_bring_are_refused_before
 /// A map of 2^31 buckets is a message of 8 GiB, which no receiver reads. A map of one bucket of server 2^32 - 1 is short.
 #[test]
 fn a_map_names_no_server_that_no_run_can_have() {
-    let (map, bytes) = counted(|| BucketMap::unpack(Generation(1), &words(&[0, u32::MAX])));
+    let (map, bytes) = counted(|| BucketMap::unpack_owners(Generation(1), &words(&[0, u32::MAX])));
     let refused = map.expect_err("no run has so many servers").to_string();
     assert!(refused.contains("4294967295") && bytes <= LEAST, "{refused}: {bytes} bytes");
 }

@@ -35,7 +35,7 @@ kind = "ffnn"
 pub(crate) fn service() -> Arc<EmbeddingService> {
     let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::none()).expect("the job is good");
     let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).expect("tables are good");
-    service.set_placement(Arc::new(BucketMap::even(Generation(1), 16, 1)));
+    service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), 16, 1)));
     service
 }
 

@@ -189,7 +189,7 @@ impl BenchClient {
         };
         let joined = Membership::join(Arc::clone(&side.control), request, side.timeout, &Shutdown::new()).await;
         let membership = joined.map_err(|error| Failure::from_error(Exit::Cluster, error))?;
-        let (writer, incarnation) = (membership.member(), membership.incarnation());
+        let (writer, incarnation) = (membership.member_id(), membership.incarnation());
         let config = ClientConfig { writer, incarnation, wire, timeout: side.timeout };
         Ok(Self {
             client: EmbeddingClient::new(config, Arc::clone(&side.control), Arc::clone(&side.connect)),

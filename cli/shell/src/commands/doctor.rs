@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use owo_colors::OwoColorize;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose, time};
+use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose_run, time};
 use zagros_protocol::control::StatusRequest;
 
 use crate::answer::answer;
@@ -28,7 +28,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
             None => ask(&live::newest()?, timeout).await?,
         },
     };
-    let diagnosis = diagnose(&observation);
+    let diagnosis = diagnose_run(&observation);
     if args.json {
         answer(&serde_json::to_string_pretty(&diagnosis).or_internal()?)?;
     } else {

@@ -34,7 +34,7 @@ fn make(folder: &Path, keep: bool) -> Result<(), Failure> {
         }
     };
     for role in PeerRole::ALL {
-        let key = secret.derive(role).ok_or_else(|| not_whole(&whole))?;
+        let key = secret.derive_key(role).ok_or_else(|| not_whole(&whole))?;
         write_secret(&file(role), &key)?;
     }
     write_token(&folder.join("metrics").join("token"), &secret.page_token())?;
@@ -94,7 +94,7 @@ mod tests {
         make(folder, false).unwrap();
         let secret = key(folder, PeerRole::Coordinator);
         for role in PeerRole::ALL {
-            assert_eq!(Some(key(folder, role)), secret.derive(role));
+            assert_eq!(Some(key(folder, role)), secret.derive_key(role));
         }
         assert_eq!(std::fs::read_to_string(folder.join("metrics/token")).unwrap(), secret.page_token());
         assert!(format!("{:?}", make(folder, false).unwrap_err()).contains("is there already"));

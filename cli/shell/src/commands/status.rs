@@ -65,7 +65,7 @@ fn print(report: &StatusReport) {
         out!("  {}", scale.text);
     }
     for member in &report.members {
-        out!("  {:<20} {:<6} {}", member.name, member.state, member.detail());
+        out!("  {:<20} {:<6} {}", member.name, member.state, member.activity_in_words());
     }
     // Warnings have what only slows the run.
     if let Some(first) = report.diagnosis.findings.first().filter(|_| !report.diagnosis.healthy) {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use zagros_coordinator_core::decide;
+use zagros_coordinator_core::decide_barrier;
 use zagros_protocol::control;
 use zagros_worker_core::{
     Action, BarrierDecision, BarrierReason, Event, GroupMember, Loss, RankProgress, StepAgreement,
@@ -217,7 +217,7 @@ impl SimWorld {
             _ => control::BarrierReason::Checkpoint,
         };
         let reasons: Vec<control::BarrierReason> = members.iter().map(reason).collect();
-        let decision = match decide(&reasons) {
+        let decision = match decide_barrier(&reasons) {
             Some(control::BarrierDecision::EpochOver) => BarrierDecision::EpochOver,
             Some(control::BarrierDecision::Stop) => BarrierDecision::Stop,
             Some(control::BarrierDecision::Regroup) => BarrierDecision::Regroup,

@@ -28,10 +28,10 @@ impl Model {
     /// Opens a run folder, a model folder or a file of rows, on a disk or in a store.
     pub(super) fn open(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         if named.is_file() {
-            let folder = Folder::disk(named.parent().unwrap_or(Path::new("")));
+            let folder = Folder::on_disk(named.parent().unwrap_or(Path::new("")));
             let path = named.to_owned();
             let open = move || {
-                let file = regular::open(&path)?;
+                let file = regular::open_file(&path)?;
                 let bytes = file.metadata()?.len();
                 Ok((file, bytes))
             };
@@ -98,9 +98,9 @@ impl Model {
 /// A file, read in place: parts that are skipped are not downloaded.
 fn file_of(folder: &Folder, file: &str) -> SavedFile {
     // The manifest was checked: its names lead to this folder or to one beside it.
-    let (folder, file) = folder.locate(file).unwrap_or_else(|| (folder.clone(), file));
+    let (folder, file) = folder.locate_file(file).unwrap_or_else(|| (folder.clone(), file));
     let (path, file) = (format!("{folder}/{file}"), file.to_owned());
-    SavedFile::new(path, move || folder.input(&file))
+    SavedFile::new(path, move || folder.open_file(&file))
 }
 
 /// Folder and name, if one file of rows is named.

@@ -6,7 +6,7 @@ use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
 use zagros_shell::{Exit, Failure, OrInternal, answer, out};
 use zagros_snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
-use zagros_store::hexadecimal;
+use zagros_store::hex_digits;
 
 use super::model::Model;
 use super::{file_name, progress};
@@ -60,7 +60,7 @@ fn verify_others(model: &Model, manifest: &Manifest) -> Vec<FileReport> {
 /// Checks that the file is the one that was saved with the model.
 fn compare(file: &SavedFile, checked: &VerifiedFile, record: Option<&FileRecord>) -> Result<(), String> {
     let Some(FileRecord { sha256: expected, .. }) = record else { return Ok(()) };
-    let found = hexadecimal(&checked.sha256);
+    let found = hex_digits(&checked.sha256);
     let mismatch = || {
         format!(
             "{} is of another save: the manifest says SHA-256 {expected}, but the file has {found}",

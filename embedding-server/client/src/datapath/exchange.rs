@@ -110,7 +110,7 @@ impl Exchange<'_> {
         deadline: Deadline,
     ) -> Result<PartOutcome<C::Answer>, ClientError> {
         let request = request_of(&part)?;
-        let _under_way = self.requests.begin_request(part.server, C::PUSHES, deadline.waited());
+        let _under_way = self.requests.begin_request(part.server, C::PUSHES, deadline.time_waited());
         // What the server says that the request waited for. The last tries have no time left to hear it again.
         let (mut tries, mut waited_for) = (0, None);
         loop {
@@ -140,11 +140,11 @@ impl Exchange<'_> {
             }
             // The first `moved` usually means that the client's map is old, so the client fetches the map at once.
             if tries > 0 || refusal.kind != RefusalKind::Moved {
-                tokio::time::sleep(RETRY.pause(tries).min(deadline.left())).await;
+                tokio::time::sleep(RETRY.pause_before(tries).min(deadline.time_left())).await;
             }
             self.placements.fetch_newer(&placement, deadline).await?;
             if deadline.is_past() {
-                let (what, waited) = (C::WHAT, deadline.waited());
+                let (what, waited) = (C::WHAT, deadline.time_waited());
                 let last = waited_for.filter(|_| refusal.kind == RefusalKind::Deadline).unwrap_or(refusal);
                 return Err(ClientError::Unreachable { server, what, waited, last });
             }

@@ -51,7 +51,7 @@ impl RoutedIds {
     pub(crate) fn parts_of_all(&self, map: &BucketMap, servers: usize) -> Vec<Arc<RoutePart>> {
         let mut parts = self.route(map, servers).parts.clone();
         if parts.len() < servers {
-            let mut others: Vec<u32> = (0..map.buckets()).filter_map(|bucket| Some(map.owner(bucket)?.0)).collect();
+            let mut others: Vec<u32> = (0..map.bucket_count()).filter_map(|bucket| Some(map.bucket_owner(bucket)?.0)).collect();
             others.sort_unstable();
             others.dedup();
             others.retain(|server| parts.iter().all(|part| part.server != *server));
@@ -121,7 +121,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_id_goes_to_its_owner_once_and_comes_back_to_its_place(unique in unique_ids(), servers in 1_u32..7) {
-            let map = BucketMap::even(Generation(1), 64, servers);
+            let map = BucketMap::split_evenly(Generation(1), 64, servers);
             let parts = split_by_owner(&unique, &map, servers as usize);
             let mut sent = BTreeSet::new();
             let mut rows = BatchRows::zeros_like(&unique);
@@ -129,7 +129,7 @@ mod tests {
                 let segments = Segments::unpack(&part.segments, &part.ids).unwrap();
                 let tables = segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize));
                 for (table, id) in tables.collect::<Vec<_>>().into_iter().zip_eq(decode_ids(&part.ids)) {
-                    prop_assert_eq!(map.route(RowKey { table, id }).0, part.server);
+                    prop_assert_eq!(map.row_owner(RowKey { table, id }).0, part.server);
                     prop_assert!(sent.insert((table, id)), "sent twice");
                 }
                 let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
@@ -152,10 +152,10 @@ mod tests {
             moves in prop::collection::vec((prop::collection::vec(0_u32..64, 1..64), 0_u32..5), 1..4),
         ) {
             let ids = RoutedIds::from(unique);
-            let mut map = BucketMap::even(Generation(1), 64, 3);
+            let mut map = BucketMap::split_evenly(Generation(1), 64, 3);
             let mut parts = ids.route(&map, 3).parts.clone();
             for (buckets, owner) in moves {
-                map = map.moved(&buckets, ServerIndex(owner));
+                map = map.with_moved(&buckets, ServerIndex(owner));
                 parts = parts.iter().flat_map(|part| ids.divide_part(part, &map, 5)).collect();
             }
             let (mut sent, mut rows) = (BTreeSet::new(), BatchRows::zeros_like(&ids));
@@ -165,7 +165,7 @@ mod tests {
                 let tables: Vec<_> =
                     segments.iter().flat_map(|s| std::iter::repeat_n(s.table, s.rows as usize)).collect();
                 for (table, id) in tables.into_iter().zip_eq(decode_ids(&part.ids)) {
-                    prop_assert_eq!(map.route(RowKey { table, id }).0, part.server);
+                    prop_assert_eq!(map.row_owner(RowKey { table, id }).0, part.server);
                     prop_assert!(sent.insert((table, id)), "sent twice");
                 }
                 let payload = encode_values(&answer(part), Encoding::F32 as i32).unwrap();
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn an_answer_of_the_wrong_length_changes_nothing() {
         let unique = UniqueIds { tables: vec![TableIds::new(TableId(0), 2, (0..50).collect())] };
-        let map = BucketMap::even(Generation(1), 64, 2);
+        let map = BucketMap::split_evenly(Generation(1), 64, 2);
         let parts = split_by_owner(&unique, &map, 2);
         assert_eq!(parts.len(), 2);
         let payload = encode_values(&answer(&parts[0]), Encoding::F32 as i32).unwrap();
@@ -196,25 +196,25 @@ mod tests {
     #[test]
     fn ids_are_routed_once_for_each_generation() {
         let ids = RoutedIds::from(UniqueIds { tables: vec![TableIds::new(TableId(0), 2, (0..50).collect())] });
-        let map = BucketMap::even(Generation(1), 64, 2);
+        let map = BucketMap::split_evenly(Generation(1), 64, 2);
         let first = ids.route(&map, 2);
         assert!(Arc::ptr_eq(&first, &ids.route(&map, 2)), "the second call computes it again");
         let next = ids.route(&map.at_generation(Generation(2)), 2);
         assert_eq!((first.generation, next.generation), (Generation(1), Generation(2)));
-        let other = ids.route(&BucketMap::even(Generation(3), 64, 3), 3);
+        let other = ids.route(&BucketMap::split_evenly(Generation(3), 64, 3), 3);
         assert_eq!((next.parts.len(), other.parts.len()), (2, 3));
     }
 
     #[test]
     fn a_push_to_all_servers_has_a_whole_part_for_each_owner_of_buckets_and_no_other_server() {
         let one = RoutedIds::from(UniqueIds { tables: vec![TableIds::new(TableId(0), 2, vec![5])] });
-        let map = BucketMap::even(Generation(1), 64, 3);
+        let map = BucketMap::split_evenly(Generation(1), 64, 3);
         let parts = one.parts_of_all(&map, 3);
         assert_eq!(parts.iter().map(|part| part.server).collect::<BTreeSet<_>>(), BTreeSet::from([0, 1, 2]));
         assert!(parts.iter().all(|part| part.is_whole) && parts[1].ids.is_empty() && parts[1].value_count() == 0);
         let ids = RoutedIds::from(UniqueIds { tables: vec![TableIds::new(TableId(0), 2, (0..50).collect())] });
-        let buckets: Vec<u32> = (0..64).filter(|bucket| map.owner(*bucket) == Some(ServerIndex(1))).collect();
-        let moved = map.moved(&buckets, ServerIndex(2));
+        let buckets: Vec<u32> = (0..64).filter(|bucket| map.bucket_owner(*bucket) == Some(ServerIndex(1))).collect();
+        let moved = map.with_moved(&buckets, ServerIndex(2));
         assert_eq!(ids.parts_of_all(&moved, 3).iter().map(|part| part.server).collect::<Vec<_>>(), [0, 2]);
         let divided = ids.divide_part(&ids.route(&map, 3).parts[1], &moved, 3);
         assert!(!divided.is_empty() && divided.iter().all(|part| !part.is_whole), "the others' ids are in other parts");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn no_ids_make_no_requests() {
-        let map = BucketMap::even(Generation(1), 64, 3);
+        let map = BucketMap::split_evenly(Generation(1), 64, 3);
         let empty = UniqueIds { tables: vec![TableIds::new(TableId(0), 2, vec![])] };
         assert!(split_by_owner(&empty, &map, 3).is_empty());
         assert!(split_by_owner(&UniqueIds::default(), &map, 1).is_empty());

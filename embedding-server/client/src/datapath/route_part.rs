@@ -67,7 +67,7 @@ impl RoutePart {
 
     /// The gradients of this part's rows and sums, in the order of the server's answer.
     pub(crate) fn gather(&self, gradients: &[&[f32]], buffers: &Arc<ValueBuffers>) -> ValueBuffer {
-        let mut values = buffers.take(self.value_count());
+        let mut values = buffers.take_buffer(self.value_count());
         values.clear();
         for route in &self.routes {
             route.gather(gradients[route.table], &mut values);

@@ -73,7 +73,7 @@ fn add_by_owner(
     let share = table.ids.len() / drafts.len() * 9 / 8 + 8;
     let mut positions: Vec<Vec<u32>> = (0..drafts.len()).map(|_| Vec::with_capacity(share)).collect();
     for position in selected {
-        let owner = map.route(RowKey { table: table.table, id: table.ids[position as usize] });
+        let owner = map.row_owner(RowKey { table: table.table, id: table.ids[position as usize] });
         positions[owner.0 as usize].push(position);
     }
     let bags = table.bags.as_ref();

@@ -95,7 +95,7 @@ fn a_full_disk_stops_acknowledgements_until_it_has_room_and_no_push_is_lost() {
             LogHost { disk: disk.calls(), ..LogHost::default() },
         )
         .unwrap();
-        service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+        service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
         service
     };
     let ids: Vec<u64> = (0..50_000).collect();

@@ -192,7 +192,7 @@ impl Cluster {
 
     pub(super) fn map(&self) -> BucketMap {
         let placement = self.call(|core, now| core.placement(now));
-        BucketMap::unpack(Generation(placement.generation), &placement.owners).unwrap()
+        BucketMap::unpack_owners(Generation(placement.generation), &placement.owners).unwrap()
     }
 
     async fn start_server(self: &Arc<Self>, index: u32) {
@@ -344,7 +344,7 @@ impl Cluster {
         let fresh = placed(1, 0);
         for ((table, id), sum) in expected {
             let key = zagros_protocol::RowKey { table: zagros_protocol::TableId(*table), id: *id };
-            let owner = &ended[&map.route(key).0];
+            let owner = &ended[&map.row_owner(key).0];
             let first = read(&fresh, &[(*table, &[*id])]);
             let request = crate::testing::lookup_of(&[(*table, &[*id])], zagros_protocol::datapath::Access::Read);
             let request = zagros_protocol::datapath::LookupRequest { generation: map.generation().0, ..request };

@@ -89,7 +89,7 @@ fn by_owner(cluster: &Cluster, rows: &[Row]) -> Vec<Part> {
     let map = cluster.map();
     let mut parts = BTreeMap::<u32, Vec<Row>>::new();
     for row in rows {
-        parts.entry(map.route(RowKey { table: TableId(row.0), id: row.1 }).0).or_default().push(*row);
+        parts.entry(map.row_owner(RowKey { table: TableId(row.0), id: row.1 }).0).or_default().push(*row);
     }
     let part = |(owner, mut rows): (u32, Vec<Row>)| {
         rows.sort_unstable();

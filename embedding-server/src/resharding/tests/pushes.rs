@@ -85,7 +85,7 @@ async fn acknowledge(
         let map = cluster.map();
         let mut by_owner = BTreeMap::<u32, Vec<Row>>::new();
         for (table, id) in std::mem::take(&mut pending) {
-            by_owner.entry(map.route(RowKey { table: TableId(table), id }).0).or_default().push((table, id));
+            by_owner.entry(map.row_owner(RowKey { table: TableId(table), id }).0).or_default().push((table, id));
         }
         for (owner, rows) in by_owner {
             let ids_of = |table: u32| rows.iter().filter(|row| row.0 == table).map(|row| row.1).collect::<Vec<_>>();

@@ -54,7 +54,7 @@ fn a_step_goes_on_at_the_server_that_its_rows_moved_to() {
     copy_all(&source, &moving, &mut number);
     freeze_source(&source, 7).unwrap();
     copy_all(&source, &moving, &mut number);
-    let moved = BucketMap::even(Generation(2), BUCKETS, 1).moved(&(0..BUCKETS).collect::<Vec<_>>(), ServerIndex(1));
+    let moved = BucketMap::split_evenly(Generation(2), BUCKETS, 1).with_moved(&(0..BUCKETS).collect::<Vec<_>>(), ServerIndex(1));
     let decided = PlacementResponse { owners: moved.pack_owners().into(), ..placement(2, None) };
     adopt_placement(&target, &decided).unwrap();
     push(&target, &PushRequest { generation: 2, ..second }).unwrap();
@@ -62,7 +62,7 @@ fn a_step_goes_on_at_the_server_that_its_rows_moved_to() {
 }
 
 fn id_is_of_server_0(id: u64) -> bool {
-    BucketMap::even(Generation(1), BUCKETS, 2).route(RowKey { table: TableId(ITEM), id }) == ServerIndex(0)
+    BucketMap::split_evenly(Generation(1), BUCKETS, 2).row_owner(RowKey { table: TableId(ITEM), id }) == ServerIndex(0)
 }
 
 fn content(service: &EmbeddingService, ids: &[u64]) -> Vec<(u64, Vec<u32>)> {

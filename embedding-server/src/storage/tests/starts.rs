@@ -42,7 +42,7 @@ fn rows_that_a_run_trains_outlive_rows_of_its_model_that_it_does_not_use() {
         });
         let server = || {
             let service = EmbeddingService::new(&job, ServerIndex(0), &Registry::new()).unwrap();
-            service.set_placement(Arc::new(BucketMap::even(Generation(1), BUCKETS, 1)));
+            service.set_placement(Arc::new(BucketMap::split_evenly(Generation(1), BUCKETS, 1)));
             service
         };
         let saved = server();

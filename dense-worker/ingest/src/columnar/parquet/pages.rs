@@ -86,7 +86,7 @@ impl Length for PageFile {
     fn len(&self) -> u64 {
         match self {
             Self::Disk(file) => file.metadata().map_or(0, |metadata| metadata.len()),
-            Self::Object(range) => range.bounds().end,
+            Self::Object(range) => range.byte_range().end,
         }
     }
 }

@@ -134,7 +134,7 @@ fn fault_or_delay() -> impl Strategy<Value = ScriptedFault> {
 /// A cluster of seven servers, of which only the first ones own buckets at first.
 fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> Cluster {
     let cluster = Cluster::new(7);
-    let map = BucketMap::even(Generation(1), 64, servers);
+    let map = BucketMap::split_evenly(Generation(1), 64, servers);
     cluster.shards.iter().for_each(|shard| shard.adopt(map.clone()));
     cluster.announce_owners(&map);
     for (server, fault) in faults {
@@ -144,11 +144,11 @@ fn grown(servers: u32, faults: &[(u32, ScriptedFault)]) -> Cluster {
 }
 
 async fn make_moves(cluster: &Cluster, servers: u32, moves: &[ScriptedMove]) {
-    let mut map = BucketMap::even(Generation(1), 64, servers);
+    let mut map = BucketMap::split_evenly(Generation(1), 64, servers);
     for ScriptedMove { pause, buckets, target, late } in moves {
         tokio::time::sleep(*pause).await;
         cluster.move_buckets(&map, buckets, *target, *late).await;
-        map = map.moved(buckets, ServerIndex(*target));
+        map = map.with_moved(buckets, ServerIndex(*target));
     }
 }
 
@@ -218,7 +218,7 @@ fn a_part_that_was_acknowledged_is_not_sent_again_under_another_server() {
         let push = client.push(0, &unique, &gradients).map(Result::unwrap);
         let move_all = async {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            cluster.move_buckets(&BucketMap::even(Generation(1), 64, 2), &all, 2, Duration::ZERO).await;
+            cluster.move_buckets(&BucketMap::split_evenly(Generation(1), 64, 2), &all, 2, Duration::ZERO).await;
         };
         tokio::join!(push, move_all)
     });
@@ -234,7 +234,7 @@ fn storage_calls_begin_with_the_servers_of_the_newest_map() {
         |servers: Vec<Arc<dyn crate::Shard>>| servers.iter().map(|shard| shard.name().to_owned()).collect::<Vec<_>>();
     run(async {
         client.lookup(&some_ids(), Access::Train).await.unwrap();
-        cluster.announce_owners(&BucketMap::even(Generation(2), 64, 3));
+        cluster.announce_owners(&BucketMap::split_evenly(Generation(2), 64, 3));
         assert_eq!(client.known_servers().len(), 2);
         assert_eq!(names(client.newest_servers().await.unwrap()).len(), 3);
         cluster.control.placement.disconnect();
@@ -440,7 +440,7 @@ fn sums_and_the_bytes_that_they_save_are_measured() {
     bags.add_bags(&members, &[0, 30, 30, 60]);
     unique.tables[1].bags = Some(bags);
     run(client.lookup(&unique.into(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render(&registry);
+    let text = zagros_plumbing::metrics::render_text(&registry);
     assert!(text.contains("zagros_client_bags_total{call=\"lookup\"} 2"), "{text}");
     // Two sums replace 60 rows of 12 bytes. They cost a count, a head, two lengths and 60 members.
     let spared = 58 * 12 - 4 * (1 + 4 + 2 + 60);
@@ -455,7 +455,7 @@ fn traffic_is_measured() {
     let registry = prometheus::Registry::new();
     let client = client(&cluster).with_metrics(&registry);
     run(client.lookup(&some_ids(), Access::Train)).unwrap();
-    let text = zagros_plumbing::metrics::render(&registry);
+    let text = zagros_plumbing::metrics::render_text(&registry);
     assert!(text.contains("zagros_client_retries_total{call=\"lookup\"} 1"), "{text}");
     assert!(text.contains("zagros_client_bytes_total{call=\"lookup\"} 1200"), "{text}");
     assert!(text.contains("zagros_client_lookup_seconds_count 1"), "{text}");
