@@ -174,7 +174,6 @@ pub(crate) struct TrainArgs {
 }
 
 impl TrainArgs {
-    /// Where the run pauses.
     pub(crate) fn pause(&self) -> Option<PausePoint> {
         self.pause_after_steps.map(PausePoint::Steps).or(self.pause_after_epochs.map(PausePoint::Epochs))
     }
@@ -253,7 +252,6 @@ pub(crate) enum LogRole {
 }
 
 impl LogRole {
-    /// The name of its processes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Server => "embedding server",

@@ -22,10 +22,8 @@ use crate::scores::ScoreForm;
 
 /// Bytes of a record before the scores.
 const HEAD: usize = size_of::<u32>();
-/// Bytes that a file is given at once.
 const BUFFER: usize = 1 << 20;
 
-/// Writes the scores of one model.
 pub(crate) struct ModelScoresWriter {
     form: ScoreForm,
     to: BufWriter<File>,
@@ -34,9 +32,6 @@ pub(crate) struct ModelScoresWriter {
 
 impl ModelScoresWriter {
     /// Starts the file that will be at `path`.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub(crate) fn start(path: &Path, form: ScoreForm) -> Result<Self, PredictionError> {
         let unfinished = unfinished(path);
         let file = File::create(&unfinished).map_err(|error| failed(&unfinished, error))?;
@@ -44,9 +39,6 @@ impl ModelScoresWriter {
     }
 
     /// Gives the file its name: it has all rows.
-    ///
-    /// # Errors
-    /// When the disk does not take it.
     pub(crate) fn finish(mut self) -> Result<(), PredictionError> {
         let unfinished = unfinished(&self.path);
         let done = self.to.flush().and_then(|()| self.to.get_ref().sync_data());
@@ -79,7 +71,6 @@ impl ScoredRows for ModelScoresWriter {
     }
 }
 
-/// Reads the scores of one model, sample after sample.
 pub(crate) struct ModelScoresReader {
     from: BufReader<File>,
     path: PathBuf,
@@ -90,9 +81,6 @@ pub(crate) struct ModelScoresReader {
 
 impl ModelScoresReader {
     /// Opens a finished file, after so many samples.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub(crate) fn open(path: &Path, model: String, columns: usize, done: u64) -> Result<Self, PredictionError> {
         let record = (HEAD + columns * size_of::<f64>()) as u64;
         let open = || {
@@ -104,10 +92,7 @@ impl ModelScoresReader {
         Ok(Self { from, path: path.to_owned(), model, columns })
     }
 
-    /// Adds the scores of the samples among `rows` to `sums`, `[samples * columns]`.
-    ///
-    /// # Errors
-    /// When the file ends before, or other rows were malformed for its model.
+    /// Adds the scores of the samples among `rows` to `sums`, `[samples * columns]`. Refuses a file with other malformed rows.
     pub(crate) fn add_to(&mut self, rows: &InputRows, sums: &mut [f64]) -> Result<(), PredictionError> {
         let (mut malformed, mut sums) = (0_u32, sums.chunks_mut(self.columns));
         let mut record = vec![0; HEAD + self.columns * size_of::<f64>()];

@@ -3,10 +3,8 @@
 use zagros_dense_worker::{Evaluation, TargetMeasures};
 use zagros_shell::out;
 
-/// A measure: its name, and what it is.
 pub(crate) type Measure = (&'static str, Option<f64>);
 
-/// The measures of a target that is no click.
 pub(crate) fn of_others(evaluation: &Evaluation) -> Vec<Measure> {
     let Evaluation { mse, rmse, mae, deviance, accuracy, logloss, auc, calibration, .. } = *evaluation;
     if mse.is_some() {

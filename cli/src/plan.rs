@@ -119,7 +119,6 @@ fn copies(job: &Job) -> String {
     }
 }
 
-/// Prints what the logs of servers in processes of their own need.
 pub(crate) fn print_log_disk(job: &Job) {
     let Some(disk) = LogDisk::from_job(job) else { return };
     let folder = job.cluster.log_folder.as_ref().unwrap_or(&job.output.folder);

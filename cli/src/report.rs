@@ -24,7 +24,6 @@ use crate::terminal::{Follower, Terminal};
 pub(crate) struct Planted {
     pub(crate) rows: u64,
     pub(crate) test_rows: u64,
-    /// Seed of the generator.
     pub(crate) seed: u64,
     /// Share of positives in the test part.
     pub(crate) positive_rate: f64,
@@ -38,7 +37,6 @@ pub(crate) struct Planted {
 }
 
 impl Planted {
-    /// Name of its file.
     pub(crate) const FILE: &str = "planted.json";
 
     /// Those of the job's test part, if it was generated.
@@ -75,7 +73,6 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     Ok(summary.outcome)
 }
 
-/// The exit code of a run that ended in order.
 pub(crate) fn exit(outcome: Outcome, signals: &Signals) -> Exit {
     if outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success }
 }
@@ -89,7 +86,6 @@ fn write_page(folder: &RunFolder) -> Option<PathBuf> {
     page::write(folder).map_err(|failure| failure.warn("no page of the run was written")).ok()
 }
 
-/// The exit code of the signal that ended a run.
 pub(crate) fn interrupted(signals: &Signals) -> Exit {
     // Without a signal, the parent has gone away. That counts as SIGTERM.
     Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))

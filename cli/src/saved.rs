@@ -18,7 +18,6 @@ const SUMMARY: &str = "summary.json";
 /// The folder of a run's model, relative to the run folder.
 const MODEL: &str = "model";
 
-/// The place of a model.
 #[derive(Debug)]
 pub(crate) struct SavedModel {
     /// The folder with the manifest.
@@ -27,10 +26,7 @@ pub(crate) struct SavedModel {
 
 impl SavedModel {
     /// Finds a model by its own folder or its run's: a path, or `s3://bucket/prefix`. Requests to a store take at most
-    /// `timeout`.
-    ///
-    /// # Errors
-    /// When there is no model, with what is there instead; when a store does not answer.
+    /// `timeout`. Where there is no model, the error says what is there instead.
     pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         let place = open(named, timeout)?;
         if has_manifest(&place)? {
@@ -39,10 +35,8 @@ impl SavedModel {
         Self::of_run(&place, timeout)?.ok_or_else(|| no_model(&place))
     }
 
-    /// The model of a run, by the run's folder. `None` if there is none.
-    ///
-    /// # Errors
-    /// When the run says where its model is, but it is not there; when a store does not answer.
+    /// The model of a run, by the run's folder. `None` if there is none. A model that the run names and that is gone is an
+    /// error.
     pub(crate) fn of_run(place: &Folder, timeout: Duration) -> Result<Option<Self>, Failure> {
         if let Some(folder) = reported_by_run(place, timeout)? {
             if !has_manifest(&folder)? {
@@ -56,9 +50,6 @@ impl SavedModel {
     }
 
     /// The job of the model's training, with overrides.
-    ///
-    /// # Errors
-    /// When the job is missing, is not the saved one, or does not fit the overrides.
     pub(crate) fn job(&self, sets: &[String]) -> Result<Job, Failure> {
         let manifest = Manifest::read(&self.folder).map_err(failed)?;
         let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
@@ -84,9 +75,6 @@ pub(crate) fn check_trust(job: &Job, trusted: Option<&str>) -> Result<(), Failur
 }
 
 /// Adds the setting that `--from MODEL` stands for.
-///
-/// # Errors
-/// When there is no model.
 pub(crate) fn start_from(model: Option<&Path>, sets: &mut Vec<String>) -> Result<(), Failure> {
     let Some(model) = model else { return Ok(()) };
     SavedModel::find(model, Duration::from_secs(60))?;
@@ -119,7 +107,6 @@ fn reported_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Fa
     other.map(|model| open(&model, timeout)).transpose()
 }
 
-/// Opens the folder that the user named.
 pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
     match url(named) {
         Some(url) => Folder::open(url, timeout).map_err(refused),

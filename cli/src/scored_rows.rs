@@ -24,9 +24,6 @@ const FORMAT_KEYS: [&str; 8] = [
 ];
 
 /// The model's job, which reads these files. `predict` is what `zagros predict` reads of them.
-///
-/// # Errors
-/// As [`SavedModel::job`]; when a file cannot be read, or does not say what its columns are.
 pub(crate) fn job_for(
     saved: &SavedModel,
     sets: &[String],

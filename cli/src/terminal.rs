@@ -11,7 +11,6 @@ use zagros_shell::print::{Notes, notes};
 
 use crate::measures;
 
-/// Pause between two lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// The first steps are slower than the rest, so no end is estimated before this time.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -48,7 +47,6 @@ impl Terminal {
         Self { bar, has_peers, state: Mutex::new(State::new(1, None)) }
     }
 
-    /// Removes the live line.
     pub(crate) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

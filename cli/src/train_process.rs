@@ -29,9 +29,6 @@ pub(crate) struct TrainProcess {
 
 impl TrainProcess {
     /// Starts it in `folder`, with changes to the job and options of `zagros train`. It resumes what an earlier process has left there.
-    ///
-    /// # Errors
-    /// When a file or a process cannot be made.
     pub(crate) fn start(job: &Path, folder: &Path, sets: &[String], options: &[String]) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let log = File::options().create(true).append(true).open(folder.join(LOG))?;
@@ -83,9 +80,6 @@ pub(crate) fn thread_sets(job: &Path, sets: &[String], processes: usize) -> Vec<
 }
 
 /// Waits until no process of an earlier command trains in the run of a folder: one whose parent was killed is still saving.
-///
-/// # Errors
-/// When it does not end, or its lock cannot be read.
 pub(crate) async fn wait_for_earlier(folder: &Path) -> Result<(), Failure> {
     let Some(run) = newest_run(folder) else { return Ok(()) };
     let deadline = Deadline::from_now(EARLIER);
@@ -99,7 +93,6 @@ pub(crate) async fn wait_for_earlier(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks a process to save and end.
 pub(crate) fn ask_to_end(pid: Pid) {
     // It may have ended since, which is the aim.
     let _ = kill_process(pid, Signal::TERM);

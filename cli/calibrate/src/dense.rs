@@ -14,18 +14,15 @@ use crate::workload;
 const SQUARES: [(usize, usize); 4] = [(1, 16), (2, 64), (10, 256), (39, 1024)];
 /// Samples of a small and of a large step.
 const BATCHES: [usize; 2] = [128, 1024];
-/// The least time that a step is measured for.
 const TIME: Duration = Duration::from_millis(400);
-/// Steps that are measured at least.
 const STEPS: usize = 3;
 
-/// The time of a step that grows with its samples, and that which does not.
+/// The time of a step as a line: the part that grows with its samples, and the part that does not.
 struct Line {
     of_sample: f64,
     of_step: f64,
 }
 
-/// Measures all rates.
 pub(crate) fn rates(cores: usize) -> Result<DenseRates, Failure> {
     let mut products = Vec::new();
     let mut weight_ns = 0.0;

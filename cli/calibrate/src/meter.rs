@@ -10,14 +10,12 @@ use zagros_plumbing::process::cpu_time;
 
 const STAGES: &str = "zagros_worker_stage_seconds_total";
 
-/// The measures of a stretch of steps.
 #[derive(Clone, Debug)]
 pub struct MeterWindow {
     pub samples: u64,
     pub seconds: f64,
     /// User and system time of all threads of this process.
     pub cpu_seconds: f64,
-    /// Loss of the last batch.
     pub loss: f64,
     stages: BTreeMap<String, f64>,
 }

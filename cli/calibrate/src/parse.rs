@@ -15,7 +15,6 @@ use crate::{parquet_file, workload};
 
 const BATCHES: usize = 10;
 
-/// Measures each format on files of the workload.
 pub(crate) fn rates() -> Result<ParseRates, Failure> {
     let folder = TempDir::new().or_internal()?;
     let rows = (BATCHES * workload::BATCH) as u64;

@@ -23,7 +23,6 @@ const CALLS: usize = 64;
 const SMALL: usize = 8;
 const TRIPS: usize = 100;
 
-/// The rows of one dim.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowMeasurement {
     pub(crate) cost: RowCost,
@@ -31,7 +30,6 @@ pub(crate) struct RowMeasurement {
     pub(crate) dedup: f64,
     /// ns of CPU for each id, to move its row into the network's input and its gradient out of it.
     pub(crate) moved: f64,
-    /// Distinct rows and ids of a sample.
     pub(crate) rows: f64,
     pub(crate) ids: f64,
     wire: WireCosts,
@@ -146,7 +144,6 @@ fn dedup(batches: &[Batch], dim: usize) -> f64 {
     (cpu_time() - start).as_secs_f64() * 1e9 / ids.max(1) as f64
 }
 
-/// Batches of a few samples.
 fn small_batches(count: usize) -> Result<Vec<Batch>, Failure> {
     let mut batches = workload::batches(None, 1)?;
     let whole = batches.remove(0);

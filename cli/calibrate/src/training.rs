@@ -13,7 +13,6 @@ use crate::meter::{MeterWindow, StepMeter};
 use crate::rows::RowMeasurement;
 use crate::workload;
 
-/// Batches of an epoch.
 const BATCHES: usize = 16;
 /// Parts of a batch that make the small steps.
 const PARTS: usize = 16;
@@ -23,7 +22,6 @@ fn cpu_ns(window: &MeterWindow) -> f64 {
     window.cpu_seconds * 1e9 / window.samples.max(1) as f64
 }
 
-/// What whole steps show.
 pub(crate) struct TrainingCosts {
     pub(crate) ids: IdCosts,
     pub(crate) step: StepCosts,

@@ -11,7 +11,6 @@ use zagros_shell::{Exit, Failure, OrInternal};
 
 /// Samples per step of this workload, in every compared system.
 pub const BATCH: usize = 4096;
-/// Numeric and categorical columns.
 const NUMBERS: usize = 13;
 const CATEGORIES: usize = 26;
 
@@ -88,7 +87,6 @@ pub fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
     )
 }
 
-/// Parses and checks the text.
 pub fn job(text: &str) -> Result<Job, Failure> {
     let job = Job::parse(text, "the benchmark's job".as_ref(), &Overrides::none());
     job.map_err(|errors| Failure::new(Exit::Usage, errors))

@@ -12,13 +12,10 @@ use crate::error::CostError;
 pub struct Calibration {
     /// Where the figures come from, in words.
     pub source: String,
-    /// Model of the processor.
     pub processor: String,
-    /// Cores of the machine.
     pub cores: u32,
     /// Bytes copied each second by all cores together.
     pub memory_bytes_per_second: f64,
-    /// The dense network.
     pub dense: DenseRates,
     /// Rows of embeddings, by their dim, the smallest first.
     pub rows: Vec<RowCost>,
@@ -26,10 +23,8 @@ pub struct Calibration {
     pub ids: IdCosts,
     /// What each step and each sample costs beside all other stages.
     pub step: StepCosts,
-    /// Messages over loopback.
     pub wire: WireCosts,
     pub parse: ParseRates,
-    /// The disk of the temporary folder.
     pub disk: DiskRates,
     /// Rows on it. Files of earlier releases do not have them.
     #[serde(default)]
@@ -54,11 +49,9 @@ pub struct DenseRates {
     pub autograd: f64,
     /// How many times faster the products are in bf16; 1 or less on a processor without units for it.
     pub bf16: f64,
-    /// How many times faster several threads make a step.
     pub threads: Vec<ThreadSpeedup>,
 }
 
-/// Products with a square matrix of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProductRate {
@@ -68,11 +61,9 @@ pub struct ProductRate {
     pub gflops: f64,
 }
 
-/// A step on several threads.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadSpeedup {
-    /// Threads of the step.
     pub threads: f64,
     /// Times as fast as one thread.
     pub speedup: f64,
@@ -110,7 +101,6 @@ pub struct IdCosts {
     pub move_value: f64,
 }
 
-/// Costs of the training loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepCosts {
@@ -120,7 +110,6 @@ pub struct StepCosts {
     pub step: f64,
 }
 
-/// Messages over loopback.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WireCosts {
@@ -173,9 +162,6 @@ pub struct ColdRates {
 
 impl Calibration {
     /// From the text of a file that `zagros calibrate` wrote.
-    ///
-    /// # Errors
-    /// When the text is no calibration, or a figure is not a positive number.
     pub fn from_toml(text: &str) -> Result<Self, CostError> {
         let form = |reason: String| CostError::Form { what: "the calibration", reason };
         let read: Self = toml::from_str(text).map_err(|error| form(error.to_string()))?;
@@ -189,7 +175,6 @@ impl Calibration {
         }
     }
 
-    /// As a file.
     #[must_use]
     pub fn to_toml(&self) -> String {
         // Numbers and texts alone always have a form.

@@ -17,19 +17,15 @@ const MOST_WORKERS: f64 = 4096.0;
 /// A worker pays if it adds at least this share of what the first one made.
 const LEAST_GAIN: f64 = 0.5;
 
-/// What a forecast is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct ForecastInputs<'a> {
     /// The job, with the threads that its processes have.
     pub job: &'a Job,
     pub data: &'a DataShape,
-    /// The speed of a core.
     pub calibration: &'a Calibration,
-    /// Where it runs.
     pub machines: &'a Machines,
 }
 
-/// What a run will do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     /// A sample, whatever the machines.
@@ -37,11 +33,9 @@ pub struct Forecast {
     pub stages: StageTimes,
     /// What bounds the run.
     pub limits: RateLimits,
-    /// Bytes of a worker and of a server.
     pub memory: RoleMemory,
     /// The rows on disk; `None` if all of them are in memory, or their number is not known.
     pub rows_on_disk: Option<RowsOnDisk>,
-    /// How many workers pay.
     pub scaling: WorkerScaling,
     /// The smallest batch of a worker at which streamed weights arrive as fast as it uses them: 2·F/b for F operations and b bytes a second,
     /// where the link to the servers bounds them.
@@ -58,7 +52,6 @@ pub struct WorkerScaling {
     pub samples_per_second: f64,
 }
 
-/// The cost of one epoch over the data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpochCost {
     pub samples: f64,
@@ -70,9 +63,6 @@ pub struct EpochCost {
 
 impl Forecast {
     /// The forecast for these machines.
-    ///
-    /// # Errors
-    /// When a role has no machine, or nothing is known of the network.
     pub fn new(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
         let ForecastInputs { job, data, calibration, machines } = inputs;
         let work = SampleWork::new(job, data)?;
@@ -98,7 +88,6 @@ impl Forecast {
         self.limits.samples_per_second()
     }
 
-    /// CPU seconds a sample of all processes.
     #[must_use]
     pub fn cpu(&self) -> f64 {
         self.stages.worker_cpu() + self.stages.server_cpu()

@@ -19,7 +19,6 @@ impl Product {
         Self { read, write: tensor.len() as f64 / read, times: tensor.uses as f64 }
     }
 
-    /// Weights, without biases.
     #[must_use]
     pub fn weights(&self) -> f64 {
         self.read * self.write

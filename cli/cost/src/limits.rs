@@ -80,7 +80,6 @@ impl RateLimits {
         Self { rates }
     }
 
-    /// Samples a second of the run.
     #[must_use]
     pub fn samples_per_second(&self) -> f64 {
         let Some((_, tightest)) = self.rates.first() else { return 0.0 };
@@ -89,7 +88,6 @@ impl RateLimits {
         tightest / sum.powf(1.0 / P)
     }
 
-    /// The tightest limit.
     #[must_use]
     pub fn bottleneck(&self) -> Option<&RateLimit> {
         self.rates.first().map(|(limit, _)| limit)
@@ -97,7 +95,6 @@ impl RateLimits {
 }
 
 impl RateLimit {
-    /// As a heading.
     #[must_use]
     pub fn name(&self) -> String {
         match self {

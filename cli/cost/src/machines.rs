@@ -6,7 +6,6 @@ use zagros_job::threads::{Machine, ThreadPlan};
 
 use crate::error::CostError;
 
-/// Groups of machines, and what their prices are in.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machines {
     /// At least one.
@@ -17,7 +16,6 @@ pub struct Machines {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct MachineGroup {
-    /// Its name in messages.
     pub name: String,
     pub count: f64,
     pub cores: f64,
@@ -114,9 +112,6 @@ fn speed() -> f64 {
 
 impl Machines {
     /// From the text of a machines file.
-    ///
-    /// # Errors
-    /// When the text has no such form, a value cannot be, or a role has no machine.
     pub fn from_toml(text: &str) -> Result<Self, CostError> {
         let form = |error: toml::de::Error| CostError::Form { what: "the machines file", reason: error.to_string() };
         let file: MachinesFile = toml::from_str(text).map_err(form)?;
@@ -158,7 +153,6 @@ impl Machines {
         self.groups.iter().map(|group| group.count * group.price).sum()
     }
 
-    /// Whether all roles are in one process.
     #[must_use]
     pub fn is_embedded(&self) -> bool {
         self.servers() == 0.0

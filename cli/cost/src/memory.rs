@@ -41,7 +41,6 @@ impl RoleMemory {
         }
     }
 
-    /// A worker with its whole network.
     #[must_use]
     pub fn resident_worker(&self) -> f64 {
         self.weights + self.optimizer + self.activations + self.batches
@@ -53,7 +52,6 @@ impl RoleMemory {
         self.streamed_layers + self.streamed_activations + self.batches
     }
 
-    /// Whether the job's weights are streamed.
     #[must_use]
     pub fn is_streamed(&self) -> bool {
         self.store == WeightStore::Streamed

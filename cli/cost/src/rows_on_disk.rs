@@ -32,7 +32,6 @@ pub struct RowsOnDisk {
     pub row_bytes: f64,
     /// Bytes of its record on disk.
     pub record_bytes: f64,
-    /// The exponent of Zipf's law.
     pub exponent: f64,
     /// The share of a batch's distinct rows that are read from disk.
     pub share: f64,

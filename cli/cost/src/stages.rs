@@ -8,7 +8,6 @@ use crate::machines::{MachineGroup, Machines};
 use crate::rows_on_disk::RowsOnDisk;
 use crate::work::SampleWork;
 
-/// Seconds of a nanosecond.
 const NS: f64 = 1e-9;
 /// Samples that a thread of a step takes at once.
 const CHUNK: f64 = 1024.0;
@@ -213,19 +212,16 @@ impl StageTimes {
         (reduce - dense_step * BACKWARD * OVERLAP).max(0.2 * reduce)
     }
 
-    /// CPU seconds a sample of a worker.
     #[must_use]
     pub fn worker_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| !stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
-    /// CPU seconds a sample of all servers together.
     #[must_use]
     pub fn server_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
-    /// CPU seconds a sample of one stage.
     #[must_use]
     pub fn of_stage(&self, wanted: PlanStage) -> f64 {
         self.cpu.iter().filter(|(stage, _)| *stage == wanted).map(|(_, seconds)| seconds).sum()

@@ -26,7 +26,6 @@ pub struct TableWork {
 /// The dense weights that a worker and the servers exchange in a step, if the weights are streamed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WeightTraffic {
-    /// Whether the job streams them.
     pub is_streamed: bool,
     /// Bytes from the servers in a step: every layer for the forward and again for the backward, the last one once.
     pub pulled: f64,
@@ -56,9 +55,7 @@ pub struct SampleWork {
     /// Batches that may be unacknowledged at a lookup: τ.
     pub staleness: f64,
     pub mode: Mode,
-    /// Precision of the dense products.
     pub precision: Precision,
-    /// Format of the data.
     pub format: Format,
     /// Bytes on disk.
     pub bytes: f64,
@@ -71,7 +68,6 @@ pub struct SampleWork {
     pub bytes_up: f64,
     /// Bytes from the servers to a worker: rows.
     pub bytes_down: f64,
-    /// The dense network.
     pub dense: DenseWork,
     /// Its weights on the network.
     pub traffic: WeightTraffic,
@@ -79,9 +75,6 @@ pub struct SampleWork {
 
 impl SampleWork {
     /// The work of a job on data of this shape.
-    ///
-    /// # Errors
-    /// When nothing is known of the network.
     pub fn new(job: &Job, data: &DataShape) -> Result<Self, CostError> {
         let dense = DenseWork::from_job(job).ok_or(CostError::UnknownNetwork)?;
         let table = |(index, distinct): (usize, &f64)| {

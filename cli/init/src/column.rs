@@ -25,7 +25,6 @@ const MIN_SKEW: f64 = 1.0;
 /// Share of distinct values from which on a column names its rows.
 const MIN_ROW_NAME_SHARE: f64 = 0.98;
 
-/// What a column holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// The same in every row.
@@ -48,7 +47,6 @@ pub enum ColumnKind {
     List,
 }
 
-/// What is known of a column besides its values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     /// What its format says of the values.
@@ -63,7 +61,6 @@ pub(crate) struct Known {
 #[derive(Clone, Debug)]
 pub struct Column {
     pub name: String,
-    /// What it holds.
     pub kind: ColumnKind,
     /// Texts found in it that mean "missing".
     pub missing: Vec<&'static str>,

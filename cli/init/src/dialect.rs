@@ -2,34 +2,27 @@
 
 use crate::InitError;
 
-/// Separators that are tried, the likelier first.
+/// The likelier first.
 const SEPARATORS: [char; 4] = ['\t', ',', ';', '|'];
 
 /// Lines of a record.
 const MOST_LINES: usize = 100;
 
-/// What a comment starts with.
 const COMMENT: char = '#';
 
 /// Share of rows that may have another number of fields.
 const MAX_RAGGED: f64 = 0.05;
 
-/// How lines are divided into fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialect {
-    /// The text between two fields.
     pub separator: char,
     /// Fields of a row.
     pub fields: usize,
     /// Whether blanks around a field are removed.
     pub trim: bool,
-    /// Whether the first line names the columns.
     pub header: bool,
-    /// Whether lines that start with `#` are comments.
     pub has_comments: bool,
-    /// Whether quoted fields hold line breaks.
     pub quoted_breaks: bool,
-    /// Whether numbers have a decimal comma.
     pub decimal_comma: bool,
     /// Rows of the sample with another number of fields.
     pub ragged: usize,
@@ -51,11 +44,9 @@ impl Dialect {
     }
 }
 
-/// Lines divided into fields.
 #[derive(Debug)]
 pub(crate) struct Divided {
     pub(crate) dialect: Dialect,
-    /// Names of the columns.
     pub(crate) names: Vec<String>,
     /// All rows with the right number of fields, without the header.
     pub(crate) rows: Vec<Vec<String>>,

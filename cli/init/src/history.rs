@@ -34,7 +34,6 @@ pub(crate) fn histories(columns: &[Column], texts: &[TableColumn], label: usize)
     found
 }
 
-/// Share of the distinct values of a column that are among the parts.
 fn shared(column: &TableColumn, parts: &HashSet<&str>) -> f64 {
     let values: HashSet<&str> = column.texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
     values.iter().filter(|value| parts.contains(*value)).count() as f64 / values.len().max(1) as f64

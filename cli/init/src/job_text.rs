@@ -20,7 +20,6 @@ dim = 16                       # of tables that name no `dim`
 /// Categorical features from which on crosses of them are worth a comparison (docs/adr/0066).
 const MANY_CATEGORIES: usize = 8;
 
-/// Writes the job file for the data at `data`.
 #[must_use]
 pub fn job_text(sketch: &Sketch, data: &Path) -> String {
     let mut text = String::new();
@@ -190,7 +189,6 @@ fn write_dialect(text: &mut String, sketch: &Sketch, dialect: &Dialect) -> fmt::
     Ok(())
 }
 
-/// A TOML string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {

@@ -26,7 +26,6 @@ const NAMES: [&str; 14] = [
 /// Pairs of texts of which the first means a positive sample.
 const POSITIVE: [&str; 8] = ["1", "true", "yes", "y", "t", "click", "clicked", "positive"];
 
-/// The column that is learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
     pub column: usize,
@@ -36,14 +35,11 @@ pub struct Label {
     pub other_candidates: Vec<String>,
 }
 
-/// What the values of a label are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelForm {
     /// One of two texts.
     Click {
-        /// Its text for a positive sample.
         positive: String,
-        /// Its text for a negative sample.
         negative: String,
         /// Rows of the sample that are positive.
         positive_rows: usize,
@@ -138,7 +134,6 @@ fn likelihood(columns: &[Column], at: usize) -> (usize, bool, bool, bool, usize)
     (known, !is_zero_one(&columns[at]), at + 1 != columns.len(), at != 0, at)
 }
 
-/// Whether a column has the name of a label.
 fn is_known(column: &Column) -> bool {
     NAMES.contains(&column.name.to_ascii_lowercase().as_str())
 }

@@ -19,7 +19,6 @@ const MIN_AGREEMENT: f64 = 0.999;
 /// How improbable it must be that all rows with a value have one label, if the values had nothing to do with it.
 const MAX_CHANCE: f64 = 1e-9;
 
-/// A column that tells the label by itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Leak {
     pub column: usize,
@@ -38,7 +37,6 @@ impl Leak {
     }
 }
 
-/// The columns that tell the label.
 pub(crate) fn leaks(columns: &[Column], texts: &[TableColumn], label: &Label) -> Vec<Leak> {
     let of_label: Vec<&str> = texts[label.column].texts.iter().map(String::as_str).collect();
     if of_label.len() < MIN_ROWS {

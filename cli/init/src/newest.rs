@@ -42,7 +42,6 @@ const OTHER_TIMES: [&str; 14] = [
     "last",
 ];
 
-/// The parts of the newest rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewestParts {
     /// The place of the column of times.

@@ -22,9 +22,6 @@ use crate::dialect::{Dialect, Divided};
 const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
 
 /// The job with the format of the rows of files that the job's own format does not read; `None` if it does, or if no format is known to.
-///
-/// # Errors
-/// When a file cannot be read, the files have several formats, or the columns of text have no names.
 pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitError> {
     let start = file_start(files).map_err(|source| InitError::Unreadable {
         data: files.first().cloned().unwrap_or_default(),

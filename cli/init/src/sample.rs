@@ -11,9 +11,6 @@ use crate::dialect::{Divided, first_fields};
 const LIMITS: SampleLimits = SampleLimits { rows: 100_000, bytes: 32 << 20, files: 8 };
 
 /// Reads rows of a file, a folder, a pattern or objects in a store, in any format that can be trained on.
-///
-/// # Errors
-/// When there is no such data, or it cannot be read, or its files have different columns.
 pub fn read_sample(data: &Path) -> Result<RowSample, InitError> {
     let paths = [data.to_path_buf()];
     let unreadable = |source| InitError::Unreadable { data: data.into(), source: Box::new(source) };

@@ -9,10 +9,8 @@ use crate::leaks::{Leak, leaks};
 use crate::table::{Table, TableColumn};
 use crate::{Column, ColumnKind, Dialect, InitError, Label, Layout, NewestParts};
 
-/// Rows that are needed at least.
 const MIN_ROWS: usize = 10;
 
-/// All that is known of the data.
 #[derive(Clone, Debug)]
 pub struct Sketch {
     /// How the data is written.
@@ -20,9 +18,7 @@ pub struct Sketch {
     pub columns: Vec<Column>,
     /// Columns that the trainer cannot read, and why.
     pub unusable: Vec<(String, String)>,
-    /// The column that is learned.
     pub label: Label,
-    /// Columns that tell the label by themselves.
     pub leaks: Vec<Leak>,
     /// Whether these columns are features, because there would be none without them.
     pub keeps_leaks: bool,
@@ -30,9 +26,7 @@ pub struct Sketch {
     pub histories: Vec<(usize, usize)>,
     /// The newest rows, where a column says when each row was.
     pub newest: Option<NewestParts>,
-    /// Rows of the sample.
     pub rows: usize,
-    /// Files of the data.
     pub files: usize,
     /// Whether the sample has all rows.
     pub is_whole: bool,
@@ -41,9 +35,6 @@ pub struct Sketch {
 }
 
 /// Infers what the data is. `label` is the column that the user names.
-///
-/// # Errors
-/// When the sample is no table, or nothing in it can be learned.
 pub fn sketch(sample: RowSample, label: Option<&str>) -> Result<Sketch, InitError> {
     let RowSample { files, is_whole, is_spread, names, .. } = &sample;
     let (files, is_whole, is_spread, names) = (*files, *is_whole, *is_spread, names.clone());
@@ -115,12 +106,10 @@ impl Sketch {
         self.columns.iter().enumerate().filter(move |(at, _)| is_input(at)).map(|(_, column)| column)
     }
 
-    /// Columns that tell the label.
     pub(crate) fn leaking(&self) -> impl Iterator<Item = (&Column, &Leak)> {
         self.leaks.iter().map(|leak| (&self.columns[leak.column], leak))
     }
 
-    /// Columns that become categorical features.
     pub(crate) fn categories(&self) -> impl Iterator<Item = &Column> {
         self.inputs().filter(|column| {
             matches!(

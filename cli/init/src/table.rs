@@ -6,19 +6,15 @@ use zagros_zip::ZipEq;
 use crate::InitError;
 use crate::dialect::{Dialect, Divided};
 
-/// How the data is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Text with separators.
     Delimited(Dialect),
     Criteo,
     Parquet,
     Arrow,
-    /// A JSON object on each line.
     Jsonl,
 }
 
-/// Columns of texts.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) layout: Layout,
@@ -37,7 +33,6 @@ pub(crate) struct TableColumn {
 }
 
 impl Table {
-    /// The columns of a sample.
     pub(crate) fn from_sample(sample: RowSample) -> Result<Self, InitError> {
         match sample.rows {
             SampledRows::Lines(lines) => Self::of_lines(&lines),

@@ -2,12 +2,9 @@
 
 use std::collections::HashSet;
 
-/// How a column writes times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeForm {
-    /// Seconds since 1970.
     EpochSeconds,
-    /// Milliseconds since 1970.
     EpochMillis,
     /// `2026-11-23`, with or without a time of day.
     Iso,

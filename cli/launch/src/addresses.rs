@@ -11,7 +11,6 @@ use crate::console::RunConsole;
 /// Any free port, reached from this machine only. Several roles share one host here.
 pub(crate) const ANY_PORT: &str = "127.0.0.1:0";
 
-/// The addresses of the roles of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleAddresses {
     coordinator: String,
@@ -22,7 +21,6 @@ pub struct RoleAddresses {
 }
 
 impl RoleAddresses {
-    /// Free ports for all roles.
     pub fn any() -> Self {
         Self { coordinator: ANY_PORT.to_owned(), admin: ("127.0.0.1".to_owned(), 0), servers: 0, workers: 0 }
     }
@@ -30,9 +28,7 @@ impl RoleAddresses {
     /// The addresses of the job. An address of another machine is reported and not used. The coordinator's default is meant
     /// for clusters of machines. If the job does not set it, the coordinator gets a free port, so that a second run can
     /// start here.
-    ///
-    /// # Errors
-    /// When there are fewer ports above `cluster.admin` than roles.
+    /// Fails when there are fewer ports above `cluster.admin` than roles.
     pub fn from_job(job: &Job, is_coordinator_given: bool, console: &RunConsole) -> Result<Self, Failure> {
         let cluster = &job.cluster;
         // Workers that may join later have ports, too.
@@ -55,7 +51,6 @@ impl RoleAddresses {
         Ok(Self { coordinator, admin, ..any })
     }
 
-    /// The address of the coordinator's gRPC.
     pub fn coordinator(&self) -> &str {
         &self.coordinator
     }

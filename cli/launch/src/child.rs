@@ -17,7 +17,6 @@ use crate::prefix::{ChildOutput, LastLines, LinePrefix};
 /// How often a file that a child will write is checked.
 const POLL: Duration = Duration::from_millis(10);
 
-/// The role of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleName {
     Coordinator,
@@ -54,7 +53,6 @@ impl RoleName {
         }
     }
 
-    /// The subcommand of the role.
     pub fn arguments(self) -> Vec<String> {
         let (name, index) = match self {
             Self::Coordinator => return vec!["coordinator".to_owned()],
@@ -76,7 +74,7 @@ impl RoleName {
 /// What a child's environment has besides that of this process.
 #[derive(Default)]
 pub struct Environment {
-    /// Variables and their values. They may be secrets.
+    /// They may be secrets.
     pub set: Vec<(&'static str, String)>,
     /// Variables that the child does not inherit.
     pub unset: Vec<&'static str>,
@@ -103,10 +101,6 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a program in a role.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start(
         program: &Path,
         role: RoleName,
@@ -178,7 +172,7 @@ impl ChildProcess {
         }
     }
 
-    /// Waits for its end. The call may be dropped and repeated.
+    /// The call may be dropped and repeated.
     pub async fn wait(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.process.wait().await.ok();
@@ -210,7 +204,7 @@ impl ChildProcess {
         }
     }
 
-    /// Its process id; `None` once its end was seen.
+    /// `None` once its end was seen.
     pub fn pid(&self) -> Option<Pid> {
         self.process.id().and_then(|id| Pid::from_raw(id.cast_signed()))
     }
@@ -224,7 +218,6 @@ impl ChildProcess {
         }
     }
 
-    /// Whether it was asked to end.
     pub(crate) fn was_asked(&self) -> bool {
         self.asked
     }
@@ -259,7 +252,6 @@ impl ChildProcess {
         is_lost && !self.asked && !self.ended_as_asked()
     }
 
-    /// How it ended, in words.
     pub fn end(&self) -> String {
         describe(self.ended).0
     }

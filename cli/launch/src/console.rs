@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 use zagros_shell::print::{Notes, notes};
 use zagros_shell::{err, note};
 
-/// Lines that are remembered.
 const KEPT: usize = 200;
 
 /// The console. All processes' lines go through it.
@@ -59,22 +58,20 @@ impl RunConsole {
         self.put(ConsoleLine { who: None, text, is_warning: false });
     }
 
-    /// Prints a line of `up` itself, with `--quiet` too.
+    /// Prints a line of `up` itself, also with `--quiet`.
     pub fn warn(&self, text: String) {
         self.put(ConsoleLine { who: None, text, is_warning: true });
     }
 
-    /// Prints a line of a child.
     pub fn relay(&self, name: &str, color: AnsiColors, text: &str) {
         self.put(ConsoleLine { who: Some((name.to_owned(), color)), text: text.to_owned(), is_warning: false });
     }
 
-    /// Prints nothing from now on.
     pub fn hold(&self) {
         self.state().is_held = true;
     }
 
-    /// Prints the remembered lines that were not printed, and prints new lines again.
+    /// Prints the remembered lines that were not printed, and from now on new ones.
     pub fn release(&self) {
         let mut state = self.state();
         state.is_held = false;

@@ -16,13 +16,11 @@ use crate::prefix::ChildOutput;
 use crate::row_folders::RowFolders;
 use crate::supervise::Supervisor;
 
-/// What every child process is started with.
 pub struct LaunchPlan<'a> {
     /// The program that plays every role: `zagros`. A `zagros-server` beside it plays those that need no libtorch.
     pub program: &'a Path,
-    /// The job's file.
     pub job_file: &'a Path,
-    /// Changes to the job, `KEY=VALUE`.
+    /// `KEY=VALUE`.
     pub sets: &'a [String],
     /// The run folder. Each child announces in it where it listens.
     pub folder: &'a Path,
@@ -30,13 +28,10 @@ pub struct LaunchPlan<'a> {
     pub timeout: Duration,
     /// Whether an interrupted run is resumed although its job learns differently now.
     pub resume: bool,
-    /// How children log.
     pub logging: Logging,
     /// Where the lines of children go. The last lines of a child that fails are shown in any case.
     pub output: ChildOutput,
-    /// Where the roles listen.
     pub addresses: RoleAddresses,
-    /// Where embedding servers keep rows.
     pub row_folders: RowFolders,
     /// The run's secret. Each child gets the key of its own role, in its environment.
     pub secret: RoleKey,
@@ -50,9 +45,6 @@ impl LaunchPlan<'_> {
     }
 
     /// Starts the coordinator, then the embedding servers. Returns the coordinator's address.
-    ///
-    /// # Errors
-    /// When the disk of the logs is full, a process cannot be started, or the coordinator does not listen in time.
     pub async fn start_servers(&self, job: &Job, supervisor: &mut Supervisor) -> Result<String, Failure> {
         self.prepare_logs(job)?;
         let address = self.start_coordinator(supervisor).await?;
@@ -77,10 +69,7 @@ impl LaunchPlan<'_> {
         lack.map_or(Ok(()), |what| Err(Failure::with_help(Exit::Storage, what, help)))
     }
 
-    /// Starts the coordinator and returns its address.
-    ///
-    /// # Errors
-    /// When the process cannot be started, or does not listen in time.
+    /// Returns its address.
     pub async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let journal = self.journal();
         // Those of an earlier run in this folder.
@@ -94,9 +83,6 @@ impl LaunchPlan<'_> {
     }
 
     /// Starts the coordinator once more, where the one before listened: it continues the run by its journal.
-    ///
-    /// # Errors
-    /// When the process cannot be started.
     pub fn restart_coordinator(&self, before: &Announcement) -> Result<ChildProcess, Failure> {
         let (files, admin) = (self.coordinator_files(), format!("cluster.admin={}", before.admin));
         // The last change of a key counts.
@@ -109,15 +95,10 @@ impl LaunchPlan<'_> {
         ["--journal".to_owned(), self.journal(), "--state-file".to_owned(), state]
     }
 
-    /// Folder of the coordinator's journal.
     fn journal(&self) -> String {
         self.folder.join("journal").display().to_string()
     }
 
-    /// Starts every dense worker of the job.
-    ///
-    /// # Errors
-    /// When a process cannot be started.
     pub fn start_workers(&self, job: &Job, coordinator: &str, supervisor: &mut Supervisor) -> Result<(), Failure> {
         for index in 0..job.cluster.workers {
             supervisor.add(self.start_worker(index, coordinator, &[])?);
@@ -126,9 +107,6 @@ impl LaunchPlan<'_> {
     }
 
     /// Starts one dense worker, with `more` arguments.
-    ///
-    /// # Errors
-    /// When the process cannot be started.
     pub fn start_worker(&self, index: u32, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
         let folder = self.folder.display().to_string();
         let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
@@ -136,9 +114,6 @@ impl LaunchPlan<'_> {
     }
 
     /// Starts one role, with `more` arguments.
-    ///
-    /// # Errors
-    /// When the process cannot be started.
     pub fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
         let announce = role.announcement(self.folder);
         let mut arguments = role.arguments();

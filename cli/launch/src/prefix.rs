@@ -13,7 +13,6 @@ use crate::log_file::LogFile;
 
 const KEPT: usize = 12;
 
-/// The last lines of a process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastLines(Arc<Mutex<VecDeque<String>>>);
 

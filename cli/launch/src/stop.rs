@@ -13,7 +13,6 @@ use zagros_plumbing::Deadline;
 use crate::child::RoleName;
 use crate::supervise::{GRACE, Supervisor, is_success, next_to_end};
 
-/// The processes that end together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StopPhase {
     Workers,

@@ -20,7 +20,6 @@ use crate::worker_losses::WorkerLosses;
 /// Time for a coordinator that learned of a failure to end the members.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
-/// The children of one run.
 #[derive(Debug)]
 pub struct Supervisor {
     pub(crate) children: Vec<ChildProcess>,
@@ -41,7 +40,6 @@ pub struct Supervisor {
     pub(crate) workers_wanted: Option<u32>,
 }
 
-/// Why the watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
     /// Every worker is done.
@@ -82,7 +80,6 @@ impl Supervisor {
         Self { hurry, ..self }
     }
 
-    /// Reports its actions to `console`.
     pub fn reporting_to(self, console: RunConsole) -> Self {
         Self { console, ..self }
     }
@@ -91,7 +88,7 @@ impl Supervisor {
         self.children.push(child);
     }
 
-    /// Number of embedding servers that were ever started.
+    /// Servers that were ever started.
     pub fn server_count(&self) -> u32 {
         self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_))).count() as u32
     }
@@ -124,7 +121,6 @@ impl Supervisor {
         }
     }
 
-    /// Process ids of the running embedding servers.
     pub fn servers(&self) -> Vec<Pid> {
         let servers = self.children.iter().filter(|child| matches!(child.role, RoleName::EmbeddingServer(_)));
         servers.filter_map(ChildProcess::pid).collect()
@@ -272,7 +268,6 @@ pub(crate) fn is_success(ended: Option<ExitStatus>) -> bool {
     ended.is_some_and(|status| status.success())
 }
 
-/// Index of the next child to end.
 pub(crate) async fn next_to_end(children: &mut [ChildProcess]) -> usize {
     let running = children.iter_mut().enumerate().filter(|(_, child)| child.ended.is_none());
     let waits: Vec<_> = running

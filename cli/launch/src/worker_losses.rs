@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// When each worker was last lost, by its index.
+/// By the worker's index.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerLosses(BTreeMap<u32, Instant>);
 

@@ -17,10 +17,8 @@ pub struct Candidate {
     pub error: Option<f64>,
 }
 
-/// All candidates, and the choice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LawChoice {
-    /// The forms that could be fitted.
     pub candidates: Vec<Candidate>,
     /// Number of the chosen one.
     pub chosen: usize,
@@ -29,9 +27,7 @@ pub struct LawChoice {
 impl LawChoice {
     /// Fits every form, and chooses. A law whose error is not larger than the smallest by more than the chance of the truth, which is a mean over
     /// seeds, is as good; of these, the first form is taken.
-    ///
-    /// # Errors
-    /// When no form can be fitted: that of the first form.
+    /// Where no form can be fitted, the error is that of the first one.
     pub fn fit(measured: &Measurements) -> Result<Self, ScalingError> {
         let largest = measured.largest();
         let smaller = measured.only(|one| one.parameters < largest);
@@ -65,7 +61,6 @@ impl LawChoice {
         }
     }
 
-    /// The chosen law.
     #[must_use]
     pub fn law(&self) -> &Law {
         &self.candidates[self.chosen].law

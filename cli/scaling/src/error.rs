@@ -17,7 +17,6 @@ pub enum ScalingError {
     /// Too few sizes for a law with a size.
     #[error("{sizes} sizes are measured, and a law of the size needs {least}: train more sizes")]
     TooFewSizes {
-        /// Sizes with a measurement.
         sizes: usize,
         /// Sizes that are needed.
         least: usize,
@@ -38,9 +37,7 @@ pub enum ScalingError {
     BudgetTooSmall {
         sizes: usize,
         seeds: usize,
-        /// Seconds that it takes.
         needed: f64,
-        /// Seconds that there are.
         budget: f64,
     },
 }

@@ -76,9 +76,7 @@ pub struct MemberRun {
 pub struct Family {
     /// Sizes: the first ones of the request.
     pub sizes: usize,
-    /// Seeds of each size.
     pub seeds: u64,
-    /// Shares of the rows.
     pub shares: Vec<f64>,
     /// All runs, the longest first.
     pub runs: Vec<MemberRun>,
@@ -95,9 +93,6 @@ impl Family {
     }
 
     /// As much of the request as takes at most `budget` seconds: first the largest sizes are skipped, then seeds, then rows.
-    ///
-    /// # Errors
-    /// When even the smallest family takes longer.
     pub fn within_budget(request: &FamilyRequest, cost: &RunCost, budget: f64) -> Result<Self, ScalingError> {
         let (mut sizes, mut seeds, mut shares) = (request.sizes.len(), request.seeds, request.shares.clone());
         let mut skipped = Vec::new();

@@ -23,10 +23,6 @@ const MEDIAN: f64 = 0.6745;
 /// Smallest threshold, nats: below it losses are equal.
 const LEAST_DELTA: f64 = 1e-7;
 
-/// Fits a law of a form to all measurements.
-///
-/// # Errors
-/// When there are too few places on one of its axes, or in all.
 pub fn fit(form: LawForm, measured: &Measurements) -> Result<Law, ScalingError> {
     let problem = FitProblem::new(form, measured)?;
     let start = problem.best_of_grid(f64::INFINITY);

@@ -25,7 +25,6 @@ pub struct ForecastTarget {
     pub samples: f64,
 }
 
-/// What is forecast, and how exactly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ForecastPlan {
     pub target: ForecastTarget,
@@ -33,7 +32,6 @@ pub struct ForecastPlan {
     pub level: f64,
     /// Laws of the bootstrap.
     pub replays: usize,
-    /// Seed of the bootstrap.
     pub seed: u64,
 }
 
@@ -54,7 +52,6 @@ pub enum ForecastDecision {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     pub target: ForecastTarget,
-    /// Probability of the interval.
     pub level: f64,
     /// The laws that were fitted.
     pub choice: LawChoice,
@@ -62,21 +59,16 @@ pub struct Forecast {
     pub loss: f64,
     /// Low end of the interval, nats.
     pub low: f64,
-    /// High end of the interval, nats.
     pub high: f64,
     /// Mean log loss of the largest trained size after the most samples, nats.
     pub last: f64,
     /// Deviation between seeds, nats; `None` with one seed.
     pub seed_deviation: Option<f64>,
-    /// Whether it is made.
     pub decision: ForecastDecision,
 }
 
 impl Forecast {
     /// Chooses a law and forecasts the target.
-    ///
-    /// # Errors
-    /// When no law can be fitted.
     pub fn make(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ScalingError> {
         let choice = LawChoice::fit(measured)?;
         let law = choice.law();
@@ -89,7 +81,6 @@ impl Forecast {
         Ok(Self { target: plan.target, level: plan.level, loss, low, high, last, seed_deviation, decision, choice })
     }
 
-    /// The chosen law.
     #[must_use]
     pub fn law(&self) -> &Law {
         self.choice.law()

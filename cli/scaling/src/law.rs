@@ -70,7 +70,6 @@ impl LawForm {
 /// coefficient / x^exponent
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PowerTerm {
-    /// What x is.
     pub axis: Axis,
     /// A or B, at least 0, nats.
     pub coefficient: f64,
@@ -78,14 +77,12 @@ pub struct PowerTerm {
 }
 
 impl PowerTerm {
-    /// Its value, nats.
     #[must_use]
     pub fn loss(&self, parameters: f64, samples: f64) -> f64 {
         self.coefficient * self.axis.place(parameters, samples).powf(-self.exponent)
     }
 }
 
-/// A fitted law.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Law {
     pub form: LawForm,

@@ -50,7 +50,6 @@ pub(crate) fn solve(rows: &[Row], targets: &[f64], columns: usize, delta: f64) -
     Solved { coefficients, objective: losses.sum::<f64>() / rows.len().max(1) as f64 }
 }
 
-/// Huber's loss of a residual.
 pub(crate) fn huber(residual: f64, delta: f64) -> f64 {
     let size = residual.abs();
     if size <= delta { 0.5 * size * size } else { delta * (size - 0.5 * delta) }

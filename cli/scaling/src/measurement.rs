@@ -9,21 +9,18 @@ use crate::ScalingError;
 /// FLOP of training, for each dense parameter and sample: two forward, four backward.
 const FLOP: f64 = 6.0;
 
-/// The held-out log loss of one run after so many samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     /// Dense parameters N.
     pub parameters: f64,
     /// Samples D that were trained on, each once.
     pub samples: f64,
-    /// Seed of the run.
     pub seed: u64,
     /// Held-out log loss, nats.
     pub loss: f64,
 }
 
 impl Measurement {
-    /// Compute of training, FLOP.
     #[must_use]
     pub fn compute(&self) -> f64 {
         compute(self.parameters, self.samples)
@@ -45,13 +42,12 @@ pub struct LawCell {
 }
 
 impl LawCell {
-    /// Mean loss, nats.
+    /// Nats.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.losses.iter().sum::<f64>() / self.losses.len() as f64
     }
 
-    /// Compute of training, FLOP.
     #[must_use]
     pub fn compute(&self) -> f64 {
         compute(self.parameters, self.samples)
@@ -63,10 +59,7 @@ impl LawCell {
 pub struct Measurements(Vec<Measurement>);
 
 impl Measurements {
-    /// Checks them.
-    ///
-    /// # Errors
-    /// For a number that is not finite or not positive.
+    /// Refuses a number that is not finite or not positive.
     pub fn new(measured: Vec<Measurement>) -> Result<Self, ScalingError> {
         let is_good = |value: f64| value.is_finite() && value > 0.0;
         let bad = measured.iter().find(|one| ![one.parameters, one.samples, one.loss].into_iter().all(is_good));
@@ -93,19 +86,19 @@ impl Measurements {
         Self(pairs.map(|(one, loss)| Measurement { loss, ..*one }).collect())
     }
 
-    /// All sizes, from small to large.
+    /// From small to large.
     #[must_use]
     pub fn sizes(&self) -> Vec<f64> {
         distinct(self.0.iter().map(|one| one.parameters))
     }
 
-    /// All numbers of samples, from small to large.
+    /// From small to large.
     #[must_use]
     pub fn samples(&self) -> Vec<f64> {
         distinct(self.0.iter().map(|one| one.samples))
     }
 
-    /// The largest size; 0 without measurements.
+    /// 0 without measurements.
     #[must_use]
     pub fn largest(&self) -> f64 {
         self.sizes().last().copied().unwrap_or(0.0)

@@ -26,7 +26,6 @@ const NEAR: usize = 2;
 /// Residual after each number of samples, nats.
 type RunResiduals = BTreeMap<u64, f64>;
 
-/// The noise of a family around its law.
 pub(crate) struct FamilyNoise {
     runs: Vec<NoisyRun>,
     /// Number of the run, and samples, of each measurement.

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::law::{Axis, Law, LawForm};
 
-/// What to train with a compute budget.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Optimum {
     /// Compute of training, FLOP.

@@ -27,7 +27,6 @@ impl Logging {
     /// Log level at which the notes for a person are log lines.
     const NOTES: &str = "warn,zagros_coordinator=off,zagros=info";
 
-    /// Log level of a command for a person: warnings and errors.
     #[must_use]
     pub fn quiet() -> Self {
         Self { log_json: false, quiet: true }
@@ -80,9 +79,6 @@ pub struct ConfigArgs {
 
 impl ConfigArgs {
     /// The job file.
-    ///
-    /// # Panics
-    /// Never: clap refuses a command line without a job file.
     #[must_use]
     pub fn job(&self) -> &Path {
         self.job.as_deref().or(self.config.as_deref()).expect("clap asks for one of both")
@@ -161,7 +157,6 @@ pub(crate) struct AskArgs {
 }
 
 impl AskArgs {
-    /// The longest wait for an answer.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }
@@ -202,7 +197,6 @@ pub struct ScaleArgs {
     pub(crate) give_up: u64,
 }
 
-/// A number of members that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RoleCount {
     Servers(u32),

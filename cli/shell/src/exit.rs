@@ -37,7 +37,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The process's exit code.
     pub fn code(self) -> u8 {
         match self {
             Self::Success => exit_codes::SUCCESS,
@@ -59,7 +58,6 @@ impl Exit {
     }
 }
 
-/// An error with its exit code.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -92,13 +90,11 @@ impl Failure {
         Self::new(exit, chain.into_iter().rev().fold(innermost, |report, text| report.wrap_err(text)))
     }
 
-    /// The exit code.
     #[must_use]
     pub fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// The same error with more help.
     #[must_use]
     pub fn advise(self, more: impl fmt::Display) -> Self {
         let messages: Vec<String> = self.report.chain().map(ToString::to_string).collect();
@@ -164,7 +160,6 @@ fn install_printer() {
 
 /// For results whose error can only be a bug or a fault of the machine.
 pub trait OrInternal<T> {
-    /// Turns the error into an internal failure.
     fn or_internal(self) -> Result<T, Failure>;
 }
 

@@ -24,9 +24,6 @@ pub struct FoundCoordinator {
 }
 
 /// The coordinator that the arguments of a command mean: that at an address, that of a run on this machine, or [`newest`].
-///
-/// # Errors
-/// As the function for each of them.
 pub(crate) fn find(address: Option<String>, run: Option<&Path>) -> Result<FoundCoordinator, Failure> {
     match (address, run) {
         (Some(address), _) => coordinator_at(address),
@@ -35,10 +32,7 @@ pub(crate) fn find(address: Option<String>, run: Option<&Path>) -> Result<FoundC
     }
 }
 
-/// The coordinator of a run on this machine.
-///
-/// # Errors
-/// When the run is over, or has no coordinator. Says what to do.
+/// The coordinator of a run on this machine. Where the run is over, or has no coordinator, the error says what to do.
 pub(crate) fn of_run(run: &Path) -> Result<FoundCoordinator, Failure> {
     let shown = run.display();
     if !run.is_dir() {
@@ -78,18 +72,12 @@ fn describe_end(run: &Path, pid: u32) -> (String, String) {
 }
 
 /// The coordinator of a run that `zagros up` trains on this machine now. `None` of every other folder.
-///
-/// # Errors
-/// When the run's secret cannot be read.
 pub fn live_coordinator(run: &Path) -> Result<Option<FoundCoordinator>, Failure> {
     let announced = Announcement::read(&coordinator_file(run)).filter(Announcement::is_live);
     announced.map(|_| of_run(run)).transpose()
 }
 
 /// The coordinator at this address. If a run of this machine below `runs/` has it, with the secret of that run.
-///
-/// # Errors
-/// When the secret cannot be read.
 pub(crate) fn coordinator_at(address: String) -> Result<FoundCoordinator, Failure> {
     let run = live_below(Path::new(RUNS)).into_iter().find(|run| run.address == address);
     let credentials = run.map_or_else(credentials::from_environment, |run| credentials::of_run(&run.folder))?;
@@ -104,9 +92,6 @@ pub(crate) fn newest_folder() -> Option<PathBuf> {
 }
 
 /// The coordinator of the newest live run below `runs/`, or the one at the default address.
-///
-/// # Errors
-/// When the run's secret cannot be read.
 pub(crate) fn newest() -> Result<FoundCoordinator, Failure> {
     match newest_below(Path::new(RUNS)) {
         Some(run) => Ok(FoundCoordinator { credentials: credentials::of_run(&run.folder)?, address: run.address }),

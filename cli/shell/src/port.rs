@@ -5,9 +5,7 @@ use std::net::SocketAddr;
 /// A port that a role listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Port {
-    /// The coordinator's gRPC.
     Coordinator,
-    /// An embedding server's gRPC.
     EmbeddingServer,
     /// A dense worker's store and sums, for the other workers.
     DenseWorker,
@@ -15,7 +13,6 @@ pub enum Port {
     Admin,
 }
 
-/// Whether a port may be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Exposure {
     /// No other machine reaches it, or its peers prove that they belong to the run.

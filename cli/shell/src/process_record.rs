@@ -39,17 +39,12 @@ pub enum ProcessChange {
 }
 
 impl ProcessRecord {
-    /// What happens now.
     #[must_use]
     pub fn now(role: &str, pid: u32, change: ProcessChange) -> Self {
         let time = humantime::format_rfc3339_millis(SystemTime::now()).to_string();
         Self { time, role: role.to_owned(), pid, change }
     }
 
-    /// Adds the line to the file of a run.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn append(&self, run: &Path) -> io::Result<()> {
         let path = run.join(FILE);
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;

@@ -20,7 +20,6 @@ use crate::page_token;
 use crate::port::{Exposure, Port};
 use crate::start::{load_job, watch_signals};
 
-/// The parts that every role process has.
 #[derive(Debug)]
 pub struct Role {
     /// The job, with the changes of the command line.
@@ -35,15 +34,11 @@ pub struct Role {
     pub credentials: Credentials,
     /// The token of its HTTP port, if one was given.
     pub page_token: Option<PageToken>,
-    /// Where the role registers its metrics.
     pub registry: metrics::Registry,
 }
 
 impl Role {
     /// Reads the job and listens for signals.
-    ///
-    /// # Errors
-    /// When the job file or the run's secret is wrong.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
         let job = Arc::new(load_job(config.job(), &config.sets)?);
         check_counted(&job)?;
@@ -60,10 +55,7 @@ impl Role {
     }
 
     /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach and that has no
-    /// proof.
-    ///
-    /// # Errors
-    /// When the port is taken, or when other machines reach it and the role would ask no peer for proof. Says what to do.
+    /// proof. Refuses one that other machines reach where the role would ask no peer for proof.
     pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
         let key = port.key();
         let listener = TcpListener::bind(address).await.map_err(|error| {
@@ -90,9 +82,6 @@ impl Role {
     }
 
     /// Announces its addresses in the log, and in a file if one was asked for.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn announce(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
         let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
         let address = address.map(|address| address.to_string());
@@ -108,9 +97,6 @@ impl Role {
     }
 
     /// A client of the coordinator, which need not answer yet.
-    ///
-    /// # Errors
-    /// When its address is not valid.
     pub fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
         let cluster = &self.job.cluster;
         let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout, &self.credentials);
@@ -118,18 +104,13 @@ impl Role {
     }
 
     /// Who may read the role's HTTP port.
-    ///
-    /// # Errors
-    /// When the system does not report the port's address.
     pub fn page_access(&self, listener: &TcpListener) -> Result<PageAccess, Failure> {
         let address = listener.local_addr().or_internal()?;
         Ok(page_token::page_access(address, self.page_token.clone(), &self.credentials))
     }
 
-    /// The address at which others reach this role: the given one, or the one that it listens on.
-    ///
-    /// # Errors
-    /// When it listens on all addresses of the machine, and none was given.
+    /// The address at which others reach this role: the given one, or the one that it listens on. Fails where it listens on
+    /// all addresses of the machine and none was given.
     pub fn advertised(&self, given: Option<String>, listener: &TcpListener) -> Result<String, Failure> {
         if let Some(given) = given {
             return Ok(given);

@@ -16,7 +16,6 @@ const LEAST_BUCKETS: u32 = 16;
 
 #[derive(Debug)]
 pub(crate) struct SimMachine<T> {
-    /// Which group it belongs to.
     pub(crate) group: usize,
     pub(crate) processor: Processor<T>,
     pub(crate) up: NetworkLink,
@@ -62,7 +61,6 @@ pub(crate) struct WorkerTimes {
     pub(crate) round_trip: f64,
 }
 
-/// Where everything is.
 #[derive(Debug)]
 pub(crate) struct SimCluster<T> {
     pub(crate) machines: Vec<SimMachine<T>>,
@@ -110,7 +108,6 @@ impl<T> SimCluster<T> {
         cluster
     }
 
-    /// Times of the workers on a machine.
     pub(crate) fn times(&self, worker: usize) -> WorkerTimes {
         let group = self.machines[self.worker_machines[worker]].group;
         self.times[group].expect("a group with workers has their times")

@@ -17,14 +17,12 @@ const WINDOW_ROWS: u64 = 32_768;
 /// Fingerprint of the job, the same for all.
 const FINGERPRINT: u64 = 1;
 
-/// A process that has joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Membership {
     pub(crate) member: u64,
     pub(crate) incarnation: u32,
 }
 
-/// What a worker is given to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SplitAnswer {
     Split {

@@ -6,7 +6,6 @@ use crate::error::SimError;
 use crate::scenario::Scenario;
 use crate::world::{LostProcess, ProcessLoss};
 
-/// The cost of failures on a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailureReport {
     /// Hours between two failures of a machine.
@@ -33,9 +32,6 @@ pub struct FailureCost {
 }
 
 /// Simulates the run once without a failure and once with each.
-///
-/// # Errors
-/// When the mode does not go on after a loss, or a run stands still.
 pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
     let mut scenario = scenario.clone();
     let settings = &scenario.settings;

@@ -36,18 +36,11 @@ pub use world::{LostProcess, ProcessLoss};
 
 use world::SimWorld;
 
-/// Simulates a run.
-///
-/// # Errors
-/// When the run stands still, which is a defect.
 pub fn simulate(scenario: &Scenario) -> Result<SimReport, SimError> {
     simulate_with(scenario, &[])
 }
 
 /// Simulates a run in which these processes are lost.
-///
-/// # Errors
-/// When the mode does not go on after a loss, or the run stands still, which is a defect.
 pub fn simulate_with(scenario: &Scenario, faults: &[ProcessLoss]) -> Result<SimReport, SimError> {
     if !faults.is_empty() && scenario.mode() != "hybrid" {
         return Err(SimError::NoFailures { mode: scenario.mode() });

@@ -21,7 +21,7 @@ impl NetworkLink {
         self.free_at
     }
 
-    /// Seconds in which it was busy.
+    /// Seconds.
     pub(crate) fn busy(&self) -> f64 {
         self.busy
     }

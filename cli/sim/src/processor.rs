@@ -16,7 +16,6 @@ use std::collections::BinaryHeap;
 /// How much later than its end a task may be found to have ended, seconds of virtual time: rounding.
 const SLACK: f64 = 1e-12;
 
-/// The cores of a machine and the tasks on them.
 #[derive(Debug)]
 pub(crate) struct Processor<T> {
     cores: f64,
@@ -98,7 +97,6 @@ impl<T> Processor<T> {
         self.busy
     }
 
-    /// Cores for tasks.
     pub(crate) fn cores(&self) -> f64 {
         self.cores
     }

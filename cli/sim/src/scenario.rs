@@ -16,7 +16,6 @@ use crate::workload::Workload;
 #[derive(Clone, Debug)]
 pub struct ClusterFile {
     pub machines: Machines,
-    /// How it is simulated.
     pub settings: SimSettings,
     /// What is trained, if the file says so.
     pub workload: Option<Workload>,
@@ -24,15 +23,11 @@ pub struct ClusterFile {
     calibration: Table,
 }
 
-/// A run that can be simulated.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Where it runs.
     pub machines: Machines,
-    /// The speed of a core.
     pub calibration: Calibration,
     pub work: SampleWork,
-    /// How it is simulated.
     pub settings: SimSettings,
     /// Weights of all rows, if their number is known.
     pub parameters: Option<f64>,
@@ -42,9 +37,6 @@ pub struct Scenario {
 
 impl ClusterFile {
     /// From the text of a file.
-    ///
-    /// # Errors
-    /// When a table has no such form, or a value cannot be.
     pub fn from_toml(text: &str) -> Result<Self, SimError> {
         let mut file: Table = toml::from_str(text).map_err(|error| SimError::form("the machines file", &error))?;
         let mut table = |name: &str| match file.remove(name) {
@@ -73,9 +65,6 @@ impl ClusterFile {
     }
 
     /// A calibration with the figures of this file in it.
-    ///
-    /// # Errors
-    /// When a figure has another name or form than those of a calibration.
     pub fn calibration(&self, measured: &Calibration) -> Result<Calibration, SimError> {
         if self.calibration.is_empty() {
             return Ok(measured.clone());
@@ -89,10 +78,6 @@ impl ClusterFile {
         })
     }
 
-    /// The described run.
-    ///
-    /// # Errors
-    /// When the file does not say what is trained, or its calibration is none.
     pub fn scenario(&self, measured: &Calibration) -> Result<Scenario, SimError> {
         let workload = self.workload.as_ref().ok_or(SimError::NoWorkload)?;
         Ok(Scenario {
@@ -112,13 +97,12 @@ impl Scenario {
         self.machines.workers() as usize
     }
 
-    /// Embedding servers; 0 if they are in the one worker's process.
+    /// 0 if they are in the one worker's process.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.machines.servers() as usize
     }
 
-    /// The mode in words.
     #[must_use]
     pub fn mode(&self) -> &'static str {
         match self.work.mode {

@@ -81,7 +81,6 @@ pub(crate) struct SimWorker {
     pub(crate) is_alive: bool,
     pub(crate) has_ended: bool,
     pub(crate) membership: Membership,
-    /// The group that it is in.
     pub(crate) generation: u64,
     /// The group that the coordinator has named, its generation and its rank there, until all of it have heard of it.
     pub(crate) formed: Option<(u64, u32)>,
@@ -104,7 +103,6 @@ pub(crate) struct SimWorker {
     pub(crate) lookups: VecDeque<BatchLookup>,
     /// It waits for the first of `lookups`.
     pub(crate) asks: bool,
-    /// The batch of the step.
     pub(crate) batch: Option<(SimBatch, Arc<WindowPermit>)>,
     /// The place of the last batch in the window, until nothing is to be done between it and the next.
     pub(crate) kept: Option<Arc<WindowPermit>>,
@@ -119,7 +117,6 @@ pub(crate) struct SimWorker {
     pub(crate) spent: TimeSpent,
 }
 
-/// What a worker is made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerPlan {
     pub(crate) config: LoopConfig,

@@ -14,10 +14,8 @@ const INDEX_BYTES: f64 = 24.0;
 const TILE_BYTES: f64 = 12.0;
 /// Distinct rows for each id of a batch: ids by Zipf's law, 26 columns, a batch of 4,096.
 const DISTINCT_SHARE: f64 = 0.225;
-/// Bytes of a cell of text.
 const CELL_BYTES: f64 = 6.0;
 
-/// What is trained.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -113,7 +111,6 @@ fn value_bytes() -> f64 {
 }
 
 impl Workload {
-    /// Refuses what cannot be.
     pub(crate) fn checked(self) -> Result<Self, SimError> {
         let positives = [
             ("parameters", self.parameters),

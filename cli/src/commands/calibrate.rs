@@ -6,7 +6,6 @@ use zagros_shell::{Exit, Failure, OrInternal, out};
 use crate::args::CalibrateArgs;
 use crate::planning;
 
-/// Measures and writes.
 pub(crate) async fn run(args: CalibrateArgs) -> Result<Exit, Failure> {
     let file = match args.output {
         Some(file) => file,

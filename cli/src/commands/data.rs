@@ -12,7 +12,6 @@ use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
 use crate::args::{GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
 use crate::report::Planted;
 
-/// How many bad rows `validate` shows.
 const SHOWN: usize = 20;
 
 /// Marks a folder to which files are being written.
@@ -71,7 +70,6 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Writes the files. Returns label and planted logit of the rows of the test part.
 fn write(args: &GenerateArgs) -> Result<Vec<(f32, f32)>, Failure> {
     let (rows, test_rows, seed) = (args.rows, args.test_rows, args.seed);
     match args.teacher {
@@ -89,7 +87,6 @@ fn write(args: &GenerateArgs) -> Result<Vec<(f32, f32)>, Failure> {
     }
 }
 
-/// A job for the files of the teacher `factors`.
 fn factor_job(spec: &FactorSpec) -> String {
     let columns = factor_columns(spec);
     let numeric = columns.numeric.iter().map(|column| {
@@ -164,7 +161,6 @@ fn size(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |data| data.len())
 }
 
-/// Shows the content of each column.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<Exit, Failure> {
     let job = load_job(&args.job.job, &args.job.sets())?;
     let inspection = zagros_ingest::inspect(&job, args.rows).map_err(|error| Failure::from_error(Exit::Data, error))?;

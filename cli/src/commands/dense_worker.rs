@@ -20,7 +20,6 @@ use crate::report;
 use crate::resume::{ResumeChoice, Start, failed};
 use crate::terminal::Terminal;
 
-/// Trains until the data ends.
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
     refuse_stdin(&role.job)?;
@@ -73,7 +72,6 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     })
 }
 
-/// The folder that the command line names. One that is not there is no fault of the disk.
 /// The standard input of a worker says whether its parent lives.
 pub(crate) fn refuse_stdin(job: &Job) -> Result<(), Failure> {
     if !job.data.reads_stdin() {

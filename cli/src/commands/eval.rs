@@ -17,7 +17,6 @@ use crate::slices;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
-/// Loads, scores, prints.
 pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
     let saved = SavedModel::find(&args.run, Duration::from_secs(args.timeout))?;
     let job = match args.data.as_slice() {

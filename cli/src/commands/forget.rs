@@ -14,7 +14,6 @@ use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, Wante
 /// Ids that are printed of those that were not found.
 const SHOWN: usize = 10;
 
-/// Plans, prints, and removes.
 pub(crate) async fn run(args: ForgetArgs) -> Result<Exit, Failure> {
     let args = &args;
     if is_dense_table(&args.table) {

@@ -17,7 +17,6 @@ const DATA: [&str; 18] = [
 /// Characters that make a path a pattern.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-/// Prints the job file, or writes it.
 pub(crate) fn run(args: &InitArgs) -> Result<Exit, Failure> {
     let Some(job) = &args.output else {
         // Where the text goes is not known, and paths in a job file start at its folder.
@@ -32,9 +31,6 @@ pub(crate) fn run(args: &InitArgs) -> Result<Exit, Failure> {
 
 /// The job of `zagros train DATA`: beside the working folder's other files, written at the first time. `None` if the command line names a
 /// job file.
-///
-/// # Errors
-/// As [`write`], and when the job file of that name is one for other data.
 pub(crate) fn job_for(named: &Path) -> Result<Option<PathBuf>, Failure> {
     if !is_data(named) {
         return Ok(None);
@@ -99,9 +95,6 @@ fn absolute(data: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Writes a job file that is not there yet.
-///
-/// # Errors
-/// When it is there, the data cannot be understood, or the disk refuses.
 fn write(data: &Path, job: &Path, label: Option<&str>) -> Result<(), Failure> {
     if job.exists() {
         let what = format!("{} exists", job.display());

@@ -17,7 +17,6 @@ use crate::args::InspectModelArgs;
 use model::Model;
 use zagros_shell::{Exit, Failure};
 
-/// Does what the arguments ask for.
 pub(crate) fn run(args: &InspectModelArgs) -> Result<Exit, Failure> {
     if args.log {
         return log::show(&args.model, args.json);

@@ -18,7 +18,6 @@ const RUNS: &str = "runs";
 /// How often new lines are looked for.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// The lines to show.
 struct LineFilter {
     level: Level,
     since: Option<SystemTime>,
@@ -53,7 +52,6 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     if args.follow { follow(&folder, sources, &wanted).await } else { Ok(Exit::Success) }
 }
 
-/// Prints new lines until Ctrl-C.
 async fn follow(folder: &Path, mut sources: Vec<Source>, wanted: &LineFilter) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let _signals = watch_signals(&shutdown)?;

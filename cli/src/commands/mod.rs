@@ -22,7 +22,6 @@ use zagros_shell::{Exit, Failure, Logging, answer, block_on};
 use crate::args::{Arguments, Command, DataCommand};
 use crate::{scaling_law, sweep, up};
 
-/// Runs the command to its end.
 pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     arguments.logging.install(log_level(&arguments.command));
     match arguments.command {
@@ -52,7 +51,7 @@ pub(crate) fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {
     }
 }
 
-/// The log level. Roles log their work. Commands for a person log only warnings and errors.
+/// Roles log their work. Commands for a person log only warnings and errors.
 fn log_level(command: &Command) -> &'static str {
     match command {
         Command::Server(command) => command.log_level(),

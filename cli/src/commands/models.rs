@@ -8,7 +8,6 @@ use crate::args::ModelsArgs;
 use crate::models::rate::Speed;
 use crate::models::{ModelTable, print};
 
-/// Prints the table.
 pub(crate) fn run(args: &ModelsArgs) -> Result<Exit, Failure> {
     let speed = Speed::choose(args.flops, &Machine::this())?;
     let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;

@@ -7,7 +7,6 @@ use zagros_shell::{Exit, Failure, OrInternal, answer, load_job_for};
 use crate::args::PlanArgs;
 use crate::planning::{self, PlanFigures};
 
-/// Prints the forecast.
 pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let mut sets = args.job.sets();
     sets.extend(args.servers.map(|servers| format!("cluster.servers={servers}")));

@@ -28,10 +28,9 @@ use crate::saved::{SavedModel, check_trust};
 use crate::scored_rows::job_for;
 use crate::scores::ScoreForm;
 
-/// Bytes that standard output is given at once.
 const BUFFER: usize = 64 << 10;
 
-/// Loads, scores, writes. With several models their scores are averaged.
+/// With several models their scores are averaged.
 pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let models = Model::all(&args)?;
     let scores = score_columns(&models[0].job, &args.score_column);
@@ -73,7 +72,6 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// A model that scores.
 struct Model {
     /// As the command line has it.
     name: String,
@@ -151,10 +149,8 @@ impl Model {
     }
 }
 
-/// Pause between two lines that say how far it is.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Says how far it is.
 struct Progress {
     /// Whether the files are read from their start, so that their bytes say how far it is.
     whole: bool,
@@ -226,7 +222,6 @@ fn score_columns(job: &Job, score: &str) -> Vec<String> {
     columns.collect()
 }
 
-/// The labels that a model predicts, with their kinds.
 fn labels(job: &Job) -> Vec<String> {
     let kind = |target: &Target| match (&target.kind, target_form(target)) {
         (TargetKind::Classes { classes }, _) => format!("classes {}", classes.join("|")),

@@ -8,7 +8,6 @@ use zagros_shell::{Exit, Failure, answer, out};
 use crate::args::QuantizeArgs;
 use crate::quantize::{PlannedTable, QuantizePlan, apply};
 
-/// Plans, writes, and prints.
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     let plan = QuantizePlan::prepare(args)?;
     let bar = ProgressBar::new(plan.row_bytes());
@@ -18,7 +17,6 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Bytes before and after.
 struct CopySizes {
     rows: [u64; 2],
     model: [u64; 2],

@@ -6,7 +6,6 @@ use zagros_shell::{Exit, Failure, answer};
 use crate::args::ReportArgs;
 use crate::page;
 
-/// Writes the page and prints its path.
 pub(crate) fn run(args: &ReportArgs) -> Result<Exit, Failure> {
     let folder = RunFolder::open(&args.run).map_err(|error| Failure::from_error(Exit::Data, error))?;
     answer(&page::write(&folder)?.display().to_string())?;

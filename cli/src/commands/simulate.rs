@@ -6,7 +6,6 @@ use zagros_sim::WhatIf;
 use crate::args::SimulateArgs;
 use crate::simulation::{self, SimulationFigures};
 
-/// Simulates and prints.
 pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Failure> {
     let (name, scenario) = simulation::scenario(args)?;
     let sweeps = args.what_if.iter().map(|text| WhatIf::parse(text)).collect::<Result<Vec<_>, _>>();

@@ -22,7 +22,6 @@ use crate::steps;
 use crate::terminal::Terminal;
 use zagros_launch::EmbeddedCluster;
 
-/// Trains and prints the report.
 pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     let mut args = args;
     if let Some(job) = init::job_for(&args.job.job)? {

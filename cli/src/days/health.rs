@@ -15,7 +15,6 @@ const MUCH_DRIFT: f64 = 0.25;
 /// Fewer rows say little.
 const ENOUGH_ROWS: u64 = 1_000;
 
-/// The state of a day's data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DayHealth {
     pub(crate) profile: DataProfile,
@@ -24,14 +23,12 @@ pub(crate) struct DayHealth {
     /// Its features beside those of an earlier day than the one before; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reference: Option<ReferenceDrift>,
-    /// What is worth a warning.
     pub(crate) warnings: Vec<String>,
 }
 
 /// How far the features of a day are from those of a reference day.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReferenceDrift {
-    /// The reference day.
     pub(crate) day: String,
     /// Population stability index by feature.
     pub(crate) drift: BTreeMap<String, f64>,
@@ -169,7 +166,6 @@ pub(crate) fn table_warnings(tables: &[TableHealth], day: &str, before: &[TableH
     tables.iter().filter_map(warning).collect()
 }
 
-/// As a text.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }

@@ -33,7 +33,6 @@ pub(crate) struct DayRecord {
     pub(crate) from: Option<String>,
     /// That model, scored on this day's rows before any of them was learned from. `None` on a first day.
     pub(crate) before: Option<Evaluation>,
-    /// Samples trained on.
     pub(crate) samples: u64,
     /// Steps of all days so far, if steps count on.
     pub(crate) steps: u64,
@@ -45,7 +44,6 @@ pub(crate) struct DayRecord {
     /// What was learned; `None` in files of earlier releases.
     #[serde(default)]
     pub(crate) data: Option<DayData>,
-    /// The run's folder.
     pub(crate) run: PathBuf,
     /// The model's folder; `None` once it is deleted.
     pub(crate) model: Option<String>,
@@ -53,9 +51,6 @@ pub(crate) struct DayRecord {
 
 impl DayHistory {
     /// Reads that of a job's name; an empty one if there is none.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or is not one of this release.
     pub(crate) fn load(job: &Job) -> Result<Self, Failure> {
         let path = job.output.folder.join(format!("{}.days.json", job.name));
         let text = match std::fs::read(&path) {
@@ -79,7 +74,6 @@ impl DayHistory {
         self.days.get(day)
     }
 
-    /// All days, in their order.
     pub(crate) fn days(&self) -> impl Iterator<Item = (&String, &DayRecord)> {
         self.days.iter()
     }
@@ -101,15 +95,11 @@ impl DayHistory {
         looked_at.take(REFERENCE_DAYS).skip(1).last()
     }
 
-    /// Where the page of all days is.
     pub(crate) fn page_file(&self) -> PathBuf {
         self.path.with_extension("html")
     }
 
     /// Notes a day, and writes all.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn note(&mut self, day: &str, record: DayRecord) -> Result<(), Failure> {
         self.days.insert(day.to_owned(), record);
         self.write()
@@ -122,10 +112,6 @@ impl DayHistory {
         models.skip(keep.max(1)).collect()
     }
 
-    /// Notes that the model of a day is deleted.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn forget_model(&mut self, day: &str) -> Result<(), Failure> {
         if let Some(record) = self.days.get_mut(day) {
             record.model = None;

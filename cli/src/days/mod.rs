@@ -47,7 +47,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Done days whose data is looked at again: rows come late by days, not by months.
 const LATE_DAYS: usize = 7;
 
-/// What is to be trained, day after day.
 pub(crate) struct DailyTraining {
     /// The job, with the placeholder in its paths.
     pub(crate) job: Job,
@@ -59,17 +58,13 @@ pub(crate) struct DailyTraining {
     pub(crate) choice: ResumeChoice,
 }
 
-/// One day's part.
 struct Day {
     name: String,
     job: Job,
 }
 
 impl DailyTraining {
-    /// Scores and trains each day that is not done, and prints a line for each.
-    ///
-    /// # Errors
-    /// When the paths have no placeholder, and whatever goes wrong in scoring or training. What is done stays done.
+    /// Scores and trains each day that is not done, and prints a line for each. What is done stays done after an error.
     pub(crate) async fn run(self, shutdown: Shutdown, signals: &Signals) -> Result<Exit, Failure> {
         self.check()?;
         let mut history = DayHistory::load(&self.job)?;
@@ -130,7 +125,6 @@ impl DailyTraining {
         Ok(())
     }
 
-    /// How many days are done, as this job says.
     fn done(&self, days: &[String], history: &DayHistory) -> usize {
         chain::done(days, history, |day, record, model| {
             let given = self.job.train.start_from.clone().filter(|_| *day == days[0]);
@@ -160,7 +154,6 @@ impl DailyTraining {
         }
     }
 
-    /// A day's part: its data, its own name, and the model that it starts from.
     fn day(&self, name: &str, from: Option<String>) -> Day {
         let mut job = self.job.clone();
         let dated = |path: &mut PathBuf| *path = path.to_string_lossy().replace(PLACEHOLDER, name).into();
@@ -270,7 +263,6 @@ async fn look(day: &Day, before: Option<DataProfile>, signals: &Signals) -> Resu
     looked.map_err(|error| report::failure(WorkerError::from(error), signals))
 }
 
-/// The state of a day's data, once it is learned.
 fn health(
     day: &Day,
     (profile, reference): (DataProfile, Option<ReferenceDrift>),
@@ -302,7 +294,6 @@ fn write_page(name: &str, history: &DayHistory) {
     }
 }
 
-/// What the embedding servers counted.
 struct DayCounts {
     /// While the day was scored; `None` on a first day.
     scored: Option<IdCounts>,

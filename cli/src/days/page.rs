@@ -13,7 +13,6 @@ use super::history::{DayHistory, DayRecord};
 
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
-/// The whole page.
 pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
     let newest = days.iter().rev().find_map(|(day, record)| Some((*day, record.health.as_ref()?)));

@@ -30,7 +30,6 @@ pub(crate) use plan::{ForgetPlan, SavePlan};
 /// Rows that are to be removed.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedIds {
-    /// Name of their table.
     pub(crate) table: String,
     /// At least one.
     pub(crate) ids: std::collections::BTreeSet<u64>,

@@ -14,12 +14,11 @@ use crate::saved::{saved_file, snapshot_failure};
 
 /// Between the name of a file and the part that tells its copies apart.
 const COPY: &str = ".without-";
-/// The ending of files of rows.
 const ROWS: &str = ".zrows";
 /// Digits of a hash in a copy's name.
 const DIGITS: usize = 12;
 
-/// All that is to be done, and nothing that is left to decide.
+/// Nothing is left to decide.
 #[derive(Debug)]
 pub(crate) struct ForgetPlan {
     /// Files to copy, each after the file that it follows.
@@ -27,18 +26,13 @@ pub(crate) struct ForgetPlan {
     pub(crate) saves: Vec<SavePlan>,
 }
 
-/// A file, and its copy without the ids.
 #[derive(Debug)]
 pub(crate) struct PlannedCopy {
     /// Where both are.
     pub(crate) folder: Folder,
-    /// Name of the file.
     pub(crate) name: String,
-    /// Name of the copy.
     pub(crate) copy: String,
-    /// Bytes of the file.
     pub(crate) bytes: u64,
-    /// SHA-256 of the file, hexadecimal.
     pub(crate) sha256: String,
     /// Position of the copy that this one follows.
     pub(crate) follows: Option<usize>,
@@ -63,9 +57,6 @@ pub(crate) struct SavePlan {
 
 impl ForgetPlan {
     /// Reads what the files say of the ids. Of large files, only the blocks of the ids' buckets are read.
-    ///
-    /// # Errors
-    /// When no save has the table, or a file is damaged or of a release that states no hashes.
     pub(crate) fn prepare(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
         let mut planner = Planner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
         let saves = place.saves.iter().map(|folder| planner.save(folder)).collect::<Result<Vec<_>, _>>()?;
@@ -81,24 +72,20 @@ impl ForgetPlan {
         wanted.ids.iter().filter(|id| !is_found(id)).collect()
     }
 
-    /// Bytes of the files that are copied.
     pub(crate) fn bytes(&self) -> u64 {
         self.copies.iter().map(|copy| copy.bytes).sum()
     }
 }
 
 impl SavePlan {
-    /// Whether it names any of the ids.
     pub(crate) fn is_changed(&self) -> bool {
         !self.replaced.is_empty() || self.job.is_some()
     }
 
-    /// Names of files that are replaced.
     pub(crate) fn changed_files(&self) -> Vec<&str> {
         self.replaced.keys().map(String::as_str).chain(self.job.as_ref().map(|_| JOB)).collect()
     }
 
-    /// Whether an id is in a vocabulary of the job.
     pub(crate) fn has_in_vocabulary(&self, id: &u64) -> bool {
         self.job.as_ref().is_some_and(|job| job.ids.contains(id))
     }
@@ -205,7 +192,6 @@ impl Planner<'_> {
     }
 }
 
-/// A file of rows of a save.
 struct RowFile {
     /// Its name in the manifest.
     named: String,

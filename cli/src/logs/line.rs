@@ -41,7 +41,6 @@ impl Level {
     }
 }
 
-/// A log line of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) time: SystemTime,

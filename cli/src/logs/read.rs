@@ -14,16 +14,12 @@ pub(crate) struct Source {
     /// `dense worker 0`.
     pub(crate) name: String,
     path: PathBuf,
-    /// Bytes read so far.
     read: u64,
     /// The start of a line whose end is not written yet.
     rest: Vec<u8>,
 }
 
 /// The logs in a folder, by name.
-///
-/// # Errors
-/// When the folder cannot be read.
 pub(crate) fn sources(folder: &Path) -> io::Result<Vec<Source>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -49,9 +45,6 @@ impl Source {
     }
 
     /// All present lines, those of the older file first. [`Self::news`] returns later ones.
-    ///
-    /// # Errors
-    /// When a file cannot be read.
     pub(crate) fn all(&mut self) -> io::Result<impl Iterator<Item = Line> + use<>> {
         let older = match File::open(earlier_log(&self.path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -66,9 +59,6 @@ impl Source {
     }
 
     /// Whole lines that were added since the last call.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub(crate) fn news(&mut self) -> io::Result<Vec<Line>> {
         let mut file = File::open(&self.path)?;
         let mut added = Vec::new();

@@ -18,10 +18,8 @@ const REPEATS: u64 = 4;
 /// Parsed batches that wait for their turn.
 const PARSED_BATCHES: u64 = 3;
 
-/// Refuses a job that cannot fit into the memory of this process or this machine. Warns of one that may not fit.
-///
-/// # Errors
-/// Names the key to change.
+/// Refuses a job that cannot fit into the memory of this process or this machine, and names the key to change. Warns of
+/// one that may not fit.
 pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
     let (need, limit) = (Need::new(job, machine), MemoryLimit::of_this_process());
     need.check(limit)?;
@@ -32,9 +30,6 @@ pub(crate) fn check(job: &Job, machine: &Machine) -> Result<(), Failure> {
 }
 
 /// As [`check`], for a dense worker whose servers are other processes.
-///
-/// # Errors
-/// Names the key to change.
 pub(crate) fn check_worker(job: &Job) -> Result<(), Failure> {
     Need::of_worker(job).check(MemoryLimit::of_this_process())
 }
@@ -66,9 +61,7 @@ pub(crate) struct Need {
     pub(crate) rows: Option<u64>,
     /// Mean bytes of a row over the tables.
     row: u64,
-    /// Weights of the dense network.
     weights: u64,
-    /// How the weights are held.
     holding: WeightHolding,
 }
 
@@ -79,7 +72,6 @@ enum WeightHolding {
     Resident { streamed: Option<u64> },
     /// A worker has two layers.
     Streamed {
-        /// Bytes of them, in one worker.
         layers: u64,
         /// The most that they may take: `train.memory`.
         most: Option<u64>,
@@ -89,7 +81,6 @@ enum WeightHolding {
 }
 
 impl Need {
-    /// The need of the workers and servers of `machine`.
     pub(crate) fn new(job: &Job, machine: &Machine) -> Self {
         let mut need = Self::as_it_is(job, machine);
         if let WeightHolding::Resident { streamed } = &mut need.holding {
@@ -174,7 +165,6 @@ fn shuffled_bytes(job: &Job) -> u64 {
     (job.data.shuffle_rows as u64).saturating_mul(parsed_bytes(job))
 }
 
-/// A parsed sample.
 fn parsed_bytes(job: &Job) -> u64 {
     let ids = |feature: &Categorical| feature.values.sequence().map_or(1, |sequence| sequence.length as u64);
     4 * (job.features.numeric_inputs() as u64 + 1) + 8 * job.features.categorical.iter().map(ids).sum::<u64>()

@@ -11,9 +11,6 @@ use super::{Need, WeightHolding};
 const USABLE: f64 = 0.9;
 
 impl Need {
-    /// Refuses a job that cannot fit.
-    ///
-    /// # Errors
     /// Names the budget, by how much it is short, and the key of the largest part.
     pub(crate) fn check(&self, limit: Option<MemoryLimit>) -> Result<(), Failure> {
         self.check_layers()?;
@@ -46,7 +43,6 @@ impl Need {
         Err(Failure::with_help(Exit::Usage, what, help))
     }
 
-    /// The parts of the need in words.
     fn parts(&self) -> String {
         let (dense, at_servers) = match self.holding {
             WeightHolding::Resident { .. } => ("for the dense network", "for it at the embedding servers"),
@@ -66,7 +62,6 @@ impl Need {
         parts.map(|(bytes, what)| format!("{} {what}", HumanBytes(*bytes))).collect::<Vec<_>>().join(", ")
     }
 
-    /// The key of the largest part.
     fn help(&self, limit: MemoryLimit) -> String {
         let of_dense = self.dense.saturating_add(self.saving).saturating_add(self.dense_rows);
         if self.sketches > of_dense.max(self.batches) {
@@ -99,7 +94,6 @@ impl Need {
         }
     }
 
-    /// A warning, if the job may not fit.
     pub(crate) fn warning(&self, limit: Option<MemoryLimit>) -> Option<String> {
         let limit = limit?;
         let (rows, usable) = (self.rows?, (limit.bytes as f64 * USABLE) as u64);

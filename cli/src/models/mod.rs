@@ -36,12 +36,10 @@ const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'criteo'\n";
 /// The sequence that `din` and `bst` read there.
 const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', table = 'C2', separator = '|', sequence = { length = 50 } }]\n";
 
-/// The whole table.
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelTable {
     /// The input in words.
     pub(crate) input: String,
-    /// Samples of a step.
     pub(crate) batch_size: usize,
     /// Floating-point operations in a second, if samples a second are those of the dense network alone.
     pub(crate) flop_per_second: Option<f64>,
@@ -50,17 +48,14 @@ pub(crate) struct ModelTable {
     pub(crate) networks: Vec<NetworkRows>,
 }
 
-/// A network at each size.
 #[derive(Debug, Serialize)]
 pub(crate) struct NetworkRows {
     pub(crate) kind: &'static str,
     pub(crate) about: &'static str,
     pub(crate) sizes: Vec<SizeRow>,
-    /// Why a size is not there, or none.
     pub(crate) refused: Option<String>,
 }
 
-/// A network of a size.
 #[derive(Debug, Serialize)]
 pub(crate) struct SizeRow {
     pub(crate) size: String,
@@ -83,8 +78,7 @@ pub(crate) struct SizeRow {
 }
 
 impl ModelTable {
-    /// # Errors
-    /// A kind that there is not, and a job that cannot be read.
+    /// Refuses a kind that there is not.
     pub(crate) fn new(args: &ModelsArgs, speed: &Speed, limit: Option<MemoryLimit>) -> Result<Self, Failure> {
         let kinds = wanted(&args.kinds)?;
         let text = args.job.as_deref().map(read).transpose()?;
@@ -111,7 +105,6 @@ impl ModelTable {
     }
 }
 
-/// The networks that are asked for.
 fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
     let names = NETWORKS.map(|(kind, _)| kind);
     if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
@@ -139,7 +132,6 @@ struct JobSource<'a> {
 }
 
 impl JobSource<'_> {
-    /// The job with another network, or its own.
     fn parse(&self, model: Option<(&str, &str)>) -> Result<Job, JobErrors> {
         let reads_sequence = matches!(model, Some(("din" | "bst", _)));
         let own = format!("{CRITEO}{}", if reads_sequence { SEQUENCE } else { "" });

@@ -22,9 +22,6 @@ pub(crate) enum Speed {
 
 impl Speed {
     /// The given number of operations, else this user's calibration, else that of a second of steps.
-    ///
-    /// # Errors
-    /// When the calibration cannot be read, or libtorch fails.
     pub(crate) fn choose(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
         let is_calibrated = planning::calibration_file().is_some_and(|file| file.is_file());
         match flops {
@@ -35,9 +32,6 @@ impl Speed {
     }
 
     /// Samples a second of a job whose step has so many operations for each sample.
-    ///
-    /// # Errors
-    /// When the cost model does not know the network.
     pub(crate) fn samples_per_second(&self, job: &Job, flop: u64) -> Result<f64, Failure> {
         match self {
             Self::Flops(flops) => Ok(flops / flop.max(1) as f64),
@@ -55,9 +49,6 @@ const JOB: &str = "[data]\nformat = 'criteo'\ntrain = 'none'\n[model]\nkind = 'f
 const STEPS: usize = 3;
 
 /// Floating-point operations in a second of the dense network's steps, with the threads that a job has here.
-///
-/// # Errors
-/// When libtorch fails.
 fn measure(machine: &Machine) -> Result<f64, Failure> {
     let threads = format!("train.threads={}", machine.plan().torch);
     let job = Job::parse(JOB, Path::new("measure.toml"), &Overrides::sets([threads]));

@@ -12,9 +12,6 @@ pub(crate) use record::Record;
 use zagros_shell::{Exit, Failure};
 
 /// Writes the page into the run folder. Returns its path.
-///
-/// # Errors
-/// When the folder has no measures, or the page cannot be written.
 pub(crate) fn write(folder: &RunFolder) -> Result<PathBuf, Failure> {
     let record = Record::read(folder)?;
     let path = folder.report_file();

@@ -7,10 +7,8 @@ use serde::Deserialize;
 use zagros_dense_worker::{Evaluation, RunFolder, Summary};
 use zagros_shell::{Exit, Failure};
 
-/// The content of a run's files.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// Name of the folder.
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) evaluations: Vec<Scored>,
@@ -44,7 +42,6 @@ enum Line {
     Checkpoint {},
 }
 
-/// A training step.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(crate) struct Step {
     pub(crate) step: u64,
@@ -56,7 +53,6 @@ pub(crate) struct Step {
     pub(crate) staleness: u32,
 }
 
-/// Measures of a held-out part.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Scored {
     pub(crate) step: u64,
@@ -81,10 +77,7 @@ fn test() -> String {
 }
 
 impl Record {
-    /// Reads all files. A failed run has no summary. The last line of a running one may be incomplete.
-    ///
-    /// # Errors
-    /// When there is no `metrics.jsonl`.
+    /// A failed run has no summary. The last line of a running one may be incomplete. Without `metrics.jsonl` there is no record.
     pub(crate) fn read(folder: &RunFolder) -> Result<Self, Failure> {
         let path = folder.metrics_file();
         let metrics = fs::read_to_string(&path).map_err(|error| {

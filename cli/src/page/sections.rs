@@ -9,7 +9,6 @@ use zagros_chart::html::{NOTHING, document, escaped, facts, table};
 use zagros_chart::{Chart, ChartSeries};
 use zagros_store::hide_secrets;
 
-/// The whole page.
 pub(crate) fn page(record: &Record) -> String {
     let parts = [
         heading(record),

@@ -10,7 +10,6 @@ use zagros_shell::out;
 use super::on_disk::DiskFigures;
 use super::streaming::{StreamingBalance, short};
 
-/// All that a forecast says.
 #[derive(Debug, Serialize)]
 pub(crate) struct PlanFigures {
     /// Where the speed of a core comes from.
@@ -90,7 +89,6 @@ struct MemoryFigures {
 }
 
 impl PlanFigures {
-    /// The figures of a forecast.
     pub(crate) fn new(
         (job, data): (&Job, &DataShape),
         (calibration, machines): (&Calibration, &Machines),
@@ -284,7 +282,6 @@ fn mean_row(job: &Job) -> f64 {
     job.tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / job.tables.len().max(1) as f64
 }
 
-/// Bytes of each server's rows.
 #[derive(Clone, Copy, Debug)]
 struct ServerRows {
     /// With the index of those on disk.
@@ -315,7 +312,6 @@ fn too_little(memory: &RoleMemory, machines: &Machines, rows: f64) -> Vec<String
     small.map(words).collect()
 }
 
-/// The figures of a calibration.
 pub(crate) fn print_calibration(calibration: &Calibration) {
     let Calibration { source, memory_bytes_per_second, dense, rows, ids, step, wire, parse, disk, cold, .. } =
         calibration;

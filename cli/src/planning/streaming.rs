@@ -7,14 +7,12 @@ use zagros_job::{Job, WeightStore};
 
 use super::{calibration, calibration_file, forecast, this_machine};
 
-/// Bytes of a step against the arithmetic of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StreamingBalance {
     /// Weights and gradients between a worker and the servers in a step, in bytes.
     pub(crate) bytes: f64,
     /// Additions and multiplications of a worker's step.
     pub(crate) flop: f64,
-    /// Samples of a worker's step.
     batch: f64,
     /// Samples from which on weights arrive as fast as they are used.
     least: f64,
@@ -33,7 +31,6 @@ impl StreamingBalance {
         }
     }
 
-    /// What a step moves and computes.
     fn amounts(&self) -> String {
         format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), short(self.flop))
     }

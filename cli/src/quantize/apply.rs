@@ -12,14 +12,10 @@ use super::plan::PlannedChain;
 use crate::resume::failed;
 use crate::saved::{not_written, refused, snapshot_failure};
 
-/// What a failure leaves.
 const NOTHING_LEFT: &str = "nothing is left of the copy";
 
 /// Writes the copy. `passed` gets the number of bytes of each file of rows that is done. Returns the manifest of the copy. After an error
 /// the target does not exist.
-///
-/// # Errors
-/// When a file is damaged or cannot be read or written, or a row does not fit into the number format.
 pub(crate) fn apply(plan: &QuantizePlan, passed: &dyn Fn(u64)) -> Result<Manifest, Failure> {
     // Before anything is written (invariant CK-4).
     plan.manifest.check_files(&plan.from).map_err(failed)?;

@@ -47,7 +47,6 @@ pub(super) struct Verification {
     pub(super) line_error: Option<f64>,
 }
 
-/// All that is known of a family.
 pub(super) struct Analysis {
     pub(super) points: Vec<MemberPoint>,
     pub(super) measured: Option<Measurements>,
@@ -61,7 +60,6 @@ pub(super) struct Analysis {
 }
 
 impl Analysis {
-    /// Fits what is measured.
     pub(super) fn fit(setup: &FamilySetup, plan: &FamilyPlan, points: Vec<MemberPoint>) -> Self {
         let shares = plan.family.shares.clone();
         let longest = Member::next(setup, &shares);
@@ -89,9 +87,6 @@ impl Analysis {
     }
 
     /// Writes the forecast of the whole family. Once the next size has been started, the forecast that was written before stays.
-    ///
-    /// # Errors
-    /// When it cannot be read or written.
     pub(super) fn keep_forecast(&mut self, setup: &FamilySetup) -> Result<(), Failure> {
         let path = setup.folder.join(FORECAST);
         let next = Member::next(setup, &self.shares);
@@ -109,7 +104,6 @@ impl Analysis {
         }
     }
 
-    /// The chosen law.
     pub(super) fn law(&self) -> Option<&Law> {
         self.forecast.as_ref().map(|kept| kept.forecast.law())
     }

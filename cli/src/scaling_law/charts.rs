@@ -5,14 +5,12 @@ use zagros_scaling::{Law, LawCell, Measurements};
 
 use super::analysis::Analysis;
 
-/// Points of a curve.
 const POINTS: usize = 60;
 /// Lines of equal loss.
 const LEVELS: usize = 6;
 /// How far beyond the measurements curves are drawn, as a factor.
 const BEYOND: f64 = 8.0;
 
-/// All charts of a law.
 pub(super) fn charts(analysis: &Analysis) -> Vec<LogChart> {
     let (Some(law), Some(measured)) = (analysis.law(), &analysis.measured) else { return Vec::new() };
     let family = FamilyCharts { analysis, law, measured };

@@ -12,7 +12,6 @@ use crate::train_process::{folder_set, newest_run, thread_sets};
 /// Evaluations without an improvement that no run reaches: a family trains all runs to their end.
 const PATIENCE: u32 = 1_000_000;
 
-/// A run that is to be trained.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Member {
     pub(super) size: FamilySize,
@@ -36,12 +35,10 @@ pub(super) struct MemberPoint {
 }
 
 impl Member {
-    /// A run of the plan.
     pub(super) fn from_run(setup: &FamilySetup, run: &MemberRun) -> Self {
         Self::new(setup, &setup.sizes[run.size], run.seed, &run.shares)
     }
 
-    /// The run of the next size.
     pub(super) fn next(setup: &FamilySetup, shares: &[f64]) -> Self {
         let last = &shares[shares.len().saturating_sub(1)..];
         Self::new(setup, &setup.next, 1, last)
@@ -56,7 +53,6 @@ impl Member {
         Self { size: size.clone(), seed, shares: shares.to_vec(), folder }
     }
 
-    /// Its name in messages.
     pub(super) fn name(&self) -> String {
         format!("size {}, seed {}", self.size.size, self.seed)
     }

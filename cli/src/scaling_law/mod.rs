@@ -41,10 +41,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Part of the budget that a plan may use: a short run is not exact.
 const PLANNED: f64 = 0.85;
 
-/// Trains the family, and prints and writes what came of it.
-///
-/// # Errors
-/// What is wrong with the job or the sizes, and what keeps runs from being trained at all. What is measured stays measured.
+/// After an error, what was measured stays.
 pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let started = Instant::now();
     let setup = FamilySetup::load(&args)?;

@@ -13,10 +13,6 @@ use super::report::{PAGE, SIZE_HEAD, forecast_text, size_rows, verification_text
 use super::setup::FamilySetup;
 use super::state::{FamilyPlan, write};
 
-/// Writes the page.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(super) fn write_page(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Result<(), Failure> {
     write(&setup.folder.join(PAGE), page(setup, plan, analysis).as_bytes())
 }

@@ -11,7 +11,6 @@ use super::analysis::{Analysis, KeptForecast, Verification};
 use super::setup::FamilySetup;
 use super::state::{FORECAST, FamilyPlan, write_json};
 
-/// Names of the files in the folder of the family.
 const JSON: &str = "scaling-law.json";
 pub(super) const PAGE: &str = "report.html";
 
@@ -65,7 +64,6 @@ pub(super) fn size_rows(analysis: &Analysis) -> Vec<Vec<String>> {
 /// Heads of [`size_rows`].
 pub(super) const SIZE_HEAD: [&str; 6] = ["size", "parameters", "samples", "seeds", "log loss", "deviation"];
 
-/// Prints the sizes, the law and the forecast.
 pub(super) fn print(setup: &FamilySetup, analysis: &Analysis) {
     let line = |cells: &[String]| cells.iter().map(|cell| format!("{cell:>13}")).collect::<String>();
     out!("{}", line(&SIZE_HEAD.map(str::to_owned)));
@@ -126,9 +124,6 @@ pub(super) fn verification_text(verification: &Verification) -> String {
 }
 
 /// Writes what programs read.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(super) fn write_summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Result<(), Failure> {
     write_json(&setup.folder.join(JSON), &summary(setup, plan, analysis))
 }

@@ -25,12 +25,9 @@ pub(super) struct FamilySize {
     pub(super) parameters: u64,
 }
 
-/// A family that can start.
 pub(super) struct FamilySetup {
-    /// The job of the smallest size.
     pub(super) job: Job,
     pub(super) file: PathBuf,
-    /// Changes of the command line.
     pub(super) sets: Vec<String>,
     /// From small to large.
     pub(super) sizes: Vec<FamilySize>,
@@ -42,19 +39,12 @@ pub(super) struct FamilySetup {
     pub(super) unit: u64,
     /// Rows of the training part, at least.
     pub(super) rows: u64,
-    /// Whether each share is a run of its own.
     pub(super) run_for_each_share: bool,
-    /// Runs side by side.
     pub(super) jobs: usize,
-    /// The folder of the family.
     pub(super) folder: PathBuf,
 }
 
 impl FamilySetup {
-    /// Loads the job with each size.
-    ///
-    /// # Errors
-    /// What is wrong with the job, a size or the shares.
     pub(super) fn load(args: &ScalingLawArgs) -> Result<Self, Failure> {
         let (file, sets) = (args.job.job.clone(), args.job.sets());
         check_sets(&sets)?;

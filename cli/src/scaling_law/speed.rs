@@ -17,12 +17,10 @@ const STEPS: (f64, f64) = (10.0, 400.0);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct MeasuredSpeed {
     pub(super) cost: RunCost,
-    /// Rows of the held-out part.
     pub(super) held_out: u64,
 }
 
 struct ShortRun {
-    /// Seconds of a sample.
     sample: f64,
     /// Seconds of the process besides training.
     rest: f64,
@@ -30,9 +28,6 @@ struct ShortRun {
 }
 
 /// Trains both for a few steps.
-///
-/// # Errors
-/// When one of them fails, or measures no log loss.
 pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failure> {
     let (small, large) = (&setup.sizes[0], &setup.sizes[setup.sizes.len() - 1]);
     note!("measuring the speed of the sizes {} and {}", small.size, large.size);

@@ -14,12 +14,9 @@ use super::member::Member;
 use super::setup::FamilySetup;
 use crate::train_process::{EndKind, TrainProcess, ask_to_end, hopeless, reason, wait_for_earlier};
 
-/// Why training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrainingEnd {
-    /// Every run has ended.
     Over,
-    /// The time is over.
     OutOfTime,
     /// A signal asked for it.
     Stopped,
@@ -27,7 +24,6 @@ pub(super) enum TrainingEnd {
 
 type ProcessEnd = (usize, std::io::Result<ExitStatus>, Duration);
 
-/// Runs that train and that wait.
 struct Training<'a> {
     setup: &'a FamilySetup,
     members: &'a [Member],
@@ -37,10 +33,7 @@ struct Training<'a> {
     processes: JoinSet<ProcessEnd>,
 }
 
-/// Trains the members that are not complete. On every way out, no process is left.
-///
-/// # Errors
-/// What keeps any run from being trained. A run that fails by its own size is a note.
+/// Trains the members that are not complete. On every way out, no process is left. A run that fails by its own size is a note.
 pub(super) async fn train(
     setup: &FamilySetup,
     members: &[Member],

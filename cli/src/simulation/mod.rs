@@ -17,9 +17,6 @@ use crate::planning;
 pub(crate) use print::SimulationFigures;
 
 /// The run that is to be simulated, and its name.
-///
-/// # Errors
-/// When a file cannot be read, or does not describe a run.
 pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failure> {
     let calibration = planning::calibration(args.calibration.as_deref())?;
     let file = args.machines.as_deref().map(read).transpose()?;
@@ -96,7 +93,6 @@ fn read(file: &Path) -> Result<ClusterFile, Failure> {
     })
 }
 
-/// An error of a simulation for a person.
 pub(crate) fn refused(error: SimError) -> Failure {
     let exit = if matches!(error, SimError::Stuck { .. }) { Exit::Internal } else { Exit::Usage };
     Failure::with_help(exit, error.to_string(), "docs/how-to/simulate.md says what can be simulated")

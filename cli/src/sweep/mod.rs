@@ -39,10 +39,7 @@ use crate::train_process::{self, EndKind, ask_to_end, hopeless, is_killed, wait_
 /// Far enough away for a sweep without a budget.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Trains all trials, and prints and writes what came of them.
-///
-/// # Errors
-/// What is wrong with the job or the space, and what keeps trials from being trained at all. What is measured stays measured.
+/// After an error, what was measured stays.
 pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     let setup = SweepSetup::load(&args)?;
     std::fs::create_dir_all(&setup.folder).map_err(|error| {
@@ -76,18 +73,14 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SearchEnd {
-    /// Every trial is scored or failed.
     Over,
-    /// The time is over.
     OutOfTime,
     /// A signal asked for it.
     Stopped,
 }
 
-/// A sweep and its running trials.
 struct SweepSearch<'a> {
     setup: &'a SweepSetup,
     journal: SweepJournal,

@@ -9,10 +9,6 @@ use zagros_zip::ZipEq;
 use super::report::{PAGE, TrialTable, write_file};
 use super::setup::SweepSetup;
 
-/// Writes the page.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     write_file(&setup.folder.join(PAGE), page(setup, sweep).as_bytes())
 }

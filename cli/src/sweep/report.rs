@@ -13,7 +13,6 @@ use zagros_zip::ZipEq;
 use super::setup::{SweepSetup, unit_name};
 use super::trial;
 
-/// Names of the files in the folder of the sweep.
 pub(super) const JSON: &str = "sweep.json";
 pub(super) const PAGE: &str = "sweep.html";
 pub(super) const BEST: &str = "best.toml";
@@ -23,7 +22,6 @@ const LONGEST: usize = 60;
 /// A cell without a value.
 const NOTHING: &str = "-";
 
-/// Says what is about to be trained.
 pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
     let plan = &setup.plan;
     let how = match plan.sampler {
@@ -42,7 +40,6 @@ pub(super) fn print_start(setup: &SweepSetup, sweep: &Sweep) {
     }
 }
 
-/// Says what has just happened.
 pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepRecord) {
     let values = |trial: usize| pairs(setup, &sweep.trials()[trial]);
     match record {
@@ -121,7 +118,6 @@ fn number(value: Option<f64>) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.4}"))
 }
 
-/// Prints the table, and what to do next.
 pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
     let TrialTable { head, rows } = TrialTable::new(setup, sweep);
     let width = |column: usize| {
@@ -154,10 +150,6 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
     out!("  train it              zagros train {folder}/{BEST}");
 }
 
-/// Writes the files.
-///
-/// # Errors
-/// When one of them cannot be written.
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
     write_file(&setup.folder.join(JSON), &json.unwrap_or_default())?;

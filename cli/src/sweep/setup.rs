@@ -22,28 +22,20 @@ const FIXED: [(&str, &str); 7] = [
     ("data.test_fraction", "trials must be compared on the same rows"),
 ];
 
-/// A sweep that can start.
 pub(super) struct SweepSetup {
-    /// The job that trials change.
     pub(super) job: Job,
     pub(super) file: PathBuf,
-    /// Changes of the command line.
     pub(super) sets: Vec<String>,
     pub(super) plan: SweepPlan,
     /// The texts of the space.
     pub(super) texts: Vec<String>,
-    /// Trials side by side.
     pub(super) jobs: usize,
-    /// The folder of the sweep.
     pub(super) folder: PathBuf,
     save_models: bool,
 }
 
 impl SweepSetup {
-    /// Reads the job and the space, and loads the job with the extremes of each key.
-    ///
-    /// # Errors
-    /// What is wrong with either, and a job without a validation part.
+    /// Reads the job and the space, and loads the job with the extremes of each key. Refuses a job without a validation part.
     pub(super) fn load(args: &SweepArgs) -> Result<Self, Failure> {
         let (file, sets) = (args.job.job.clone(), args.job.sets());
         let job = load_job(&file, &sets)?;

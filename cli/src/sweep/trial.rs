@@ -21,7 +21,6 @@ pub(super) struct TrialProcess {
     process: TrainProcess,
 }
 
-/// The end of a process.
 pub(super) struct TrialEnd {
     pub(super) task: Task,
     pub(super) status: io::Result<ExitStatus>,
@@ -29,7 +28,6 @@ pub(super) struct TrialEnd {
     pub(super) length: Duration,
 }
 
-/// A measurement of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Measured {
     pub(super) measures: TrialMeasures,
@@ -41,10 +39,7 @@ pub(super) fn folder(sweep: &Path, trial: usize) -> PathBuf {
 }
 
 impl TrialProcess {
-    /// Starts it. It resumes what an earlier process of the trial has left.
-    ///
-    /// # Errors
-    /// When a file or a process cannot be made.
+    /// Resumes what an earlier process of the trial has left.
     pub(super) fn start(setup: &SweepSetup, values: &Values, task: Task) -> io::Result<Self> {
         let folder = std::path::absolute(folder(&setup.folder, task.trial))?;
         let mut options = Vec::new();
@@ -64,7 +59,6 @@ impl TrialProcess {
         self.process.pid()
     }
 
-    /// Waits for its end.
     pub(super) async fn ended(self) -> TrialEnd {
         let (status, length) = self.process.ended().await;
         TrialEnd { task: self.task, status, length }

@@ -34,7 +34,6 @@ use crate::{memory, plan, planning, saved};
 use targets::Targets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-/// Runs the job to its end.
 pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
     if let Some(dates) = &args.dates {
         let what = format!("`zagros up` trains on one set of files, and --dates {dates} names several days");
@@ -166,11 +165,10 @@ fn overrides(args: &UpArgs) -> Result<Vec<String>, Failure> {
     Ok(sets)
 }
 
-/// Requests by Ctrl-C and SIGTERM.
 struct StopRequests {
-    /// An orderly end.
+    /// For an orderly end.
     first: Shutdown,
-    /// An end at once.
+    /// For an end at once.
     second: Shutdown,
 }
 

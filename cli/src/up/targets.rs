@@ -27,9 +27,6 @@ pub(crate) struct Targets {
 impl Targets {
     /// Empties `file` and lists in it the roles that announce themselves below `run`: those of `job`, and as many as are `wanted`
     /// once a scale request has asked for another number.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub(crate) fn follow(
         file: &Path,
         run: &Path,

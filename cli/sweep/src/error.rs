@@ -1,12 +1,10 @@
 //! What can be wrong with a space.
 
-/// Why a text describes no parameter, or parameters no space.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpaceError {
     /// There is no `KEY=`.
     #[error("{text:?} has no key; write KEY=VALUE,VALUE,… or KEY=LOW..HIGH, such as train.batch_size=512,1024")]
     NoKey {
-        /// What was written.
         text: String,
     },
     #[error("{key} has an empty value; write {key}=VALUE,VALUE,…")]
@@ -15,9 +13,7 @@ pub enum SpaceError {
     #[error("{key}={range} is no range: {problem}; write {key}=1e-4..1e-2, {key}=2..8, or with :log at the end")]
     Range {
         key: String,
-        /// What was written.
         range: String,
-        /// What is wrong.
         problem: &'static str,
     },
     /// A key that is named twice.
@@ -30,7 +26,6 @@ pub enum SpaceError {
     #[error("the grid has {count} combinations, more than {most}; use --random with --trials")]
     TooMany {
         count: u128,
-        /// How many there may be.
         most: usize,
     },
 }

@@ -6,10 +6,6 @@ use crate::{Parameter, SpaceError};
 /// The most combinations of a grid. No user trains more, and a typing error makes more.
 const MOST: usize = 100_000;
 
-/// How many combinations a space has.
-///
-/// # Errors
-/// When a parameter is a range, or there are too many.
 pub(crate) fn size(space: &Space) -> Result<usize, SpaceError> {
     let mut count = 1_u128;
     for Parameter { key, domain } in space.parameters() {

@@ -34,14 +34,12 @@ impl PositionDensity {
         Self { kernels }
     }
 
-    /// A position by chance.
     pub(crate) fn sample(&self, chance: &mut impl Rng) -> f64 {
         let (mean, width) = self.kernels[chance.random_range(0..self.kernels.len())];
         let try_once = |_| mean + width * normal(chance);
         (0..TRIES).map(try_once).find(|position| (0.0..=1.0).contains(position)).unwrap_or(mean)
     }
 
-    /// The logarithm of the density.
     pub(crate) fn log(&self, position: f64) -> f64 {
         let density = |(mean, width): &(f64, f64)| {
             let inside = below((1.0 - mean) / width) - below(-mean / width);
@@ -67,7 +65,6 @@ impl ChoiceDensity {
         Self { shares: counts.iter().map(|count| count / all).collect() }
     }
 
-    /// A choice by chance.
     pub(crate) fn sample(&self, chance: &mut impl Rng) -> usize {
         let mut left: f64 = chance.random();
         let is_it = |share: &f64| {
@@ -77,7 +74,6 @@ impl ChoiceDensity {
         self.shares.iter().position(is_it).unwrap_or(self.shares.len() - 1)
     }
 
-    /// The logarithm of the share.
     pub(crate) fn log(&self, choice: usize) -> f64 {
         self.shares[choice].ln()
     }

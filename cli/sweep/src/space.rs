@@ -26,28 +26,21 @@ pub enum ValueScale {
     Log,
 }
 
-/// The values that a parameter may have.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Domain {
-    /// One of these.
     Choice(Vec<String>),
-    /// A real number.
     Real {
         low: f64,
         high: f64,
-        /// How values are chosen.
         scale: ValueScale,
     },
-    /// A whole number.
     Whole {
         low: i64,
         high: i64,
-        /// How values are chosen.
         scale: ValueScale,
     },
 }
 
-/// A key of the job and its domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
     pub key: String,
@@ -59,10 +52,7 @@ pub struct Parameter {
 pub struct Space(Vec<Parameter>);
 
 impl Space {
-    /// Reads one text for each parameter.
-    ///
-    /// # Errors
-    /// The first text that describes no parameter, or a key that is named twice.
+    /// Reads one text for each parameter. The error is that of the first text that describes none.
     pub fn parse<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, SpaceError> {
         let parameters = texts.into_iter().map(Parameter::parse).collect::<Result<Vec<_>, _>>()?;
         let mut keys = BTreeSet::new();
@@ -80,9 +70,6 @@ impl Space {
 
 impl Parameter {
     /// Reads `KEY=VALUE,…` or `KEY=LOW..HIGH[:log]`.
-    ///
-    /// # Errors
-    /// When the text is neither.
     pub fn parse(text: &str) -> Result<Self, SpaceError> {
         let no_key = || SpaceError::NoKey { text: text.to_owned() };
         let (key, values) = text.split_once('=').ok_or_else(no_key)?;

@@ -30,11 +30,9 @@ pub enum Sampler {
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepPlan {
     pub space: Space,
-    /// How points are chosen.
     pub sampler: Sampler,
     /// Seed of every choice by chance.
     pub seed: u64,
-    /// How many points.
     pub trials: usize,
     /// What trials are compared by.
     pub metric: Metric,
@@ -44,9 +42,6 @@ pub struct SweepPlan {
 
 impl SweepPlan {
     /// The number of trials of a space: all combinations of a grid, else as many as were asked for.
-    ///
-    /// # Errors
-    /// When a grid has a range, or too many combinations.
     pub fn count(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
         match sampler {
             Sampler::Grid => grid::size(space),
@@ -61,13 +56,11 @@ impl SweepPlan {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum TrialState {
-    /// It can be trained on.
     Open,
     /// It cannot, for this reason.
     Failed(String),
 }
 
-/// How a trial was at a rung.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
     /// On the validation part.
@@ -77,7 +70,6 @@ pub struct Score {
     pub seconds: f64,
 }
 
-/// A point that is tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     /// Its values, in the order of the space.
@@ -94,7 +86,6 @@ pub struct Task {
     pub rung: usize,
 }
 
-/// What is to be done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// Note that this trial is chosen, and ask again.
@@ -106,7 +97,6 @@ pub enum Next {
     Done,
 }
 
-/// A sweep so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sweep {
     plan: SweepPlan,
@@ -114,7 +104,6 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// A sweep without trials.
     #[must_use]
     pub fn new(plan: SweepPlan) -> Self {
         Self { plan, trials: Vec::new() }
@@ -131,10 +120,7 @@ impl Sweep {
         &self.trials
     }
 
-    /// Takes a record into account.
-    ///
-    /// # Errors
-    /// When it does not follow those before, as in the journal of another sweep.
+    /// Refuses a record that does not follow those before, as in the journal of another sweep.
     pub fn note(&mut self, record: &SweepRecord) -> Result<(), &'static str> {
         match record {
             SweepRecord::Chosen { trial, values } => {

@@ -20,13 +20,11 @@ const BY_CHANCE: usize = 10;
 const GOOD: usize = 10;
 /// … and no more than this.
 const MOST_GOOD: usize = 25;
-/// Candidates of which the best is taken.
 const CANDIDATES: usize = 24;
 
 /// A trial, and its merit if it has one: more is better.
 pub(crate) type Tried<'a> = (&'a Values, Option<f64>);
 
-/// The point of the next trial.
 pub(crate) fn point(space: &Space, chance: &mut Pcg64, tried: &[Tried<'_>]) -> Values {
     let mut scored: Vec<(&Values, f64)> =
         tried.iter().filter_map(|(values, merit)| Some((*values, (*merit)?))).collect();

@@ -26,16 +26,13 @@ const KEPT: usize = 8;
 pub struct MeasuredStretch {
     /// From the first start to the last end.
     pub seconds: f64,
-    /// Of client and servers.
     pub cpu: CpuTimes,
-    /// Counts and times of the clients.
     pub tally: ClientTally,
 }
 
-/// The counts and times of clients.
+/// Batches that went through, and the times of their requests.
 #[derive(Clone, Debug, Default)]
 pub struct ClientTally {
-    /// Batches that went through.
     pub batches: usize,
     /// Distinct ids of all batches.
     pub rows: usize,
@@ -59,10 +56,8 @@ pub struct MeasuredCase {
     pub held: u64,
 }
 
-/// The clients of one case.
 pub struct BenchClients(Vec<BenchClient>);
 
-/// A client and its batches.
 struct BenchClient {
     client: EmbeddingClient,
     /// Servers accept updates from members only.
@@ -110,7 +105,7 @@ impl BenchClients {
         Ok(Self(drivers))
     }
 
-    /// Ends the run. Otherwise its servers would wait for its workers to save.
+    /// Ends the run, whose servers would otherwise wait for its workers to save.
     pub async fn leave(&self) -> Result<(), Failure> {
         for driver in &self.0 {
             let left = driver.membership.leave(Outcome::Finished, "").await;
@@ -141,7 +136,6 @@ impl BenchClients {
         try_join_all(reads).await.map_err(refused)
     }
 
-    /// Number of rows that all servers hold.
     pub async fn held(&self) -> Result<u64, Failure> {
         let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
         let mut held = 0;

@@ -15,7 +15,6 @@ use super::drive::MeasuredStretch;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of an id.
 const ID: usize = 8;
-/// Bytes of an acknowledgement.
 const ACK: usize = 8;
 
 /// Bytes of a batch each way: the request and the answer.
@@ -44,7 +43,6 @@ impl ByteExchange {
         Self { lookup: [rows * ID, values], push: [rows * ID + values, ACK] }
     }
 
-    /// Bytes both ways.
     #[must_use]
     pub fn bytes(self) -> usize {
         self.lookup.iter().chain(&self.push).sum()

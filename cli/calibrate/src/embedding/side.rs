@@ -23,7 +23,6 @@ pub struct ServerSide {
     pub connect: Connect,
     /// Of the job's requests.
     pub timeout: Duration,
-    /// The job's fingerprint, for the coordinator.
     pub fingerprint: u64,
     servers: Vec<Pid>,
     children: Option<ServerProcesses>,
@@ -95,7 +94,6 @@ impl ServerSide {
         Ok(CpuTimes { client: cpu_time(), server: server.iter().sum() })
     }
 
-    /// Stops the processes.
     pub async fn end(self) {
         if let Some(mut children) = self.children {
             children.supervisor.stop_all().await;
@@ -104,7 +102,6 @@ impl ServerSide {
 }
 
 impl CpuTimes {
-    /// The CPU time spent since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self { client: self.client - earlier.client, server: self.server - earlier.server }
     }

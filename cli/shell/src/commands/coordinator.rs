@@ -41,7 +41,6 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// The journal that the arguments ask for.
 fn journal(args: &CoordinatorArgs) -> Result<Option<JournalUse>, Failure> {
     if args.on_stop == OnStop::Restart && args.journal.is_none() {
         let what = "--on-stop restart: without a journal the next coordinator cannot go on with the run";

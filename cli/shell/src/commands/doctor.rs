@@ -17,7 +17,6 @@ use crate::{live, out};
 /// Findings that are shown. The JSON has all.
 const SHOWN: usize = 5;
 
-/// Asks, looks, and says what is wrong.
 pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     let timeout = args.ask.timeout();
     let observation = match (args.ask.coordinator, args.run) {

@@ -13,12 +13,11 @@ use crate::port::Port;
 use crate::role::Role;
 use crate::start::load_job;
 
-/// The number of threads that serve requests. The runtime needs it before it starts.
+/// The runtime needs it before it starts.
 pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
     Ok(load_job(args.config.job(), &args.config.sets)?.cluster.server_threads)
 }
 
-/// Serves the data path of one shard until it is asked to stop.
 pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("embedding server {}", args.index))?;
     check_log(&role.job, args.on_stop)?;

@@ -13,10 +13,8 @@ use crate::args::{RoleCount, ScaleArgs};
 use crate::exit::{Exit, Failure};
 use crate::{live, out};
 
-/// How often the coordinator is asked how far it is.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// Asks for the numbers, and waits until the run has them.
 pub(super) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let request = request(&args.counts)?;
     let coordinator = live::find(args.ask.coordinator.clone(), args.run.as_deref())?;

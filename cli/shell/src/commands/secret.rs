@@ -12,7 +12,6 @@ use crate::credentials::{from_environment, read, write_secret};
 use crate::exit::{Exit, Failure};
 use crate::note;
 
-/// Makes or prints.
 pub(super) fn run(args: SecretArgs) -> Result<Exit, Failure> {
     match args.command {
         SecretCommand::New { folder, keep } => make(&folder, keep)?,

@@ -14,7 +14,6 @@ use crate::dashboard::{self, Watched};
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::{live, out};
 
-/// Asks once and prints.
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let timeout = args.ask.timeout();
     let coordinator = live::find(args.ask.coordinator, args.run.as_deref())?;

@@ -10,7 +10,6 @@ use tokio::sync::mpsc;
 /// How long the thread may take to notice that [`Keys`] is gone.
 const POLL: Duration = Duration::from_millis(100);
 
-/// An input of the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// `q` or Escape.

@@ -19,15 +19,12 @@ use crate::exit::{Exit, Failure, OrInternal};
 use keys::{Key, Keys};
 use view::Picture;
 
-/// How often the status is requested and drawn.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A silence of this length is reported.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Whether this module has the terminal, for [`give_back`].
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Why a dashboard ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// `q`: the user left the view, and the run goes on.
@@ -38,7 +35,6 @@ pub enum Left {
     Ended,
 }
 
-/// The run that is shown.
 pub struct Watched {
     pub control: Arc<dyn ControlPlane>,
     /// How long an answer may take.
@@ -49,10 +45,7 @@ pub struct Watched {
     pub keys: &'static str,
 }
 
-/// Checks that there is a terminal to draw on.
-///
-/// # Errors
-/// Says what to do instead.
+/// The error says what to do instead.
 pub fn check_terminal() -> Result<(), Failure> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         return Ok(());
@@ -87,9 +80,6 @@ pub(crate) fn give_back() {
 }
 
 /// Draws until a key, the end of the run, or the end of `over`. Returns the reason and the last status.
-///
-/// # Errors
-/// When the terminal cannot be drawn on.
 pub async fn watch(watched: &Watched, over: impl Future<Output = ()>) -> Result<(Left, Option<StatusReport>), Failure> {
     let mut screen = Screen::take()?;
     let mut keys = Keys::listen();

@@ -11,7 +11,6 @@ use zagros_coordinator::{MemberReport, StatusReport};
 /// The most warnings that are shown. The others are counted.
 const WARNINGS: usize = 4;
 
-/// The content of the picture.
 #[derive(Debug, Default)]
 pub(crate) struct Picture {
     pub(crate) status: Option<StatusReport>,

@@ -15,7 +15,6 @@ const HEARTBEATS: f64 = 5.0;
 /// Seconds without a step after which a run will make none.
 const LONGEST_PAUSE: f64 = 86_400.0;
 
-/// A process that is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ProcessLoss {
     /// Seconds after the start.

@@ -34,7 +34,6 @@ pub use faults::{LostProcess, ProcessLoss};
 /// What a task on a core is for, and where a message goes.
 #[derive(Clone, Copy, Debug)]
 enum SimWork {
-    /// A batch is parsed.
     Read(WorkerId, u64),
     /// The worker's part of a request before it leaves.
     Send(usize),
@@ -50,18 +49,15 @@ enum SimWork {
     Collect(usize),
     /// The worker's part of a request after the last answer.
     Receive(usize),
-    /// A dense step, by the number of the attempt.
     Step(WorkerId, u64),
     /// Nothing waits for it.
     Aside,
 }
 
-/// What happens at a time.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     /// A task on a machine ends, unless its revision is over.
     TaskEnds { machine: usize, revision: u64 },
-    /// A message has come.
     Message(SimWork),
     /// A call of the group is over, unless the group is.
     GroupCall { era: u64 },
@@ -71,7 +67,6 @@ enum Happening {
     AskAgain(WorkerId),
     /// All members renew their leases.
     Heartbeat,
-    /// A process is lost.
     Loss(usize),
     /// Another process comes in the place of a lost one.
     Return(usize),
@@ -99,7 +94,6 @@ pub(crate) struct SimWorld {
 }
 
 impl SimWorld {
-    /// A run in which these processes are lost.
     pub(crate) fn new(scenario: &Scenario, faults: &[ProcessLoss]) -> Result<Self, SimError> {
         let (workers, batch) = (scenario.workers(), scenario.work.batch.round() as u64);
         let samples = scenario.settings.steps * batch * workers as u64;
@@ -137,7 +131,6 @@ impl SimWorld {
         Ok(world)
     }
 
-    /// Runs to the end.
     pub(crate) fn run(&mut self) -> Result<(), SimError> {
         self.deliver_replies()?;
         while !self.is_over() {
@@ -190,7 +183,6 @@ impl SimWorld {
         ended.into_iter().try_for_each(|work| self.go_on(work))
     }
 
-    /// Starts a task on the cores of a machine.
     fn compute(&mut self, machine: usize, seconds: f64, threads: f64, work: SimWork) {
         self.cluster.machines[machine].processor.start(self.queue.now(), seconds, threads, work);
         self.schedule(machine);
@@ -259,7 +251,6 @@ impl SimWorld {
         SimError::Stuck { seconds: self.queue.now(), steps, why: format!("{why}; {}", states.join("; ")) }
     }
 
-    /// A worker's state machine has ended.
     fn end(&mut self, index: usize, ending: Ending) -> Result<(), SimError> {
         self.workers[index].has_ended = true;
         if ending == Ending::Finished { Ok(()) } else { Err(self.stuck(&format!("worker {index} ends: {ending:?}"))) }

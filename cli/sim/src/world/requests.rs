@@ -17,7 +17,6 @@ const ID_BYTES: f64 = 8.0;
 /// More parts of streamed weights than that change nothing but the time of a simulation.
 const MOST_PARTS: usize = 8;
 
-/// A request under way.
 #[derive(Debug)]
 pub(super) struct ServerRequest {
     worker: WorkerId,

@@ -12,7 +12,6 @@ use super::progress;
 use crate::args::InspectModelArgs;
 use crate::saved::snapshot_failure;
 
-/// Exports the named table.
 pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
     // A wrong format is refused before the first row is read.
     ExportFormat::from_path(to).map_err(not_exported)?;

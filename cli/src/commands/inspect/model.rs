@@ -19,7 +19,6 @@ pub(super) struct Model {
     /// `None` if a single file was named.
     pub(super) manifest: Option<Manifest>,
     pub(super) files: Vec<SavedFile>,
-    /// The folder of the files.
     folder: Folder,
     bytes: u64,
 }
@@ -84,12 +83,10 @@ impl Model {
         self.manifest.iter().flat_map(|manifest| &manifest.files).find(is_named)
     }
 
-    /// The folder that the files are in.
     pub(super) fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// Size of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -13,7 +13,6 @@ use crate::saved::snapshot_failure;
 /// Numbers per line.
 const COLUMNS: usize = 8;
 
-/// A row and its position.
 #[derive(Serialize)]
 struct RowReport {
     table: String,

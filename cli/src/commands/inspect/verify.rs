@@ -12,7 +12,6 @@ use super::model::Model;
 use super::{file_name, progress};
 use crate::saved::snapshot_failure;
 
-/// A file, and its problem.
 #[derive(Serialize)]
 struct FileReport {
     file: String,
