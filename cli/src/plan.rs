@@ -47,7 +47,7 @@ fn print_forecast(job: &Job, machine: &Machine) {
     let (data, machines) = (planning::shape(job, None), planning::this_machine(job, machine));
     let Ok(forecast) = planning::forecast(job, &data, &calibration, &machines) else { return };
     let bottleneck = forecast.limits.bottleneck().map(zagros_cost::RateLimit::name).unwrap_or_default();
-    let (rate, cpu) = (HumanCount(forecast.samples_per_second() as u64), forecast.cpu() * 1e6);
+    let (rate, cpu) = (HumanCount(forecast.samples_per_second() as u64), forecast.cpu_per_sample() * 1e6);
     row(
         "forecast",
         format!("{rate} samples/s, {cpu:.1} µs of CPU a sample; bottleneck: {bottleneck} (`zagros plan` says more)"),

@@ -89,7 +89,7 @@ fn network(dim: usize, model: &str, train: &str, threads: usize) -> Result<Job, 
 fn rest(rates: &DenseRates, model: &str, counted: fn(&DenseWork) -> f64) -> Result<f64, Failure> {
     let job = network(16, model, "", 1)?;
     let (line, work) = (line(&job)?, work(&job)?);
-    let known: f64 = work.products.iter().map(|product| product.flop() / rates.rate(product.read, product.write)).sum();
+    let known: f64 = work.products.iter().map(|product| product.flop() / rates.product_gflops(product.read, product.write)).sum();
     Ok((line.of_sample * 1e9 - known).max(0.0) / counted(&work))
 }
 

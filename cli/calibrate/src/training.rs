@@ -69,7 +69,7 @@ pub(crate) async fn costs(dense: &DenseRates, rows: &[RowMeasurement]) -> Result
 fn dense_step(dense: &DenseRates, job: &Job, batch: usize) -> f64 {
     let Some(work) = DenseWork::from_job(job) else { return 0.0 };
     let products: f64 =
-        work.products.iter().map(|product| product.flop() / dense.rate(product.read, product.write)).sum();
+        work.products.iter().map(|product| product.flop() / dense.product_gflops(product.read, product.write)).sum();
     products + work.parameters * dense.weight_ns / batch as f64
 }
 

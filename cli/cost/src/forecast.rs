@@ -66,15 +66,15 @@ impl Forecast {
     pub fn new(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
         let ForecastInputs { job, data, calibration, machines } = inputs;
         let work = SampleWork::new(job, data)?;
-        let rows_on_disk = RowsOnDisk::estimate(job, data, machines.servers());
+        let rows_on_disk = RowsOnDisk::estimate(job, data, machines.server_count());
         let run = |machines: &Machines| run(&work, rows_on_disk.as_ref(), calibration, machines);
         let (stages, limits) = run(machines)?;
         let worker = worker_group(machines)?;
-        let memory = RoleMemory::new(job, worker.threads.torch, machines.servers());
+        let memory = RoleMemory::new(job, worker.threads.torch, machines.server_count());
         let rate = limits.samples_per_second();
         let epoch = data.samples.map(|samples| {
             let hours = samples as f64 / rate / 3600.0;
-            EpochCost { samples: samples as f64, hours, money: hours * machines.price() }
+            EpochCost { samples: samples as f64, hours, money: hours * machines.hourly_price() }
         });
         let streaming_batch = stages.stream / stages.dense_step.max(f64::MIN_POSITIVE);
         let scaling =
@@ -89,7 +89,7 @@ impl Forecast {
     }
 
     #[must_use]
-    pub fn cpu(&self) -> f64 {
+    pub fn cpu_per_sample(&self) -> f64 {
         self.stages.worker_cpu() + self.stages.server_cpu()
     }
 }
@@ -130,7 +130,7 @@ fn run(
     let worker = worker_group(machines)?;
     let with_servers = machines.groups.iter().filter(|group| group.servers > 0.0);
     let server = with_servers.min_by(|a, b| a.core_speed.total_cmp(&b.core_speed)).unwrap_or(worker);
-    let (workers, servers) = (machines.workers(), machines.servers());
+    let (workers, servers) = (machines.worker_count(), machines.server_count());
     let place = RolePlace { calibration, worker, server, workers, servers, rows_on_disk };
     let stages = StageTimes::new(work, place);
     let limits = RateLimits::new(work, &stages, machines);

@@ -20,14 +20,14 @@ impl Product {
     }
 
     #[must_use]
-    pub fn weights(&self) -> f64 {
+    pub fn weight_count(&self) -> f64 {
         self.read * self.write
     }
 
     /// Additions and multiplications of a sample, forward and backward: two for each weight forward, and four backward.
     #[must_use]
     pub fn flop(&self) -> f64 {
-        6.0 * self.weights() * self.times
+        6.0 * self.weight_count() * self.times
     }
 }
 
@@ -70,13 +70,6 @@ impl DenseWork {
             flop: layout.flop() as f64,
         })
     }
-
-    /// Values that the products read and give, and those of the loops.
-    #[must_use]
-    pub fn values(&self) -> f64 {
-        let count = |product: &Product| (product.read + product.write) * product.times;
-        self.products.iter().map(count).sum::<f64>() + self.loop_values
-    }
 }
 
 #[cfg(test)]
@@ -109,7 +102,7 @@ mod tests {
             let products: f64 = work.products.iter().map(Product::flop).sum();
             let flop = products + 6.0 * work.pair_values;
             assert!((flop / work.flop - 1.0).abs() < 1e-9, "{network}: {flop} of {}", work.flop);
-            let weights: f64 = work.products.iter().map(Product::weights).sum();
+            let weights: f64 = work.products.iter().map(Product::weight_count).sum();
             assert!((0.8..1.0).contains(&(weights / work.parameters)), "{network}: {weights} of {}", work.parameters);
         }
     }

@@ -38,7 +38,7 @@ pub struct RateLimits {
 
 impl RateLimits {
     pub(crate) fn new(work: &SampleWork, stages: &StageTimes, machines: &Machines) -> Self {
-        let (workers, servers) = (machines.workers(), machines.servers());
+        let (workers, servers) = (machines.worker_count(), machines.server_count());
         let mut rates = Vec::new();
         let mut bound = |limit, rate: f64| {
             if rate.is_finite() && rate > 0.0 {
@@ -73,7 +73,7 @@ impl RateLimits {
                 .sum::<f64>();
             bound(RateLimit::Servers, threads / stages.server_cpu());
         }
-        bound(RateLimit::Disks, machines.disks() / stages.disk);
+        bound(RateLimit::Disks, machines.disk_count() / stages.disk);
         let cycle = stages.round_trips + stages.dense_thread;
         bound(RateLimit::RoundTrips, workers * (work.staleness + 1.0) / cycle);
         rates.sort_by(|a, b| a.1.total_cmp(&b.1));

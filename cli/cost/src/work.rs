@@ -37,13 +37,13 @@ impl WeightTraffic {
     /// That of a network whose values are `value` bytes on the wire.
     #[must_use]
     pub fn new(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
-        let last = dense.products.last().map_or(0.0, Product::weights);
+        let last = dense.products.last().map_or(0.0, Product::weight_count);
         Self { is_streamed, pulled: value * (2.0 * dense.parameters - last), pushed: value * dense.parameters }
     }
 
     /// Bytes of a step, both ways.
     #[must_use]
-    pub fn bytes(&self) -> f64 {
+    pub fn step_bytes(&self) -> f64 {
         self.pulled + self.pushed
     }
 }
@@ -115,7 +115,7 @@ impl SampleWork {
 
     /// Distinct rows of a batch, for each of its samples.
     #[must_use]
-    pub fn distinct(&self) -> f64 {
+    pub fn distinct_rows(&self) -> f64 {
         self.tables.iter().map(|table| table.distinct).sum()
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let text =
             "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\nhidden = [8]\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        let mut data = DataShape::assumed(&job);
+        let mut data = DataShape::from_job(&job);
         data.distinct = vec![0.25; 26];
         SampleWork::new(&job, &data).unwrap()
     }
@@ -150,7 +150,7 @@ mod tests {
     fn bytes_are_those_of_distinct_rows_each_way() {
         let exact = work(&[]);
         let rows = 26.0 * 0.25;
-        assert_eq!((exact.distinct(), exact.ids, exact.id_values), (rows, 26.0, 26.0 * 16.0));
+        assert_eq!((exact.distinct_rows(), exact.ids, exact.id_values), (rows, 26.0, 26.0 * 16.0));
         assert_eq!((exact.bytes_down, exact.bytes_up), (rows * 64.0, rows * (16.0 + 64.0)));
         assert_eq!(work(&["cluster.wire=f16"]).bytes_down, rows * 32.0);
         // Adagrad keeps as many values of state as of weights, Adam twice as many, and a count of steps for the two.
@@ -176,12 +176,12 @@ mod tests {
         let (weights, last) = (429.0 * 8.0 + 8.0 + 9.0, 8.0);
         assert_eq!((streamed.traffic.pulled, streamed.traffic.pushed), (4.0 * (2.0 * weights - last), 4.0 * weights));
         let resident = work(&["train.batch_size=100"]);
-        assert!(!resident.traffic.is_streamed && resident.traffic.bytes() == streamed.traffic.bytes());
+        assert!(!resident.traffic.is_streamed && resident.traffic.step_bytes() == streamed.traffic.step_bytes());
         let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed) - of(&resident))).round();
         assert_eq!(more(|work| work.bytes_down), streamed.traffic.pulled);
         assert_eq!(more(|work| work.bytes_up), streamed.traffic.pushed);
         let half = work(&["train.weights=streamed", "cluster.wire=bf16"]);
-        assert_eq!(half.traffic.bytes(), streamed.traffic.bytes() / 2.0);
+        assert_eq!(half.traffic.step_bytes(), streamed.traffic.step_bytes() / 2.0);
         // The servers run the optimiser, so workers add nothing up among themselves.
         assert_eq!((streamed.reduce_bytes(2.0), resident.reduce_bytes(2.0)), (0.0, 4.0 * weights / 100.0));
     }

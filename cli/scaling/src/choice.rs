@@ -29,12 +29,12 @@ impl LawChoice {
     /// seeds, is as good; of these, the first form is taken.
     /// Where no form can be fitted, the error is that of the first one.
     pub fn fit(measured: &Measurements) -> Result<Self, ScalingError> {
-        let largest = measured.largest();
+        let largest = measured.largest_size();
         let smaller = measured.only(|one| one.parameters < largest);
         let truth = measured.last_of(largest);
         let candidate = |form: LawForm| -> Result<Candidate, ScalingError> {
             let law = fit(form, &part(form, measured))?;
-            let forecast = |law: &Law, truth: &LawCell| law.loss(truth.parameters, truth.samples) - truth.mean();
+            let forecast = |law: &Law, truth: &LawCell| law.loss(truth.parameters, truth.samples) - truth.mean_loss();
             let from_smaller = fit(form, &part(form, &smaller)).ok();
             let error = from_smaller.and_then(|law| truth.as_ref().map(|truth| forecast(&law, truth)));
             Ok(Candidate { law, error })
@@ -62,19 +62,19 @@ impl LawChoice {
     }
 
     #[must_use]
-    pub fn law(&self) -> &Law {
+    pub fn chosen_law(&self) -> &Law {
         &self.candidates[self.chosen].law
     }
 }
 
 pub(crate) fn part(form: LawForm, measured: &Measurements) -> Measurements {
-    let (largest, most) = (measured.largest(), measured.samples().last().copied().unwrap_or(0.0));
+    let (largest, most) = (measured.largest_size(), measured.sample_counts().last().copied().unwrap_or(0.0));
     match form {
         LawForm::SizeAndSamples => measured.clone(),
         LawForm::Samples => measured.only(|one| one.parameters == largest),
         LawForm::Size => measured.only(|one| one.samples == most),
         LawForm::Compute => {
-            let frontier = measured.frontier();
+            let frontier = measured.efficient_frontier();
             let is_of =
                 |cell: &LawCell, one: &Measurement| cell.parameters == one.parameters && cell.samples == one.samples;
             measured.only(|one| frontier.iter().any(|cell| is_of(cell, one)))
@@ -95,7 +95,7 @@ mod tests {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
         let choice = LawChoice::fit(&planted(&law, &SIZES, &SAMPLES, 3, (1e-5, 1e-5), 1)).unwrap();
         // For equally many samples, the law of the size alone is as true.
-        assert!([LawForm::SizeAndSamples, LawForm::Size].contains(&choice.law().form), "{choice:?}");
+        assert!([LawForm::SizeAndSamples, LawForm::Size].contains(&choice.chosen_law().form), "{choice:?}");
         assert!(choice.candidates[choice.chosen].error.unwrap().abs() < 1e-4, "{choice:?}");
         // A law of the samples alone says that the largest size is as good as the one before.
         let samples = choice.candidates.iter().find(|one| one.law.form == LawForm::Samples).unwrap();
@@ -125,7 +125,7 @@ mod tests {
     fn three_sizes_are_enough_for_a_law_and_too_few_for_a_choice() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
         let choice = LawChoice::fit(&planted(&law, &SIZES[..3], &SAMPLES, 2, (1e-5, 1e-5), 1)).unwrap();
-        assert_eq!((choice.law().form, choice.candidates[0].error), (LawForm::SizeAndSamples, None));
+        assert_eq!((choice.chosen_law().form, choice.candidates[0].error), (LawForm::SizeAndSamples, None));
         let error = LawChoice::fit(&planted(&law, &SIZES[..2], &SAMPLES[..1], 2, (0.0, 0.0), 1)).unwrap_err();
         assert!(matches!(error, ScalingError::TooFewPoints { found: 2, .. }), "{error}");
     }

@@ -35,7 +35,7 @@ impl RunCost {
 
     /// Seconds of a run that trains on `samples` and scores `scored` samples.
     #[must_use]
-    pub fn seconds(&self, parameters: f64, samples: f64, scored: f64) -> f64 {
+    pub fn run_seconds(&self, parameters: f64, samples: f64, scored: f64) -> f64 {
         let dense = self.parameter * parameters;
         self.start + samples * (self.sample + dense) + scored * (self.sample + FORWARD * dense)
     }
@@ -88,7 +88,7 @@ pub struct Family {
 
 impl Family {
     #[must_use]
-    pub fn whole(request: &FamilyRequest, cost: &RunCost) -> Self {
+    pub fn without_budget(request: &FamilyRequest, cost: &RunCost) -> Self {
         Self::new(request, cost, request.sizes.len(), request.seeds, &request.shares)
     }
 
@@ -108,7 +108,7 @@ impl Family {
             if sizes > LEAST_SIZES {
                 sizes -= 1;
                 let seconds =
-                    cost.seconds(request.sizes[sizes] as f64, longest * request.rows as f64, request.held_out as f64);
+                    cost.run_seconds(request.sizes[sizes] as f64, longest * request.rows as f64, request.held_out as f64);
                 skipped.push(format!("the size of {} parameters, about {seconds:.0} s a run", request.sizes[sizes]));
             } else if seeds > LEAST_SEEDS {
                 skipped.push(format!("seed {seeds}"));
@@ -133,7 +133,7 @@ impl Family {
             // A run is scored after every so many rows as the first share has.
             let evaluations = run.shares.first().map_or(1.0, |first| (longest / first).round());
             let scored = evaluations * request.held_out as f64;
-            cost.seconds(request.sizes[run.size] as f64, longest * rows, scored)
+            cost.run_seconds(request.sizes[run.size] as f64, longest * rows, scored)
         };
         let groups: Vec<Vec<f64>> = if request.run_for_each_share {
             shares.iter().map(|share| vec![*share]).collect()
@@ -156,7 +156,7 @@ impl Family {
         }
         let next = request.next.map_or(0.0, |next| {
             let longest = shares.last().copied().unwrap_or(0.0);
-            cost.seconds(next as f64, longest * rows, request.held_out as f64)
+            cost.run_seconds(next as f64, longest * rows, request.held_out as f64)
         });
         let seconds = busy.into_iter().fold(0.0, f64::max) + next;
         Self { sizes, seeds, shares: shares.to_vec(), runs, seconds, skipped: Vec::new() }
@@ -186,16 +186,16 @@ mod tests {
 
     #[test]
     fn without_a_budget_all_is_trained() {
-        let family = Family::whole(&request(), &COST);
+        let family = Family::without_budget(&request(), &COST);
         assert_eq!((family.runs.len(), family.skipped.len()), (15, 0));
         assert_eq!((family.runs[0].size, family.runs[14].size), (4, 0));
-        let each = Family::whole(&FamilyRequest { run_for_each_share: true, ..request() }, &COST);
+        let each = Family::without_budget(&FamilyRequest { run_for_each_share: true, ..request() }, &COST);
         assert_eq!((each.runs.len(), each.runs[0].shares.clone()), (60, vec![1.0]));
     }
 
     #[test]
     fn sizes_seeds_and_rows_are_skipped_in_this_order_and_named() {
-        let whole = Family::whole(&request(), &COST).seconds;
+        let whole = Family::without_budget(&request(), &COST).seconds;
         let family = Family::within_budget(&request(), &COST, whole - 1.0).unwrap();
         assert_eq!((family.sizes, family.seeds), (4, 3));
         assert!(family.skipped[0].contains("25600000 parameters"), "{:?}", family.skipped);
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn the_next_size_is_part_of_the_time() {
         let with_next = FamilyRequest { next: Some(100_000_000), ..request() };
-        assert!(Family::whole(&with_next, &COST).seconds > Family::whole(&request(), &COST).seconds + 1000.0);
+        assert!(Family::without_budget(&with_next, &COST).seconds > Family::without_budget(&request(), &COST).seconds + 1000.0);
     }
 
     #[test]

@@ -54,7 +54,7 @@ struct FitProblem {
 
 impl FitProblem {
     fn new(form: LawForm, measured: &Measurements) -> Result<Self, ScalingError> {
-        let all = measured.all();
+        let all = measured.as_slice();
         let places = |axis: &Axis| {
             let places: Vec<f64> = all.iter().map(|one| axis.place(one.parameters, one.samples)).collect();
             let least = places.iter().copied().fold(f64::INFINITY, f64::min);
@@ -244,7 +244,7 @@ mod tests {
     fn an_outlier_does_not_move_the_law() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.4]);
         let mut measured =
-            planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (0.0, 2e-5), 1).all().to_vec();
+            planted(&law, &[1e5, 4e5, 1.6e6, 6.4e6], &[2.5e5, 5e5, 1e6, 2e6], 3, (0.0, 2e-5), 1).as_slice().to_vec();
         measured[7].loss += 0.05;
         let found = fit(LawForm::SizeAndSamples, &Measurements::new(measured).unwrap()).unwrap();
         let (far, planted) = (found.loss(2.5e7, 2e6), law.loss(2.5e7, 2e6));
@@ -290,7 +290,7 @@ mod tests {
         fn a_fit_does_not_depend_on_units(factor in 1e-3_f64..1e3) {
             let law = Law::new(LawForm::SizeAndSamples, 0.45, &[5.0, 9.0], &[0.4, 0.3]);
             let measured = planted(&law, &[1e5, 4e5, 1.6e6], &[2.5e5, 5e5, 1e6], 2, (1e-4, 1e-4), 3);
-            let scaled = measured.all().iter().map(|one| Measurement { parameters: one.parameters * factor, ..*one }).collect();
+            let scaled = measured.as_slice().iter().map(|one| Measurement { parameters: one.parameters * factor, ..*one }).collect();
             let (one, other) = (fit(LawForm::SizeAndSamples, &measured).unwrap(), fit(LawForm::SizeAndSamples, &Measurements::new(scaled).unwrap()).unwrap());
             prop_assert!((one.loss(5e6, 2e6) - other.loss(5e6 * factor, 2e6)).abs() < 1e-6, "{one} {other}");
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::measurement::compute;
+use crate::measurement::training_flop;
 
 /// What a power law is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ impl Axis {
         match self {
             Self::Size => parameters,
             Self::Samples => samples,
-            Self::Compute => compute(parameters, samples),
+            Self::Compute => training_flop(parameters, samples),
         }
     }
 }

@@ -108,14 +108,14 @@ impl<T> SimCluster<T> {
         cluster
     }
 
-    pub(crate) fn times(&self, worker: usize) -> WorkerTimes {
+    pub(crate) fn worker_times(&self, worker: usize) -> WorkerTimes {
         let group = self.machines[self.worker_machines[worker]].group;
         self.times[group].expect("a group with workers has their times")
     }
 
     /// Gives each group of servers its part of the buckets.
     fn place_servers(&mut self, scenario: &Scenario, first_machines: &[usize]) {
-        let servers = scenario.servers() as u32;
+        let servers = scenario.server_count() as u32;
         if servers == 0 {
             return;
         }

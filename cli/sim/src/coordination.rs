@@ -46,7 +46,7 @@ pub(crate) struct Coordination {
 impl Coordination {
     /// A run over `samples` samples. Without heartbeats no lease ends.
     pub(crate) fn new(scenario: &Scenario, samples: u64, has_heartbeats: bool) -> Self {
-        let (workers, servers) = (scenario.workers() as u32, scenario.servers().max(1) as u32);
+        let (workers, servers) = (scenario.worker_count() as u32, scenario.server_count().max(1) as u32);
         let lease = if has_heartbeats { scenario.settings.lease_seconds } else { 1e9 };
         let config = CoreConfig {
             run: RunId(1),
@@ -102,7 +102,7 @@ impl Coordination {
     }
 
     /// What a worker reads next.
-    pub(crate) fn assign(&mut self, now: f64, who: Membership, continuing: bool) -> Result<SplitAnswer, Refusal> {
+    pub(crate) fn assign_split(&mut self, now: f64, who: Membership, continuing: bool) -> Result<SplitAnswer, Refusal> {
         let Membership { member, incarnation } = who;
         let answer = self.core.assign(
             time(now),
@@ -116,14 +116,14 @@ impl Coordination {
     }
 
     /// Splits whose every gradient is acknowledged.
-    pub(crate) fn complete(&mut self, now: f64, who: Membership, splits: Vec<u64>) -> Result<(), Refusal> {
+    pub(crate) fn complete_splits(&mut self, now: f64, who: Membership, splits: Vec<u64>) -> Result<(), Refusal> {
         let Membership { member, incarnation } = who;
         let request = CompleteRequest { member, incarnation, epoch: 0, splits, bad_rows: Vec::new() };
         self.core.complete(time(now), &request).map(|_| ())
     }
 
     /// The group of a worker that asks for one newer than `after`; its generation is not above `after` while a worker is missing.
-    pub(crate) fn group(&mut self, now: f64, who: Membership, after: u64) -> Result<GroupResponse, Refusal> {
+    pub(crate) fn join_group(&mut self, now: f64, who: Membership, after: u64) -> Result<GroupResponse, Refusal> {
         let Membership { member, incarnation } = who;
         self.core.group(time(now), &GroupRequest { member, incarnation, after })
     }

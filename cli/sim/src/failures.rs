@@ -32,7 +32,7 @@ pub struct FailureCost {
 }
 
 /// Simulates the run once without a failure and once with each.
-pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
+pub fn simulate_failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
     let mut scenario = scenario.clone();
     let settings = &scenario.settings;
     let hours = settings.hours_between_failures;
@@ -50,7 +50,7 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
         ("worker", workers_of_a_machine(&scenario), machines(|group| group.workers > 0.0)),
         (
             "server",
-            if scenario.servers() > 0 { vec![LostProcess::Server(0)] } else { Vec::new() },
+            if scenario.server_count() > 0 { vec![LostProcess::Server(0)] } else { Vec::new() },
             machines(|group| group.servers > 0.0),
         ),
     ];
@@ -73,7 +73,7 @@ pub fn failures(scenario: &Scenario) -> Result<FailureReport, SimError> {
 
 /// The workers of one machine; of a single machine only the last worker. None where there is one worker: the run would end.
 fn workers_of_a_machine(scenario: &Scenario) -> Vec<LostProcess> {
-    let workers = scenario.workers();
+    let workers = scenario.worker_count();
     let on_each = scenario.machines.groups.iter().map(|group| group.workers as usize).find(|workers| *workers > 0);
     let lost = on_each.filter(|on_each| *on_each < workers).unwrap_or(1);
     if workers > 1 { (workers - lost..workers).map(LostProcess::Worker).collect() } else { Vec::new() }

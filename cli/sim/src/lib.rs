@@ -26,7 +26,7 @@ mod workload;
 mod world;
 
 pub use error::SimError;
-pub use failures::{FailureCost, FailureReport, failures};
+pub use failures::{FailureCost, FailureReport, simulate_failures};
 pub use report::{BusyResource, SimReport, StepReport};
 pub use scenario::{ClusterFile, Scenario};
 pub use settings::SimSettings;
@@ -42,8 +42,8 @@ pub fn simulate(scenario: &Scenario) -> Result<SimReport, SimError> {
 
 /// Simulates a run in which these processes are lost.
 pub fn simulate_with(scenario: &Scenario, faults: &[ProcessLoss]) -> Result<SimReport, SimError> {
-    if !faults.is_empty() && scenario.mode() != "hybrid" {
-        return Err(SimError::NoFailures { mode: scenario.mode() });
+    if !faults.is_empty() && scenario.mode_name() != "hybrid" {
+        return Err(SimError::NoFailures { mode: scenario.mode_name() });
     }
     let mut world = SimWorld::new(scenario, faults)?;
     world.run()?;

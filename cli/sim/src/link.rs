@@ -22,7 +22,7 @@ impl NetworkLink {
     }
 
     /// Seconds.
-    pub(crate) fn busy(&self) -> f64 {
+    pub(crate) fn busy_seconds(&self) -> f64 {
         self.busy
     }
 }
@@ -39,7 +39,7 @@ mod tests {
         let ends: Vec<f64> = (0..4).map(|_| link.send(0.0, 50.0)).collect();
         assert_eq!(ends, [0.5, 1.0, 1.5, 2.0]);
         assert_eq!(link.send(5.0, 100.0), 6.0);
-        assert_eq!(link.busy(), 3.0);
+        assert_eq!(link.busy_seconds(), 3.0);
     }
 
     /// M/D/1: with Poisson arrivals at load ρ a message of D seconds waits ρ·D / 2(1 − ρ) on average (Pollaczek and Khinchine).

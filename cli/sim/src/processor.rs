@@ -93,11 +93,11 @@ impl<T> Processor<T> {
     }
 
     /// Seconds in which cores were busy with tasks, added up over the cores.
-    pub(crate) fn busy(&self) -> f64 {
+    pub(crate) fn busy_seconds(&self) -> f64 {
         self.busy
     }
 
-    pub(crate) fn cores(&self) -> f64 {
+    pub(crate) fn core_count(&self) -> f64 {
         self.cores
     }
 

@@ -40,7 +40,7 @@ impl RunCounts {
         }
     }
 
-    pub(crate) fn samples(&self) -> u64 {
+    pub(crate) fn sample_count(&self) -> u64 {
         self.samples
     }
 

@@ -81,7 +81,7 @@ impl WhatIf {
         changed
     }
 
-    pub fn scenarios<'a>(&'a self, scenario: &'a Scenario) -> impl Iterator<Item = (f64, Scenario)> + 'a {
+    pub fn varied_scenarios<'a>(&'a self, scenario: &'a Scenario) -> impl Iterator<Item = (f64, Scenario)> + 'a {
         let changed: Vec<Scenario> = self.values.iter().map(|value| self.apply(scenario, *value)).collect();
         self.values.iter().copied().zip_eq(changed)
     }

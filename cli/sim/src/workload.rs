@@ -151,7 +151,7 @@ impl Workload {
         Ok(self)
     }
 
-    pub(crate) fn work(&self) -> SampleWork {
+    pub(crate) fn sample_work(&self) -> SampleWork {
         let dense = self.dense();
         let mode = match self.mode {
             WorkloadMode::Hybrid => Mode::Hybrid,
@@ -198,7 +198,7 @@ impl Workload {
         let product = |pair: &[f64]| Product { read: pair[0], write: pair[1], times: 1.0 };
         let products: Vec<Product> = widths.windows(2).map(product).collect();
         DenseWork {
-            parameters: products.iter().map(|product| product.weights() + product.write).sum(),
+            parameters: products.iter().map(|product| product.weight_count() + product.write).sum(),
             flop: products.iter().map(Product::flop).sum(),
             products,
             ..DenseWork::default()
@@ -219,7 +219,7 @@ mod tests {
         let work = workload(
             "parameters = 1e9\ndim = 16\nids = 2\ndistinct = 1.5\nnumeric = 3\nhidden = [8]\nbatch_size = 100",
         )
-        .work();
+        .sample_work();
         assert_eq!(work.dense.parameters, 35.0 * 8.0 + 8.0 + 8.0 + 1.0);
         assert_eq!(work.dense.flop, 6.0 * (35.0 * 8.0 + 8.0));
         assert_eq!((work.bytes_down, work.bytes_up), (1.5 * 64.0, 1.5 * 80.0));
@@ -232,7 +232,7 @@ mod tests {
         let (resident, streamed) = (workload(text), workload(&format!("{text}weights = 'streamed'")));
         let weights = 35.0 * 8.0 + 8.0 + 8.0 + 1.0;
         let last = 8.0;
-        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed.work()) - of(&resident.work()))).round();
+        let more = |of: fn(&SampleWork) -> f64| (100.0 * (of(&streamed.sample_work()) - of(&resident.sample_work()))).round();
         assert_eq!(more(|work| work.bytes_down), 4.0 * (2.0 * weights - last));
         assert_eq!(more(|work| work.bytes_up), 4.0 * weights);
         assert_eq!(streamed.row_bytes() - resident.row_bytes(), 12.0 * weights);

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let machines = match &args.machines {
         Some(file) => {
             let machines = planning::machines(file)?;
-            job.cluster.workers = machines.workers().max(1.0) as u32;
+            job.cluster.workers = machines.worker_count().max(1.0) as u32;
             machines
         }
         None if has_processes => {

@@ -15,12 +15,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Failure> {
         figures.run = Some(zagros_sim::simulate(&scenario).map_err(simulation::refused)?);
     }
     for sweep in &sweeps {
-        let rows = sweep.scenarios(&scenario).map(|(value, scenario)| Ok((value, zagros_sim::simulate(&scenario)?)));
+        let rows = sweep.varied_scenarios(&scenario).map(|(value, scenario)| Ok((value, zagros_sim::simulate(&scenario)?)));
         let rows = rows.collect::<Result<Vec<_>, _>>().map_err(simulation::refused)?;
         figures.add_table(sweep.key, rows);
     }
     if args.failures {
-        figures.failures = Some(zagros_sim::failures(&scenario).map_err(simulation::refused)?);
+        figures.failures = Some(zagros_sim::simulate_failures(&scenario).map_err(simulation::refused)?);
     }
     if args.json {
         answer(&serde_json::to_string(&figures).or_internal()?)?;

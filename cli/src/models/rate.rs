@@ -37,7 +37,7 @@ impl Speed {
             Self::Flops(flops) => Ok(flops / flop.max(1) as f64),
             Self::Calibrated(calibration) => {
                 let machines = planning::this_machine(job, &Machine::this());
-                Ok(planning::forecast(job, &DataShape::assumed(job), calibration, &machines)?.samples_per_second())
+                Ok(planning::forecast(job, &DataShape::from_job(job), calibration, &machines)?.samples_per_second())
             }
         }
     }

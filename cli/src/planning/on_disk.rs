@@ -46,9 +46,9 @@ impl DiskFigures {
             zipf_exponent: rows.exponent,
             read_share: rows.share,
             reads_per_sample: rows.reads,
-            written_bytes_per_sample: rows.written(),
+            written_bytes_per_sample: rows.written_bytes(),
             cpu_us_per_sample: 1e6 * (stage(PlanStage::ColdRows) + stage(PlanStage::ServerColdRows)),
-            samples_per_second: machines.disks() / forecast.stages.disk,
+            samples_per_second: machines.disk_count() / forecast.stages.disk,
             lookahead: job.lookahead(),
             is_refused: rows.is_refused,
         })
@@ -117,7 +117,7 @@ mod tests {
         let text =
             "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[model]\nkind = 'ffnn'\nhidden = [8]\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        let data = DataShape { rows, ..DataShape::assumed(&job) };
+        let data = DataShape { rows, ..DataShape::from_job(&job) };
         let (calibration, machines) = (Calibration::default(), Machines::from_toml(ONE).unwrap());
         let plan = forecast(&job, &data, &calibration, &machines).unwrap();
         let all = PlanFigures::new((&job, &data), (&calibration, &machines), &plan);

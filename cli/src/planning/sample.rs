@@ -15,7 +15,7 @@ const MOST: usize = 1 << 16;
 /// Measures the first batch, or assumes what cannot be measured: data that are not there, that are elsewhere, or that need statistics of
 /// all rows before they can be read.
 pub(crate) fn shape(job: &Job, samples: Option<u64>) -> DataShape {
-    let assumed = DataShape { samples, ..DataShape::assumed(job) };
+    let assumed = DataShape { samples, ..DataShape::from_job(job) };
     let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
     if is_elsewhere || job.data.reads_stdin() {
         return assumed;

@@ -23,7 +23,7 @@ pub(crate) struct StreamingBalance {
 impl StreamingBalance {
     pub(crate) fn new(plan: &Forecast) -> Self {
         Self {
-            bytes: plan.work.traffic.bytes(),
+            bytes: plan.work.traffic.step_bytes(),
             flop: plan.work.dense.flop * plan.work.batch,
             batch: plan.work.batch,
             least: plan.streaming_batch.ceil(),
@@ -60,7 +60,7 @@ pub(crate) fn announcement(job: &Job, machine: &Machine) -> Option<String> {
     }
     let is_calibrated = calibration_file().is_some_and(|file| file.is_file());
     let (speed, machines) = (calibration(None).ok()?, this_machine(job, machine));
-    let plan = forecast(job, &DataShape::assumed(job), &speed, &machines).ok()?;
+    let plan = forecast(job, &DataShape::from_job(job), &speed, &machines).ok()?;
     let balance = StreamingBalance::new(&plan);
     Some(if is_calibrated {
         format!("streamed weights, by the calibration of this machine: {}", balance.in_words())
@@ -100,7 +100,7 @@ mod tests {
     fn balance(batch: u32) -> StreamingBalance {
         let job = job(&["train.weights=streamed", &format!("train.batch_size={batch}")]);
         let machines = this_machine(&job, &MACHINE);
-        StreamingBalance::new(&forecast(&job, &DataShape::assumed(&job), &Calibration::default(), &machines).unwrap())
+        StreamingBalance::new(&forecast(&job, &DataShape::from_job(&job), &Calibration::default(), &machines).unwrap())
     }
 
     #[test]

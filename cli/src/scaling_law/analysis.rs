@@ -69,7 +69,7 @@ impl Analysis {
         let measured = Measurements::new(points.iter().map(|point| point.measured).collect());
         let made = measured.and_then(|measured| {
             let plan = ForecastPlan { target, level: LEVEL, replays: REPLAYS, seed: SEED };
-            let forecast = Forecast::make(&measured, &plan)?;
+            let forecast = Forecast::from_measurements(&measured, &plan)?;
             Ok((measured, forecast))
         });
         match made {
@@ -104,14 +104,14 @@ impl Analysis {
         }
     }
 
-    pub(super) fn law(&self) -> Option<&Law> {
-        self.forecast.as_ref().map(|kept| kept.forecast.law())
+    pub(super) fn chosen_law(&self) -> Option<&Law> {
+        self.forecast.as_ref().map(|kept| kept.forecast.chosen_law())
     }
 
     /// Best sizes for compute budgets around the trained ones.
     pub(super) fn optima(&self) -> Vec<Optimum> {
-        let (Some(law), Some(measured)) = (self.law(), &self.measured) else { return Vec::new() };
-        let most = measured.all().iter().map(zagros_scaling::Measurement::compute).fold(0.0, f64::max);
+        let (Some(law), Some(measured)) = (self.chosen_law(), &self.measured) else { return Vec::new() };
+        let most = measured.as_slice().iter().map(zagros_scaling::Measurement::training_flop).fold(0.0, f64::max);
         BUDGETS.iter().filter_map(|times| law.optimum(times * most)).collect()
     }
 }
@@ -123,7 +123,7 @@ impl Verification {
             size: kept.size.clone(),
             loss,
             error: kept.forecast.loss - loss,
-            inside: kept.forecast.holds(loss),
+            inside: kept.forecast.interval_contains(loss),
             last_value_error: kept.last_value.map(|value| value - loss),
             line_error: kept.line_in_log_compute.map(|value| value - loss),
         }

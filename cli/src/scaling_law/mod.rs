@@ -96,7 +96,7 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
     let speed = speed::measure(setup).await?;
     let request = setup.request(speed.held_out, args.verify);
     let family = if args.budget.is_zero() {
-        Family::whole(&request, &speed.cost)
+        Family::without_budget(&request, &speed.cost)
     } else {
         let family = Family::within_budget(&request, &speed.cost, args.budget.as_secs_f64() * PLANNED);
         family.map_err(|error| Failure::from_error(Exit::Usage, error))?

@@ -54,7 +54,7 @@ fn law(analysis: &Analysis) -> String {
         return format!("<p class=\"note\">No law: {}</p>", escaped(problem));
     }
     let Some(kept) = &analysis.forecast else { return String::new() };
-    let law = kept.forecast.law();
+    let law = kept.forecast.chosen_law();
     let deviation = kept.forecast.seed_deviation.map_or_else(|| NOTHING.to_owned(), |value| format!("{value:.5} nats"));
     let mut rows = vec![
         ("form", law.form.formula().to_owned()),
@@ -114,7 +114,7 @@ fn runs(points: &[MemberPoint]) -> String {
             point.measured.seed.to_string(),
             count(point.measured.parameters),
             count(point.measured.samples),
-            format!("{:.2e}", point.measured.compute()),
+            format!("{:.2e}", point.measured.training_flop()),
             format!("{:.5}", point.measured.loss),
             point.auc.map_or_else(|| NOTHING.to_owned(), |auc| format!("{auc:.4}")),
             format!("{:.1}", point.seconds),

@@ -38,14 +38,14 @@ pub(super) fn print_plan(setup: &FamilySetup, plan: &FamilyPlan) {
 /// Sizes with their loss after the most samples, from small to large: size, parameters, samples, seeds, mean, deviation.
 pub(super) fn size_rows(analysis: &Analysis) -> Vec<Vec<String>> {
     let Some(measured) = &analysis.measured else { return Vec::new() };
-    let most = measured.samples().last().copied().unwrap_or(0.0);
+    let most = measured.sample_counts().last().copied().unwrap_or(0.0);
     let cells = measured.cells().into_iter().filter(|cell| cell.samples == most);
     let row = |cell: LawCell| {
         let point = analysis.points.iter().find(|point| point.measured.parameters == cell.parameters);
         let deviation = match cell.losses.len() {
             1 => "-".to_owned(),
             count => {
-                let squares: f64 = cell.losses.iter().map(|loss| (loss - cell.mean()).powi(2)).sum();
+                let squares: f64 = cell.losses.iter().map(|loss| (loss - cell.mean_loss()).powi(2)).sum();
                 format!("{:.5}", (squares / (count - 1) as f64).sqrt())
             }
         };
@@ -54,7 +54,7 @@ pub(super) fn size_rows(analysis: &Analysis) -> Vec<Vec<String>> {
             HumanCount(cell.parameters as u64).to_string(),
             HumanCount(cell.samples as u64).to_string(),
             cell.losses.len().to_string(),
-            format!("{:.5}", cell.mean()),
+            format!("{:.5}", cell.mean_loss()),
             deviation,
         ]
     };
@@ -73,8 +73,8 @@ pub(super) fn print(setup: &FamilySetup, analysis: &Analysis) {
         out!("\n  no law                {problem}");
     }
     if let Some(kept) = &analysis.forecast {
-        let form = kept.forecast.law().form.formula();
-        out!("\n  law                   {}   ({form})", kept.forecast.law());
+        let form = kept.forecast.chosen_law().form.formula();
+        out!("\n  law                   {}   ({form})", kept.forecast.chosen_law());
         out!("  forecast              {}", forecast_text(kept));
         if kept.forecast.decision == ForecastDecision::Made {
             out!("  written to            {folder}/{FORECAST}");
@@ -134,7 +134,7 @@ fn summary(setup: &FamilySetup, plan: &FamilyPlan, analysis: &Analysis) -> Value
         "family": plan.family,
         "cost": plan.cost,
         "runs": analysis.points,
-        "law": analysis.law(),
+        "law": analysis.chosen_law(),
         "problem": analysis.problem,
         "forecast": analysis.forecast,
         "optima": analysis.optima(),

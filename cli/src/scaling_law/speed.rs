@@ -35,7 +35,7 @@ pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failur
     let line = |size: &FamilySize, run: &ShortRun| (size.parameters as f64, run.sample);
     let cost = RunCost::from_runs(0.0, line(small, &first), line(large, &second));
     // The rest of the process is its start and the scoring of the held-out part.
-    let scoring = cost.seconds(small.parameters as f64, 0.0, first.held_out as f64);
+    let scoring = cost.run_seconds(small.parameters as f64, 0.0, first.held_out as f64);
     let start = (first.rest - scoring).max(0.0);
     Ok(MeasuredSpeed { cost: RunCost { start, ..cost }, held_out: first.held_out })
 }

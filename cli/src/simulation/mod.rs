@@ -25,7 +25,7 @@ pub(crate) fn scenario(args: &SimulateArgs) -> Result<(String, Scenario), Failur
         (None, Some(file)) => {
             let name =
                 args.machines.as_deref().and_then(Path::file_stem).map(|stem| stem.to_string_lossy().into_owned());
-            (name.unwrap_or_default(), file.scenario(&calibration).map_err(refused)?)
+            (name.unwrap_or_default(), file.build_scenario(&calibration).map_err(refused)?)
         }
         (Some(_), Some(file)) if file.workload.is_some() => return Err(refused(SimError::TwoWorkloads)),
         (Some(job), file) => of_job(args, job, file, &calibration)?,
@@ -52,8 +52,8 @@ fn of_job(
     let mut job = load_job_for(file, &sets, &here)?;
     let (machines, calibration, settings) = match cluster {
         Some(cluster) => {
-            job.cluster.workers = cluster.machines.workers().max(1.0) as u32;
-            let calibration = cluster.calibration(calibration).map_err(refused)?;
+            job.cluster.workers = cluster.machines.worker_count().max(1.0) as u32;
+            let calibration = cluster.merge_calibration(calibration).map_err(refused)?;
             (cluster.machines, calibration, cluster.settings)
         }
         None => {

@@ -73,7 +73,7 @@ impl SweepJournal {
                 Failure::with_help(Exit::Data, what, "start over in another folder: --folder FOLDER")
             };
             let record: SweepRecord = serde_json::from_str(line).map_err(|error| damaged(&error))?;
-            sweep.note(&record).map_err(|why| damaged(&why))?;
+            sweep.apply_record(&record).map_err(|why| damaged(&why))?;
         }
         let file = OpenOptions::new().append(true).open(&path).map_err(|error| storage(&path, &error))?;
         if !whole.is_empty() {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use zagros_dense_worker::RunFolder;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
-use zagros_sweep::{Next, Sweep, SweepRecord, Task};
+use zagros_sweep::{NextAction, Sweep, SweepRecord, Task};
 
 use self::journal::SweepJournal;
 use self::killed::{KilledTrials, NextStart};
@@ -143,10 +143,10 @@ impl SweepSearch<'_> {
                 }
             }
             let running: BTreeSet<usize> = self.running.keys().copied().collect();
-            match self.sweep.next(&running) {
-                Next::Note(record) => self.note(&record)?,
-                Next::Train(task) => self.start(task).await?,
-                Next::Wait | Next::Done => break,
+            match self.sweep.next_action(&running) {
+                NextAction::Note(record) => self.note(&record)?,
+                NextAction::Train(task) => self.start(task).await?,
+                NextAction::Wait | NextAction::Done => break,
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl SweepSearch<'_> {
 
     fn note(&mut self, record: &SweepRecord) -> Result<(), Failure> {
         self.journal.append(record)?;
-        let noted = self.sweep.note(record);
+        let noted = self.sweep.apply_record(record);
         noted.map_err(|why| {
             Failure::with_help(Exit::Internal, why, "this is a bug; the journal of the sweep shows it")
         })?;

@@ -50,7 +50,7 @@ pub(super) fn print_record(setup: &SweepSetup, sweep: &Sweep, record: &SweepReco
                 Some(rungs) => format!(" after {} {}", HumanCount(rungs.levels[*rung]), unit_name(rungs.unit)),
                 None => String::new(),
             };
-            let best = sweep.best().map_or_else(String::new, |best| format!(" (best: trial {best})"));
+            let best = sweep.best_trial().map_or_else(String::new, |best| format!(" (best: trial {best})"));
             note!(
                 "trial {trial}{level}: {} {}{best}  {}",
                 metric.name(),
@@ -80,7 +80,7 @@ impl TrialTable {
         let measures = metrics(setup).map(|metric| metric.name().to_owned());
         let head = ["trial".to_owned()].into_iter().chain(keys).chain(measures);
         let head = head.chain(["steps", "seconds", "note"].map(str::to_owned)).collect();
-        Self { head, rows: sweep.ranking().into_iter().map(|number| row(setup, sweep, number)).collect() }
+        Self { head, rows: sweep.ranked_trials().into_iter().map(|number| row(setup, sweep, number)).collect() }
     }
 }
 
@@ -136,7 +136,7 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
     out!("{}", line(&head).dimmed());
     rows.iter().for_each(|row| out!("{}", line(row)));
     let folder = setup.folder.display();
-    let Some(best) = sweep.best() else {
+    let Some(best) = sweep.best_trial() else {
         out!("\nno trial was scored; what the trials printed is in {folder}/trial-*/log.txt");
         return;
     };
@@ -153,7 +153,7 @@ pub(super) fn print(setup: &SweepSetup, sweep: &Sweep) {
 pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     let json = serde_json::to_vec_pretty(&summary(setup, sweep));
     write_file(&setup.folder.join(JSON), &json.unwrap_or_default())?;
-    let Some(best) = sweep.best() else { return Ok(()) };
+    let Some(best) = sweep.best_trial() else { return Ok(()) };
     let trial = &sweep.trials()[best];
     let job = load_job(&setup.file, &setup.values(&trial.values))?;
     let metric = setup.plan.metric;
@@ -177,7 +177,7 @@ pub(super) fn write_file(path: &Path, content: &[u8]) -> Result<(), Failure> {
 
 fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
     let plan = &setup.plan;
-    let trials: Vec<Value> = sweep.ranking().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
+    let trials: Vec<Value> = sweep.ranked_trials().into_iter().map(|number| trial_summary(setup, sweep, number)).collect();
     json!({
         "job": setup.job.name,
         "sampler": plan.sampler,
@@ -185,7 +185,7 @@ fn summary(setup: &SweepSetup, sweep: &Sweep) -> Value {
         "seed": plan.seed,
         "metric": plan.metric,
         "rungs": plan.rungs,
-        "best": sweep.best(),
+        "best": sweep.best_trial(),
         "trials": trials,
     })
 }

@@ -48,7 +48,7 @@ impl SweepSetup {
         };
         let space = Space::parse(texts.iter().map(String::as_str)).map_err(refused)?;
         let asked = usize::try_from(args.trials).unwrap_or(usize::MAX);
-        let trials = SweepPlan::count(&space, sampler, asked).map_err(refused)?;
+        let trials = SweepPlan::count_trials(&space, sampler, asked).map_err(refused)?;
         let rungs = args.halving.then(|| rungs(&job, trials)).transpose()?;
         let planned = (cores() / 2).max(1);
         let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX)).min(trials);
@@ -76,7 +76,7 @@ impl SweepSetup {
         if let Some(rungs) = &self.plan.rungs {
             sets.push(format!("checkpoint.keep={}", self.job.checkpoint.keep.max(1)));
             if rungs.unit == RungUnit::Steps {
-                sets.push(format!("train.evaluate_every={}", rungs.first()));
+                sets.push(format!("train.evaluate_every={}", rungs.first_level()));
             }
         }
         let threads = thread_sets(&self.file, &sets, self.jobs);
@@ -105,7 +105,7 @@ impl SweepSetup {
                     "all trials must be as long, so that halves can be compared",
                 ));
             }
-            for value in parameter.extremes() {
+            for value in parameter.extreme_values() {
                 let mut values = first.clone();
                 values[number] = value;
                 load_job(&self.file, &self.values(&values))?;

@@ -53,13 +53,13 @@ impl Rungs {
 
     /// The others are multiples of it.
     #[must_use]
-    pub fn first(&self) -> u64 {
+    pub fn first_level(&self) -> u64 {
         self.levels[0]
     }
 }
 
 /// How many trials of a rung go on.
-pub(crate) fn promoted(trials: usize) -> usize {
+pub(crate) fn promoted_count(trials: usize) -> usize {
     trials.div_ceil(ETA as usize)
 }
 

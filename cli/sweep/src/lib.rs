@@ -23,4 +23,4 @@ pub use error::SpaceError;
 pub use halving::{RungUnit, Rungs};
 pub use record::{Metric, SweepRecord, TrialMeasures};
 pub use space::{Domain, Parameter, Space, ValueScale, Values};
-pub use sweep::{Next, Sampler, Sweep, SweepPlan, Task, Trial, TrialState};
+pub use sweep::{NextAction, Sampler, Sweep, SweepPlan, Task, Trial, TrialState};

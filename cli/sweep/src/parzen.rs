@@ -40,7 +40,7 @@ impl PositionDensity {
         (0..TRIES).map(try_once).find(|position| (0.0..=1.0).contains(position)).unwrap_or(mean)
     }
 
-    pub(crate) fn log(&self, position: f64) -> f64 {
+    pub(crate) fn log_density(&self, position: f64) -> f64 {
         let density = |(mean, width): &(f64, f64)| {
             let inside = below((1.0 - mean) / width) - below(-mean / width);
             let distance = (position - mean) / width;
@@ -74,7 +74,7 @@ impl ChoiceDensity {
         self.shares.iter().position(is_it).unwrap_or(self.shares.len() - 1)
     }
 
-    pub(crate) fn log(&self, choice: usize) -> f64 {
+    pub(crate) fn log_density(&self, choice: usize) -> f64 {
         self.shares[choice].ln()
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn integral(density: &PositionDensity) -> f64 {
-        (0..2000).map(|number| density.log((f64::from(number) + 0.5) / 2000.0).exp() / 2000.0).sum()
+        (0..2000).map(|number| density.log_density((f64::from(number) + 0.5) / 2000.0).exp() / 2000.0).sum()
     }
 
     proptest! {
@@ -119,7 +119,7 @@ mod tests {
         #[test]
         fn shares_are_one_in_all(chosen in prop::collection::vec(0_usize..4, 0..20)) {
             let density = ChoiceDensity::new(&chosen, 4);
-            let all: f64 = (0..4).map(|choice| density.log(choice).exp()).sum();
+            let all: f64 = (0..4).map(|choice| density.log_density(choice).exp()).sum();
             prop_assert!((all - 1.0).abs() < 1e-9);
         }
     }
@@ -129,7 +129,7 @@ mod tests {
         let (near, mut chance) = (PositionDensity::new(vec![0.2; 30]), Pcg64::seed_from_u64(1));
         let close = (0..1000).filter(|_| (near.sample(&mut chance) - 0.2).abs() < 0.2).count();
         assert!(close > 700, "{close}");
-        assert!(near.log(0.2) > near.log(0.7) + 1.0);
+        assert!(near.log_density(0.2) > near.log_density(0.7) + 1.0);
         let choices = ChoiceDensity::new(&[2; 17], 3);
         let second = (0..1000).filter(|_| choices.sample(&mut chance) == 2).count();
         assert!((850..950).contains(&second), "{second}");

@@ -122,7 +122,7 @@ impl Parameter {
 
     /// Values by which it shows whether the job takes the whole domain: all of a list, the ends of a range.
     #[must_use]
-    pub fn extremes(&self) -> Vec<String> {
+    pub fn extreme_values(&self) -> Vec<String> {
         match &self.domain {
             Domain::Choice(values) => values.clone(),
             Domain::Real { .. } | Domain::Whole { .. } => vec![self.value_at(0.0), self.value_at(1.0)],
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn ends_are_part_of_a_range_and_numbers_are_short() {
-        assert_eq!(parameter("lr=1e-4..1e-2:log").extremes(), ["0.0001", "0.01"]);
-        assert_eq!(parameter("dim=4..16").extremes(), ["4", "16"]);
+        assert_eq!(parameter("lr=1e-4..1e-2:log").extreme_values(), ["0.0001", "0.01"]);
+        assert_eq!(parameter("dim=4..16").extreme_values(), ["4", "16"]);
         assert_eq!(parameter("lr=0.0..1.0").value_at(1.0 / 3.0), "0.33333");
         assert_eq!(parameter("lr=1.0..3.0").value_at(0.5), "2.0", "a real number stays one");
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use zagros_zip::ZipEq;
 
-use crate::halving::promoted;
+use crate::halving::promoted_count;
 use crate::record::{Metric, SweepRecord, TrialMeasures};
 use crate::space::{Space, Values};
 use crate::{Rungs, SpaceError, grid, random, tpe};
@@ -42,9 +42,9 @@ pub struct SweepPlan {
 
 impl SweepPlan {
     /// The number of trials of a space: all combinations of a grid, else as many as were asked for.
-    pub fn count(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
+    pub fn count_trials(space: &Space, sampler: Sampler, asked: usize) -> Result<usize, SpaceError> {
         match sampler {
-            Sampler::Grid => grid::size(space),
+            Sampler::Grid => grid::combination_count(space),
             Sampler::Random | Sampler::Tpe => Ok(asked),
         }
     }
@@ -87,7 +87,7 @@ pub struct Task {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum NextAction {
     /// Note that this trial is chosen, and ask again.
     Note(SweepRecord),
     Train(Task),
@@ -121,7 +121,7 @@ impl Sweep {
     }
 
     /// Refuses a record that does not follow those before, as in the journal of another sweep.
-    pub fn note(&mut self, record: &SweepRecord) -> Result<(), &'static str> {
+    pub fn apply_record(&mut self, record: &SweepRecord) -> Result<(), &'static str> {
         match record {
             SweepRecord::Chosen { trial, values } => {
                 if *trial != self.trials.len() {
@@ -149,29 +149,29 @@ impl Sweep {
 
     /// What is to be done while these trials run. Trials of a rung that are open come before new ones.
     #[must_use]
-    pub fn next(&self, running: &BTreeSet<usize>) -> Next {
+    pub fn next_action(&self, running: &BTreeSet<usize>) -> NextAction {
         let mut members: Vec<usize> = (0..self.trials.len()).collect();
         for rung in 0..self.plan.rung_count() {
             let open: Vec<usize> = members.iter().copied().filter(|trial| self.is_open(*trial, rung)).collect();
             if let Some(trial) = open.iter().find(|trial| !running.contains(trial)) {
-                return Next::Train(Task { trial: *trial, rung });
+                return NextAction::Train(Task { trial: *trial, rung });
             }
             if rung == 0 && self.trials.len() < self.plan.trials {
-                return Next::Note(self.choose());
+                return NextAction::Note(self.choose());
             }
             if !open.is_empty() {
-                return Next::Wait;
+                return NextAction::Wait;
             }
             members.retain(|trial| self.merit(*trial, rung).is_some());
             members.sort_by(|one, other| self.by_merit(*one, *other, rung));
-            members.truncate(promoted(members.len()));
+            members.truncate(promoted_count(members.len()));
         }
-        Next::Done
+        NextAction::Done
     }
 
     /// The trials from the best on: those of a higher rung first, failed ones last.
     #[must_use]
-    pub fn ranking(&self) -> Vec<usize> {
+    pub fn ranked_trials(&self) -> Vec<usize> {
         let mut trials: Vec<usize> = (0..self.trials.len()).collect();
         let rungs = |trial: usize| match self.trials[trial].state {
             TrialState::Open => self.trials[trial].scores.len(),
@@ -189,8 +189,8 @@ impl Sweep {
 
     /// The best trial that was scored.
     #[must_use]
-    pub fn best(&self) -> Option<usize> {
-        let best = *self.ranking().first()?;
+    pub fn best_trial(&self) -> Option<usize> {
+        let best = *self.ranked_trials().first()?;
         let trial = &self.trials[best];
         let merit = trial.scores.last().and_then(|score| self.plan.metric.merit(&score.measures));
         (trial.state == TrialState::Open && merit.is_some()).then_some(best)
@@ -200,14 +200,14 @@ impl Sweep {
         let (number, SweepPlan { space, seed, .. }) = (self.trials.len(), &self.plan);
         let values = match self.plan.sampler {
             Sampler::Grid => grid::point(space, number),
-            Sampler::Random => random::point(space, &mut random::chance(*seed, number)),
+            Sampler::Random => random::point(space, &mut random::trial_rng(*seed, number)),
             Sampler::Tpe => {
                 let merit = |trial: &Trial| {
                     let score = trial.scores.last().filter(|_| trial.state == TrialState::Open)?;
                     self.plan.metric.merit(&score.measures)
                 };
                 let tried: Vec<_> = self.trials.iter().map(|trial| (&trial.values, merit(trial))).collect();
-                tpe::point(space, &mut random::chance(*seed, number), &tried)
+                tpe::point(space, &mut random::trial_rng(*seed, number), &tried)
             }
         };
         let keys = space.parameters().iter().map(|parameter| parameter.key.clone());

@@ -149,7 +149,7 @@ impl BenchClients {
     /// Runs all clients at once. Measures from the first start to the last end.
     async fn run(&mut self, side: &ServerSide, work: &ClientWork) -> Result<MeasuredStretch, Failure> {
         let clients = self.0.len();
-        let (started, before) = (Instant::now(), side.cpu()?);
+        let (started, before) = (Instant::now(), side.cpu_times()?);
         let tasks = self.0.drain(..).enumerate().map(|(index, driver)| {
             let work = work.clone();
             tokio::spawn(async move { driver.run(work, index, clients).await })
@@ -158,7 +158,7 @@ impl BenchClients {
         for task in tasks {
             self.0.push(task.await.or_internal()??);
         }
-        let (seconds, cpu) = (started.elapsed().as_secs_f64(), side.cpu()?.since(before));
+        let (seconds, cpu) = (started.elapsed().as_secs_f64(), side.cpu_times()?.since(before));
         let tally = self
             .0
             .iter_mut()

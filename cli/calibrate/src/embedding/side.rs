@@ -85,7 +85,7 @@ impl ServerSide {
     }
 
     /// The CPU time of all processes, without the coordinator's.
-    pub fn cpu(&self) -> Result<CpuTimes, Failure> {
+    pub fn cpu_times(&self) -> Result<CpuTimes, Failure> {
         let times: Option<Vec<Duration>> = self.servers.iter().map(|server| cpu_time_of(*server)).collect();
         let server = times.ok_or_else(|| {
             let what = "the kernel does not report the CPU time of a server process";
@@ -116,11 +116,11 @@ mod tests {
     async fn an_embedded_side_spends_its_time_in_this_process() {
         let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
         let side = ServerSide::embedded(&job).await.unwrap();
-        let start = side.cpu().unwrap();
+        let start = side.cpu_times().unwrap();
         while cpu_time() < start.client + Duration::from_millis(1) {
             std::hint::spin_loop();
         }
-        let spent = side.cpu().unwrap().since(start);
+        let spent = side.cpu_times().unwrap().since(start);
         assert!(spent.client >= Duration::from_millis(1) && spent.server == Duration::ZERO, "{spent:?}");
         side.end().await;
     }

@@ -50,7 +50,7 @@ impl SimWorld {
     }
 
     /// A worker is in a call of its group. The call ends once all are.
-    pub(super) fn gather(&mut self, index: usize) -> Result<(), SimError> {
+    pub(super) fn enter_call(&mut self, index: usize) -> Result<(), SimError> {
         if self.workers[index].generation <= self.gathering.broken {
             self.lose_call(index);
             return Ok(());
@@ -131,7 +131,7 @@ impl SimWorld {
 
     /// What all bring to the next step, if each has its batch by now.
     fn agreed_ahead(&self, members: &[usize]) -> Option<StepAgreement> {
-        let facts = self.facts();
+        let facts = self.step_facts();
         members.iter().try_fold(StepAgreement::default(), |all, index| {
             let worker = &self.workers[*index];
             let Action::Step { ahead: Some(rule), .. } = worker.action else { return None };
@@ -245,8 +245,8 @@ impl SimWorld {
                 self.cluster.machines[machine].down.send(now, bytes);
             }
         }
-        let dense = self.cluster.times(self.gathering.members[0]).dense * self.scenario.work.batch;
-        zagros_cost::StageTimes::exposed(bytes / self.cluster.ring_rate + self.ring_latency(), dense)
+        let dense = self.cluster.worker_times(self.gathering.members[0]).dense * self.scenario.work.batch;
+        zagros_cost::StageTimes::exposed_reduce(bytes / self.cluster.ring_rate + self.ring_latency(), dense)
     }
 
     /// A ring: each value passes all others twice.

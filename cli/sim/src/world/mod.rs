@@ -95,7 +95,7 @@ pub(crate) struct SimWorld {
 
 impl SimWorld {
     pub(crate) fn new(scenario: &Scenario, faults: &[ProcessLoss]) -> Result<Self, SimError> {
-        let (workers, batch) = (scenario.workers(), scenario.work.batch.round() as u64);
+        let (workers, batch) = (scenario.worker_count(), scenario.work.batch.round() as u64);
         let samples = scenario.settings.steps * batch * workers as u64;
         let mut world = Self {
             policy: policy(scenario.work.mode, workers > 1),
@@ -114,7 +114,7 @@ impl SimWorld {
             progress: RunCounts::new(samples),
             scenario: scenario.clone(),
         };
-        for server in 0..scenario.servers().max(1) as u32 {
+        for server in 0..scenario.server_count().max(1) as u32 {
             let joined = world.coordination.join(0.0, MemberSlot::server(server), false);
             let joined = world.admitted(joined)?;
             world.servers.push(joined);
@@ -154,7 +154,7 @@ impl SimWorld {
     fn deliver_replies(&mut self) -> Result<(), SimError> {
         while let Some((id, event)) = self.replies.pop_front() {
             if self.is_current(id) {
-                self.report(id.index, event)?;
+                self.report_event(id.index, event)?;
             }
         }
         Ok(())

@@ -90,7 +90,7 @@ impl SimWorld {
     pub(super) fn send(&mut self, number: usize) {
         let Some(request) = &self.requests[number] else { return };
         let (up, index) = (self.bytes(request).0, request.worker.index);
-        let (machine, half_trip) = (self.cluster.worker_machines[index], self.cluster.times(index).round_trip / 2.0);
+        let (machine, half_trip) = (self.cluster.worker_machines[index], self.cluster.worker_times(index).round_trip / 2.0);
         let now = self.queue.now();
         let sent = if self.is_one_machine() { now } else { self.cluster.machines[machine].up.send(now, up) };
         for tier in 0..self.cluster.tiers.len() {
@@ -130,7 +130,7 @@ impl SimWorld {
     pub(super) fn served(&mut self, number: usize, tier: usize) {
         let Some(request) = &self.requests[number] else { return };
         let (part, bytes) = (self.cluster.tiers[tier], self.server_bytes(request).1);
-        let half_trip = self.cluster.times(request.worker.index).round_trip / 2.0;
+        let half_trip = self.cluster.worker_times(request.worker.index).round_trip / 2.0;
         let now = self.queue.now();
         let sent = match self.is_one_machine() {
             true => now + bytes / self.loopback(),
@@ -171,7 +171,7 @@ impl SimWorld {
 
     /// Seconds of the worker's cores for a request.
     fn worker_seconds(&self, request: &ServerRequest) -> f64 {
-        let times = self.cluster.times(request.worker.index);
+        let times = self.cluster.worker_times(request.worker.index);
         let of_sample = match request.kind {
             RequestKind::Lookup { .. } => times.lookup,
             RequestKind::Push { .. } => times.push,
@@ -183,7 +183,7 @@ impl SimWorld {
     /// Bytes out of a worker and into it.
     fn bytes(&self, request: &ServerRequest) -> (f64, f64) {
         let work = &self.scenario.work;
-        let ids = work.distinct() * ID_BYTES;
+        let ids = work.distinct_rows() * ID_BYTES;
         let [pulled, pushed] = self.weight_bytes();
         let (up, down) = match request.kind {
             RequestKind::Lookup { .. } => (ids, work.bytes_down - pulled / work.batch),
@@ -241,7 +241,7 @@ impl SimWorld {
                 drop(permit);
                 self.workers[index].unacknowledged -= 1;
                 let complete = self.workers[index].acknowledge(&batch);
-                self.complete(index, complete)?;
+                self.complete_splits(index, complete)?;
                 self.acknowledged(index);
             }
         }
