@@ -73,7 +73,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
     Ok(summary.outcome)
 }
 
-pub(crate) fn exit(outcome: Outcome, signals: &Signals) -> Exit {
+pub(crate) fn exit_status(outcome: Outcome, signals: &Signals) -> Exit {
     if outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success }
 }
 
@@ -83,7 +83,7 @@ fn write_page(folder: &RunFolder) -> Option<PathBuf> {
     if !folder.metrics_file().is_file() {
         return None;
     }
-    page::write(folder).map_err(|failure| failure.warn("no page of the run was written")).ok()
+    page::write(folder).map_err(|failure| failure.log_warning("no page of the run was written")).ok()
 }
 
 pub(crate) fn interrupted(signals: &Signals) -> Exit {
@@ -115,10 +115,10 @@ pub(crate) fn scoring_failure(error: WorkerError, signals: &Signals, keys: &[Str
     let failure = failure(error, signals);
     if is_missing {
         return failure
-            .advise("the model was trained with this column: add it to the rows, or train a model without it");
+            .with_advice("the model was trained with this column: add it to the rows, or train a model without it");
     }
     if is_unusable {
-        return failure.advise("the model was trained with another type of this column: write the rows with that type");
+        return failure.with_advice("the model was trained with another type of this column: write the rows with that type");
     }
     failure
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use zagros_dense_worker::{Evaluation, Event, HeldOutPart, Observer, RareCategories, StepReport};
 use zagros_shell::note;
-use zagros_shell::print::{Notes, notes};
+use zagros_shell::print::{NoteMode, note_mode};
 
 use crate::measures;
 
@@ -43,7 +43,7 @@ impl State {
 impl Terminal {
     /// Draws a live line if standard error is a terminal. Shows waits for other processes if there are any.
     pub(crate) fn new(has_peers: bool) -> Self {
-        let bar = (std::io::stderr().is_terminal() && notes() == Notes::Shown).then(new_bar);
+        let bar = (std::io::stderr().is_terminal() && note_mode() == NoteMode::Shown).then(new_bar);
         Self { bar, has_peers, state: Mutex::new(State::new(1, None)) }
     }
 
@@ -85,9 +85,9 @@ impl Terminal {
         } else if state.last_line.is_none_or(|last| last.elapsed() >= LINE_EVERY) {
             state.last_line = Some(Instant::now());
             let eta = eta(state.started.elapsed(), done);
-            match notes() {
-                Notes::Logged => log(report, state.epochs, eta),
-                Notes::Shown | Notes::Hidden => note!("{}", describe(report, state.epochs, eta)),
+            match note_mode() {
+                NoteMode::Logged => log(report, state.epochs, eta),
+                NoteMode::Shown | NoteMode::Hidden => note!("{}", describe(report, state.epochs, eta)),
             }
         }
     }

@@ -82,7 +82,7 @@ fn square(width: usize) -> String {
 
 /// A job with 13 numbers and 26 tables of `dim`.
 fn network(dim: usize, model: &str, train: &str, threads: usize) -> Result<Job, Failure> {
-    workload::job(&workload::job_text(dim, model, &format!("threads = {threads}\n{train}"), ""))
+    workload::parse_job(&workload::job_text(dim, model, &format!("threads = {threads}\n{train}"), ""))
 }
 
 /// ns of what the rates do not explain of a step, for each of what `counted` counts.

@@ -13,7 +13,7 @@ const DIMS: [usize; 2] = [16, 64];
 
 /// Measures this machine, in a minute or less. `program` is this program, which is started as embedding servers. `stamp` says when,
 /// as the source of the figures.
-pub async fn measure(program: &Path, stamp: &str) -> Result<Calibration, Failure> {
+pub async fn measure_machine(program: &Path, stamp: &str) -> Result<Calibration, Failure> {
     let here = MachineInfo::this();
     let (cores, processor) = (here.cores, here.processor.unwrap_or_else(|| "unknown processor".to_owned()));
     note!("1 of 5: the dense network");

@@ -10,8 +10,8 @@ use zagros_plumbing::process::cpu_time;
 use zagros_protocol::datapath::Encoding;
 use zagros_shell::Failure;
 
-use crate::embedding::drive::{BenchClients, MeasuredStretch, features};
-use crate::embedding::limits::{ByteExchange, loopback};
+use crate::embedding::drive::{BenchClients, MeasuredStretch, feature_ids};
+use crate::embedding::limits::{ByteExchange, measure_loopback};
 use crate::embedding::side::ServerSide;
 use crate::{moves, workload};
 
@@ -62,25 +62,25 @@ impl RowMeasurement {
 /// Measures rows of `dim` with Adagrad in f32.
 pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement, Failure> {
     let text = workload::job_text(dim, "kind = \"ffnn\"\nhidden = []", "", "servers = 1\nworkers = 1");
-    let job = workload::job(&text)?;
-    let batches = workload::batches(None, COUNTED)?;
+    let job = workload::parse_job(&text)?;
+    let batches = workload::load_batches(None, COUNTED)?;
     let small: Vec<Batch> = small_batches(TRIPS)?;
     let dedup = dedup(&batches, dim);
 
-    let side = ServerSide::embedded(&job).await?;
+    let side = ServerSide::start_embedded(&job).await?;
     let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
     clients.train(&side, &batches).await?;
     let trained = clients.train(&side, &batches).await?;
     let (looked_up, pushed) = (clients.look_up(&side, CALLS).await?, clients.push(&side, CALLS).await?);
     clients.leave().await?;
-    side.end().await;
+    side.stop_processes().await;
     let (rows, ids) = (trained.tally.rows as f64, (COUNTED * batches[0].categorical.len() * workload::BATCH) as f64);
     // Alone, the same few batches stay in cache. What a training takes of both is shared in their proportion.
     let whole = Ends::per_row(&trained).client - dedup * ids / rows;
     let (lookup, push) = (Ends::per_row(&looked_up).client, Ends::per_row(&pushed).client);
     let colder = (whole / (lookup + push)).max(1.0);
 
-    let side = ServerSide::processes(program, &text, &job).await?;
+    let side = ServerSide::start_processes(program, &text, &job).await?;
     let mut clients = BenchClients::join(&side, Encoding::F32, 1, dim as u32).await?;
     clients.train(&side, &batches).await?;
     let remote = clients.train(&side, &batches).await?;
@@ -88,15 +88,15 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     let remote_push = clients.push(&side, CALLS).await?;
     let trips = clients.train(&side, &small).await?;
     clients.leave().await?;
-    side.end().await;
+    side.stop_processes().await;
     let (far_lookup, far_push) = (Ends::per_row(&remote_lookup), Ends::per_row(&remote_push));
     let far = Ends::per_row(&remote);
     let client_colder = ((far.client - dedup * ids / rows) / (far_lookup.client + far_push.client)).max(1.0);
     let server_colder = (far.server / (far_lookup.server + far_push.server)).max(1.0);
 
     let exchange = ByteExchange::new(&trained, dim, Encoding::F32);
-    let sockets = loopback(exchange, CALLS, 1)?;
-    let bytes = exchange.bytes() as f64;
+    let sockets = measure_loopback(exchange, CALLS, 1)?;
+    let bytes = exchange.total_bytes() as f64;
     // What the requests of a small batch take beside their rows.
     let steps = trips.tally.batches.max(1) as f64;
     let of_step =
@@ -138,14 +138,14 @@ fn dedup(batches: &[Batch], dim: usize) -> f64 {
     let mut ids = 0;
     let start = cpu_time();
     for batch in batches {
-        std::hint::black_box(deduplicator.dedup(&features(batch, dim as u32)));
+        std::hint::black_box(deduplicator.dedup(&feature_ids(batch, dim as u32)));
         ids += batch.categorical.iter().map(|feature| feature.ids.len()).sum::<usize>();
     }
     (cpu_time() - start).as_secs_f64() * 1e9 / ids.max(1) as f64
 }
 
 fn small_batches(count: usize) -> Result<Vec<Batch>, Failure> {
-    let mut batches = workload::batches(None, 1)?;
+    let mut batches = workload::load_batches(None, 1)?;
     let whole = batches.remove(0);
     let small = |index: usize| {
         let mut batch = whole.clone();
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_small_batch_has_the_ids_of_its_samples() {
         let small = small_batches(3).unwrap();
-        let whole = workload::batches(None, 1).unwrap().remove(0);
+        let whole = workload::load_batches(None, 1).unwrap().remove(0);
         assert_eq!((small.len(), small[2].size, small[2].numeric.len()), (3, SMALL, SMALL * 13));
         assert_eq!(small[2].categorical[5].ids, whole.categorical[5].ids[2 * SMALL..3 * SMALL]);
         assert!(dedup(&small, 16) > 0.0);

@@ -26,7 +26,7 @@ pub enum RoleName {
 
 impl RoleName {
     /// The name for people: `embedding server 1`.
-    pub fn display(self) -> String {
+    pub fn display_name(self) -> String {
         match self {
             Self::Coordinator => "coordinator".to_owned(),
             Self::EmbeddingServer(index) => format!("embedding server {index}"),
@@ -36,11 +36,11 @@ impl RoleName {
 
     /// The name for files: `embedding-server-1`.
     pub fn file_name(self) -> String {
-        self.display().replace(' ', "-")
+        self.display_name().replace(' ', "-")
     }
 
     /// The file in the run folder in which the role announces its addresses.
-    pub fn announcement(self, run: &Path) -> PathBuf {
+    pub fn announcement_file(self, run: &Path) -> PathBuf {
         run.join("roles").join(format!("{}.json", self.file_name()))
     }
 
@@ -53,7 +53,7 @@ impl RoleName {
         }
     }
 
-    pub fn arguments(self) -> Vec<String> {
+    pub fn subcommand_args(self) -> Vec<String> {
         let (name, index) = match self {
             Self::Coordinator => return vec!["coordinator".to_owned()],
             Self::EmbeddingServer(index) => ("embedding-server", index),
@@ -128,7 +128,7 @@ impl ChildProcess {
             .or_internal()?;
         let last = LastLines::default();
         let log = output.log(&role.file_name());
-        let prefix = LinePrefix { name: role.display(), color: role.color(), output: output.clone(), log };
+        let prefix = LinePrefix { name: role.display_name(), color: role.color(), output: output.clone(), log };
         let mut copiers = Vec::new();
         if let Some(stream) = process.stdout.take() {
             copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));
@@ -162,10 +162,10 @@ impl ChildProcess {
                 return Ok(announcement);
             }
             if self.try_ended() {
-                return Err(self.obituary().await);
+                return Err(self.end_failure().await);
             }
             if deadline.is_past() {
-                let what = format!("{} did not listen within {timeout:?}", self.role.display());
+                let what = format!("{} did not listen within {timeout:?}", self.role.display_name());
                 return Err(Failure::with_help(Exit::Cluster, what, "its log lines above show what it was doing"));
             }
             tokio::time::sleep(POLL).await;
@@ -193,7 +193,7 @@ impl ChildProcess {
     fn record_end(&self) {
         let Some(status) = self.ended else { return };
         let well = status.success() || self.ended_as_asked();
-        self.record(ProcessChange::Ended { how: self.end(), well, asked: self.asked });
+        self.record(ProcessChange::Ended { how: self.describe_end(), well, asked: self.asked });
     }
 
     /// A record that cannot be written is missed by the doctor alone.
@@ -252,18 +252,18 @@ impl ChildProcess {
         is_lost && !self.asked && !self.ended_as_asked()
     }
 
-    pub fn end(&self) -> String {
+    pub fn describe_end(&self) -> String {
         describe(self.ended).0
     }
 
     /// Why the run ends: which process died, how, and its last lines.
-    pub async fn obituary(&mut self) -> Failure {
+    pub async fn end_failure(&mut self) -> Failure {
         for copier in self.copiers.drain(..) {
             // The pipes close with the process. Its last lines matter most.
             let _ = tokio::time::timeout(Duration::from_secs(2), copier).await;
         }
         let (how, exit) = describe(self.ended);
-        let what = format!("{} {how}\n  its last lines:\n{}", self.role.display(), self.last.indented());
+        let what = format!("{} {how}\n  its last lines:\n{}", self.role.display_name(), self.last.indented());
         Failure::with_help(exit, what.trim_end(), help(self.ended))
     }
 }
@@ -336,8 +336,8 @@ mod tests {
     #[test]
     fn a_role_is_named_for_people_files_and_the_command_line() {
         let role = RoleName::EmbeddingServer(2);
-        assert_eq!(role.display(), "embedding server 2");
+        assert_eq!(role.display_name(), "embedding server 2");
         assert_eq!(role.file_name(), "embedding-server-2");
-        assert_eq!(role.arguments(), ["embedding-server", "--index", "2"]);
+        assert_eq!(role.subcommand_args(), ["embedding-server", "--index", "2"]);
     }
 }

@@ -36,7 +36,7 @@ impl LogFile {
     }
 
     /// Adds a line. Adds the time if the line does not start with one.
-    pub fn line(&mut self, text: &str) -> io::Result<()> {
+    pub fn append_line(&mut self, text: &str) -> io::Result<()> {
         self.line_at(text, SystemTime::now())
     }
 

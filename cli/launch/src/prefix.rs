@@ -54,7 +54,7 @@ impl ChildOutput {
         match LogFile::open(path.clone()) {
             Ok(log) => Some(Arc::new(Mutex::new(log))),
             Err(error) => {
-                self.console.warn(format!("no log is written to {}: {error}", path.display()));
+                self.console.print_warning(format!("no log is written to {}: {error}", path.display()));
                 None
             }
         }
@@ -79,7 +79,7 @@ impl LinePrefix {
             let text = String::from_utf8_lossy(&line).trim_end().to_owned();
             line.clear();
             if !self.output.silent {
-                self.output.console.relay(&self.name, self.color, &text);
+                self.output.console.print_child_line(&self.name, self.color, &text);
             }
             self.write(&text);
             last.keep(text);
@@ -89,9 +89,9 @@ impl LinePrefix {
     /// Writes a line to the log. A full disk ends only the log.
     fn write(&mut self, text: &str) {
         let Some(log) = &self.log else { return };
-        let written = log.lock().unwrap_or_else(PoisonError::into_inner).line(text);
+        let written = log.lock().unwrap_or_else(PoisonError::into_inner).append_line(text);
         if let Err(error) = written {
-            self.output.console.warn(format!("the log of {} ends here: {error}", self.name));
+            self.output.console.print_warning(format!("the log of {} ends here: {error}", self.name));
             self.log = None;
         }
     }
@@ -125,6 +125,6 @@ mod tests {
         let file = folder.path().join("logs/dense-worker-0.log");
         let blocked = ChildOutput { logs: Some(file), ..ChildOutput::default() };
         assert!(blocked.log("x").is_none());
-        assert!(blocked.console.last()[0].starts_with("no log is written to"), "{:?}", blocked.console.last());
+        assert!(blocked.console.last_lines()[0].starts_with("no log is written to"), "{:?}", blocked.console.last_lines());
     }
 }

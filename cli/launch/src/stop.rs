@@ -157,8 +157,8 @@ impl Supervisor {
 
     fn report_missing(&self, index: usize) {
         let child = &self.children[index];
-        let (name, how) = (child.role.display(), child.end());
-        self.console.warn(format!("{name} {how}; nothing can be saved without it, so the others end now"));
+        let (name, how) = (child.role.display_name(), child.describe_end());
+        self.console.print_warning(format!("{name} {how}; nothing can be saved without it, so the others end now"));
     }
 
     /// Reports the end of a child, unless it ended as asked. The end of a child of another phase is reported when that
@@ -166,7 +166,7 @@ impl Supervisor {
     fn report_end(&self, index: usize, phase: StopPhase) {
         let child = &self.children[index];
         if StopPhase::for_role(child.role) == phase && !child.ended_as_asked() {
-            self.console.warn(format!("{} {}", child.role.display(), child.end()));
+            self.console.print_warning(format!("{} {}", child.role.display_name(), child.describe_end()));
         }
     }
 
@@ -177,7 +177,7 @@ impl Supervisor {
                     RoleName::DenseWorker(_) => "; what was learned since the last checkpoint is lost",
                     _ => "",
                 };
-                self.console.warn(format!("{} is killed: {why}{lost}", child.role.display()));
+                self.console.print_warning(format!("{} is killed: {why}{lost}", child.role.display_name()));
                 child.kill().await;
             }
         }
@@ -238,7 +238,7 @@ mod tests {
     /// A child that has set its trap.
     async fn ready(folder: &Path, supervisor: &mut Supervisor, child: ChildProcess) {
         let up = folder.join(format!("{}.up", child.role.file_name()));
-        supervisor.add(child);
+        supervisor.add_child(child);
         while !up.exists() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -275,7 +275,7 @@ mod tests {
         ready(folder, &mut supervisor, role(folder, RoleName::DenseWorker(0), "while :; do sleep 0.02; done")).await;
         let arguments = ["-c".to_owned(), "kill -9 $$".to_owned()];
         let server = RoleName::EmbeddingServer(0);
-        supervisor.add(
+        supervisor.add_child(
             ChildProcess::start(
                 "sh".as_ref(),
                 server,
@@ -288,7 +288,7 @@ mod tests {
         // The grace period is an hour, so that only the test's own deadline could end a wait.
         let hour = Duration::from_secs(3600);
         supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
-        let said = supervisor.console.last().join("\n");
+        let said = supervisor.console.last_lines().join("\n");
         assert!(said.contains("embedding server 0 was killed by signal 9; nothing can be saved without it"), "{said}");
         assert!(said.contains("dense worker 0 is killed") && ended(folder).is_empty(), "{said}");
     }
@@ -305,7 +305,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         supervisor.stop(GracePeriods { workers: hour, others: hour }).await;
         assert!(supervisor.children.iter().all(|child| child.ended.is_some()) && ended(folder).is_empty());
-        let said = supervisor.console.last().join("\n");
+        let said = supervisor.console.last_lines().join("\n");
         assert!(said.contains("what was learned since the last checkpoint is lost"), "{said}");
     }
 

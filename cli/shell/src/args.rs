@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use zagros_plumbing::StopMeaning;
 use zagros_plumbing::telemetry::{self, LogFormat};
 
-use crate::print::{Notes, tell_notes};
+use crate::print::{NoteMode, tell_notes};
 
 /// What is logged, and how. The help shows it below a command's own options.
 #[derive(Clone, Debug, Args)]
@@ -35,15 +35,15 @@ impl Logging {
     /// Logs lines of `level` and above from now on, unless the user asked for quiet.
     pub fn install(&self, level: &str) {
         let (format, notes) = match (self.log_json, self.quiet) {
-            (false, false) => (LogFormat::Text, Notes::Shown),
-            (true, false) => (LogFormat::Json, Notes::Logged),
-            (true, true) => (LogFormat::Json, Notes::Hidden),
-            (false, true) => (LogFormat::Text, Notes::Hidden),
+            (false, false) => (LogFormat::Text, NoteMode::Shown),
+            (true, false) => (LogFormat::Json, NoteMode::Logged),
+            (true, true) => (LogFormat::Json, NoteMode::Hidden),
+            (false, true) => (LogFormat::Text, NoteMode::Hidden),
         };
         let level = match notes {
-            Notes::Hidden => Self::QUIET,
-            Notes::Logged if level == Self::QUIET => Self::NOTES,
-            Notes::Logged | Notes::Shown => level,
+            NoteMode::Hidden => Self::QUIET,
+            NoteMode::Logged if level == Self::QUIET => Self::NOTES,
+            NoteMode::Logged | NoteMode::Shown => level,
         };
         tell_notes(notes);
         telemetry::install(format, level);
@@ -51,7 +51,7 @@ impl Logging {
 
     /// The same options for another process of this program.
     #[must_use]
-    pub fn arguments(&self) -> Vec<String> {
+    pub fn to_arguments(&self) -> Vec<String> {
         let flags = [(self.log_json, "--log-json"), (self.quiet, "--quiet")];
         flags.into_iter().filter(|(is_given, _)| *is_given).map(|(_, flag)| flag.to_owned()).collect()
     }

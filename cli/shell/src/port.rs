@@ -26,7 +26,7 @@ pub(crate) enum Exposure {
 impl Port {
     /// The key of the job file that sets its address.
     #[must_use]
-    pub fn key(self) -> &'static str {
+    pub fn address_key(self) -> &'static str {
         match self {
             Self::Coordinator => "cluster.coordinator",
             Self::EmbeddingServer => "cluster.server_addresses",

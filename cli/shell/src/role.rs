@@ -57,7 +57,7 @@ impl Role {
     /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach and that has no
     /// proof. Refuses one that other machines reach where the role would ask no peer for proof.
     pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
-        let key = port.key();
+        let key = port.address_key();
         let listener = TcpListener::bind(address).await.map_err(|error| {
             let what = format!("{} cannot listen on {address} ({key}): {error}", self.name);
             let help = format!("stop what uses that port, or choose another: --set {key}=HOST:PORT");
@@ -82,7 +82,7 @@ impl Role {
     }
 
     /// Announces its addresses in the log, and in a file if one was asked for.
-    pub fn announce(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
+    pub fn announce_addresses(&self, config: &ConfigArgs, grpc: Option<&TcpListener>, http: &TcpListener) -> Result<(), Failure> {
         let address = grpc.map(TcpListener::local_addr).transpose().or_internal()?;
         let address = address.map(|address| address.to_string());
         let admin = http.local_addr().or_internal()?.to_string();
@@ -97,7 +97,7 @@ impl Role {
     }
 
     /// A client of the coordinator, which need not answer yet.
-    pub fn control(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
+    pub fn control_client(&self) -> Result<Arc<dyn ControlPlane>, Failure> {
         let cluster = &self.job.cluster;
         let control = GrpcControlPlane::connect(&cluster.coordinator, cluster.timeout, &self.credentials);
         Ok(Arc::new(control.map_err(|error| Failure::from_error(Exit::Usage, error))?))
@@ -111,7 +111,7 @@ impl Role {
 
     /// The address at which others reach this role: the given one, or the one that it listens on. Fails where it listens on
     /// all addresses of the machine and none was given.
-    pub fn advertised(&self, given: Option<String>, listener: &TcpListener) -> Result<String, Failure> {
+    pub fn advertised_address(&self, given: Option<String>, listener: &TcpListener) -> Result<String, Failure> {
         if let Some(given) = given {
             return Ok(given);
         }
@@ -129,7 +129,7 @@ impl Role {
 
     /// Success, unless a signal asked for the end.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit_status(&self) -> Exit {
         self.signals.exit_code().map_or(Exit::Success, |code| Exit::Signal(code as u8))
     }
 }

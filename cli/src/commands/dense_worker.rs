@@ -26,7 +26,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     memory::check_worker(&role.job)?;
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
-    role.announce(&args.config, None, &http)?;
+    role.announce_addresses(&args.config, None, &http)?;
     let waits = Waits::default();
     let reported = waits.clone();
     let routes = admin::routes(role.registry.clone(), Arc::new(|| Ok(())));
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     };
     let worker = Worker {
         job: Job::clone(&role.job),
-        control: role.control()?,
+        control: role.control_client()?,
         connect: Arc::new(move |entry| {
             let shard = GrpcShard::connect(entry, timeout, &credentials)?;
             Ok(recorder.as_ref().map_or_else(|| Arc::clone(&shard), |recorder| recorder.record(Arc::clone(&shard))))
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let comes_back = args.on_stop == LeaveMeaning::Restart && role.signals.exit_code().is_some();
     Ok(match outcome {
         Outcome::Left if comes_back => report::interrupted(&role.signals),
-        outcome => report::exit(outcome, &role.signals),
+        outcome => report::exit_status(outcome, &role.signals),
     })
 }
 
@@ -145,7 +145,7 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
         return Ok(None);
     }
     let listener = role.bind(Port::DenseWorker, &cluster.worker_address).await?;
-    let address = role.advertised(advertise, &listener)?;
+    let address = role.advertised_address(advertise, &listener)?;
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;
     let rendezvous = StoreRendezvous::new(listener, address, backend(&role.job)?);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zagros_dense_worker::{Evaluate, ImportanceOptions, Measures};
 use zagros_plumbing::lifecycle::Shutdown;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out, watch_signals};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out, watch_signals};
 
 use crate::args::EvalArgs;
 use crate::importance;
@@ -46,7 +46,7 @@ pub(crate) async fn run(args: EvalArgs) -> Result<Exit, Failure> {
 
 fn print(found: &Measures, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string(found).or_internal()?);
+        return print_answer(&serde_json::to_string(found).or_internal()?);
     }
     let Measures { evaluation, targets, slices, .. } = found;
     let measure = measures::number;

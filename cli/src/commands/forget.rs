@@ -6,7 +6,7 @@ use std::time::Duration;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_job::is_dense_table;
-use zagros_shell::{Exit, Failure, answer, live_coordinator, out};
+use zagros_shell::{Exit, Failure, print_answer, live_coordinator, out};
 
 use crate::args::ForgetArgs;
 use crate::forget::{AUDIT, ForgetPlace, ForgetPlan, LiveRemoval, SavePlan, WantedIds, apply, forget_live, wanted_ids};
@@ -59,7 +59,7 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
             "saves": plan.saves.iter().map(in_json).collect::<Vec<_>>(),
             "missing": missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     let ids = HumanCount(wanted.ids.len() as u64);
     out!("{}: {ids} id(s) of table {}", place.named, wanted.table);
@@ -117,7 +117,7 @@ fn print_live(run: &Path, removal: LiveRemoval, wanted: &WantedIds, args: &Forge
             "removed": removed.map(|removed| removed.len()),
             "still_held_by": holding.ok().map(|saves| saves.iter().map(in_json).collect::<Vec<_>>()),
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     out!("{run} trains: {ids} id(s) of table {}", wanted.table);
     match removed {

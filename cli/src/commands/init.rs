@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use zagros_init::{InitError, job_text, read_sample, sketch};
 use zagros_plumbing::durable;
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, load_job};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, load_job};
 
 use crate::args::InitArgs;
 
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &InitArgs) -> Result<Exit, Failure> {
     let Some(job) = &args.output else {
         // Where the text goes is not known, and paths in a job file start at its folder.
         let text = text(&args.data, &absolute(&args.data)?, args.label.as_deref())?;
-        answer(text.trim_end())?;
+        print_answer(text.trim_end())?;
         return Ok(Exit::Success);
     };
     write(&args.data, job, args.label.as_deref())?;

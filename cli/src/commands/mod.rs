@@ -17,7 +17,7 @@ mod simulate;
 mod train;
 
 use clap::CommandFactory;
-use zagros_shell::{Exit, Failure, Logging, answer, block_on};
+use zagros_shell::{Exit, Failure, Logging, print_answer, block_on};
 
 use crate::args::{Arguments, Command, DataCommand};
 use crate::{scaling_law, sweep, up};
@@ -61,13 +61,13 @@ fn log_level(command: &Command) -> &'static str {
 }
 
 fn print_schema() -> Result<Exit, Failure> {
-    answer(&zagros_job::schema_json().to_string())?;
+    print_answer(&zagros_job::schema_json().to_string())?;
     Ok(Exit::Success)
 }
 
 fn print_completions(shell: clap_complete::Shell) -> Result<Exit, Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "zagros", &mut script);
-    answer(&String::from_utf8_lossy(&script))?;
+    print_answer(&String::from_utf8_lossy(&script))?;
     Ok(Exit::Success)
 }

@@ -2,7 +2,7 @@
 
 use zagros_cost::DataShape;
 use zagros_job::threads::{Machine, cores};
-use zagros_shell::{Exit, Failure, OrInternal, answer, load_job_for};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, load_job_for};
 
 use crate::args::PlanArgs;
 use crate::planning::{self, PlanFigures};
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
     let figures = PlanFigures::new((&job, &data), (&calibration, &machines), &forecast);
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         figures.print(&job);
     }

@@ -17,7 +17,7 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_predictions::{
     PredictionColumns, PredictionCounts, PredictionError, PredictionFile, PredictionFormat, PredictionStream,
 };
-use zagros_shell::{Exit, Failure, answer, err, note, watch_signals};
+use zagros_shell::{Exit, Failure, print_answer, err, note, watch_signals};
 use zagros_zip::ZipEq;
 
 use crate::args::{AverageOf, BadRowsChoice, PredictArgs};
@@ -340,7 +340,7 @@ fn print(args: &PredictArgs, before: PredictionCounts, all: PredictionCounts, to
             "file": args.output, "rows": all.rows(), "malformed": all.malformed, "not_finite": all.not_finite, "rows_before": before.rows(),
             "seconds": took.as_secs_f64(), "rows_per_second": rate,
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     let malformed = match all.malformed {
         0 => String::new(),

@@ -1,6 +1,6 @@
 //! `zagros simulate`: a run on a described cluster, event by event.
 
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_sim::WhatIf;
 
 use crate::args::SimulateArgs;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, Failure> {
         figures.failures = Some(zagros_sim::simulate_failures(&scenario).map_err(simulation::refused)?);
     }
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?;
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
         out!("{}", figures.in_words().trim_end());
     }

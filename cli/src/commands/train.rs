@@ -69,7 +69,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     }
     let worker = worker(job, &start, shutdown).await?;
     let outcome = report::finish(worker, Terminal::new(false), &signals).await?;
-    Ok(report::exit(outcome, &signals))
+    Ok(report::exit_status(outcome, &signals))
 }
 
 /// Trains to a point, or to the end if that comes first.
@@ -86,7 +86,7 @@ async fn train_until(
     let summary = ended.map_err(|error| report::failure(error, signals))?;
     match signals.exit_code() {
         None if pause.has_paused() => Ok(Exit::Success),
-        _ => Ok(report::exit(summary.outcome, signals)),
+        _ => Ok(report::exit_status(summary.outcome, signals)),
     }
 }
 

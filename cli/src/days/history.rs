@@ -208,7 +208,7 @@ mod tests {
         for text in ["{", r#"{"format": 2, "days": {}}"#] {
             std::fs::write(folder.path().join("ads.days.json"), text).unwrap();
             let failure = DayHistory::load(&job).unwrap_err();
-            assert_eq!(failure.exit(), Exit::Storage);
+            assert_eq!(failure.exit_status(), Exit::Storage);
         }
     }
 }

@@ -57,7 +57,7 @@ pub(crate) async fn forget_live(
         let done = forget_rows(&client, &wanted.table, &wanted.ids).await.map_err(|error| {
             let what = format!("not every embedding server has removed the rows: {error}");
             let help = "give the same command again; a run that goes back to an earlier state removes them by itself";
-            Failure::with_help(failed(error).exit(), what, help)
+            Failure::with_help(failed(error).exit_status(), what, help)
         })?;
         note_live(&Folder::disk(run), wanted, &done)?;
         removed = Some(done);

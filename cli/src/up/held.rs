@@ -23,7 +23,7 @@ const METRICS: [&str; 2] = ["zagros_embedding_table_bytes{", "zagros_embedding_c
 pub(super) async fn held(run: &Path, credentials: &Credentials, servers: u32) -> u64 {
     let token = credentials.page_token();
     let answers = (0..servers).map(async |index| {
-        let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement(run))?;
+        let server = Announcement::read(&RoleName::EmbeddingServer(index).announcement_file(run))?;
         let (_, metrics) = ask_with(&server.admin, "/metrics", token.as_deref(), ANSWER).await.ok()?;
         Some(bytes_in(&String::from_utf8_lossy(&metrics)))
     });

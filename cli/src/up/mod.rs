@@ -17,7 +17,7 @@ use zagros_dense_worker::ResumePoint;
 use zagros_job::Job;
 use zagros_launch::{
     ChildOutput, GracePeriods, LOG_FOLDER, LaunchPlan, RestartBudget, RoleAddresses, RoleName, RowFolders, RunConsole,
-    Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable,
+    Supervisor, WantedRoles, WatchEnd, WorkerLoss, is_complete, reachable_address,
 };
 use zagros_plumbing::lifecycle::{Shutdown, Signals};
 use zagros_plumbing::process::cpu_time_of_children;
@@ -133,12 +133,12 @@ fn secret(run: &Path) -> Result<RoleKey, Failure> {
 
 /// Adds how to resume, if a process was lost or a disk was full, and there is a checkpoint.
 fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failure {
-    if !matches!(failure.exit(), Exit::Cluster | Exit::Storage) {
+    if !matches!(failure.exit_status(), Exit::Cluster | Exit::Storage) {
         return failure;
     }
     // Without a readable checkpoint there is no advice.
     let Ok(Some(point)) = ResumePoint::newest(job, &start.folder) else { return failure };
-    failure.advise(way_on(point.step(), point.folder(), fresh))
+    failure.with_advice(way_on(point.step(), point.folder(), fresh))
 }
 
 fn way_on(step: u64, checkpoint: &impl std::fmt::Display, fresh: bool) -> String {
@@ -201,7 +201,7 @@ async fn train(
         let ended = supervise(plan, job, left, (stop, signals), wanted, &mut lost).await;
         let Some(lost) = lost.filter(|_| ended.is_err() && of_all > 0) else { return ended };
         of_all -= 1;
-        plan.output.console.warn(format!(
+        plan.output.console.print_warning(format!(
             "{lost}; the run goes back to its newest checkpoint, in all processes ({of_all} restarts left, --restarts)"
         ));
     }
@@ -225,7 +225,7 @@ async fn supervise(
     lost: &mut Option<String>,
 ) -> Result<Exit, Failure> {
     let supervisor = Supervisor::new(job.cluster.timeout).reporting_to(plan.output.console.clone());
-    let mut supervisor = supervisor.hurried_by(stop.second.clone()).following(wanted.subscribe());
+    let mut supervisor = supervisor.hurried_by(stop.second.clone()).following_roles(wanted.subscribe());
     let coordinator = match start_all(plan, job, &mut supervisor).await {
         Ok(coordinator) => coordinator,
         Err(cause) => {
@@ -233,11 +233,11 @@ async fn supervise(
             return Err(cause);
         }
     };
-    let address = reachable(&coordinator.address);
+    let address = reachable_address(&coordinator.address);
     let start = |role| match role {
         // This process saw the end of the worker's earlier process.
         RoleName::DenseWorker(index) => plan.start_worker(index, &address, &["--supersede"]),
-        RoleName::EmbeddingServer(_) => plan.start(role, &address, &[]),
+        RoleName::EmbeddingServer(_) => plan.start_role(role, &address, &[]),
         RoleName::Coordinator => plan.restart_coordinator(&coordinator),
     };
     let least = job.cluster.least_workers() as usize;
@@ -255,7 +255,7 @@ async fn supervise(
     let watched = match watched {
         Err(_) if is_complete(plan.folder) => {
             let who = supervisor.lost_worker().unwrap_or_else(|| "a process ended".to_owned());
-            plan.output.console.warn(format!("{who} after the run was complete; nothing is lost"));
+            plan.output.console.print_warning(format!("{who} after the run was complete; nothing is lost"));
             Ok(WatchEnd::Done)
         }
         watched => watched,
@@ -286,7 +286,7 @@ async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Superv
     supervisor.ask_workers();
     let held = held::held(plan.folder, &plan.credentials(), supervisor.server_count()).await;
     let workers = held::grace(held, job.cluster.timeout);
-    plan.output.console.say(format!(
+    plan.output.console.print_line(format!(
         "stopping: the dense workers finish their step and save {} of rows, for up to {}; a second Ctrl-C ends \
          everything at once and saves nothing",
         HumanBytes(held),
@@ -298,12 +298,12 @@ async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Superv
 /// Returns where the coordinator listens.
 async fn start_all(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) -> Result<Announcement, Failure> {
     let address = plan.start_servers(job, supervisor).await?;
-    let announced = RoleName::Coordinator.announcement(plan.folder);
+    let announced = RoleName::Coordinator.announcement_file(plan.folder);
     let coordinator = Announcement::read(&announced).ok_or_else(|| {
         let what = format!("the coordinator's file {} is gone", announced.display());
         Failure::with_help(Exit::Storage, what, "is the run folder still there?")
     })?;
-    plan.output.console.say(format!("live page: http://{}/", reachable(&coordinator.admin)));
+    plan.output.console.print_line(format!("live page: http://{}/", reachable_address(&coordinator.admin)));
     plan.start_workers(job, &address, supervisor)?;
     Ok(coordinator)
 }

@@ -96,7 +96,7 @@ impl Listing {
     fn found(&self, roles: &[RoleName]) -> Vec<Value> {
         let run = self.run.file_name().unwrap_or_default().to_string_lossy();
         let group = |role: &RoleName| {
-            let announced = Announcement::read(&role.announcement(&self.run))?;
+            let announced = Announcement::read(&role.announcement_file(&self.run))?;
             let (word, index) = role.word_and_index();
             let labels = json!({ "role": word, "index": index.to_string(), "run": run });
             Some(json!({ "targets": [announced.admin], "labels": labels }))
@@ -107,7 +107,7 @@ impl Listing {
 
 /// Earlier processes may have left their files.
 fn forget_announcements(run: &Path) {
-    let coordinator = RoleName::Coordinator.announcement(run);
+    let coordinator = RoleName::Coordinator.announcement_file(run);
     let entries = coordinator.parent().and_then(|folder| std::fs::read_dir(folder).ok());
     for announcement in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
         if announcement.extension() == coordinator.extension() {
@@ -137,7 +137,7 @@ mod tests {
     fn announce(run: &Path, role: RoleName, admin: &str) {
         let announced =
             Announcement { role: role.file_name(), pid: 1, address: String::new(), admin: admin.to_owned() };
-        announced.write(&role.announcement(run)).unwrap();
+        announced.write(&role.announcement_file(run)).unwrap();
     }
 
     async fn groups(file: &Path, count: usize) -> Value {

@@ -34,7 +34,7 @@ pub(super) async fn along(
     let dashboard = async {
         // The run does not depend on its dashboard.
         if let Err(failure) = show((folder, &credentials), timeout, &console, &run_end).await {
-            failure.warn("there is no dashboard; the run goes on");
+            failure.log_warning("there is no dashboard; the run goes on");
         }
     };
     tokio::join!(run, dashboard).0
@@ -51,9 +51,9 @@ async fn show(
     let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let lines = console.clone();
     let watched = Watched { control: Arc::new(control), timeout, lines: Box::new(move || lines.last()), keys: KEYS };
-    console.hold();
+    console.hold_output();
     let left = dashboard::watch(&watched, over.requested()).await;
-    console.release();
+    console.release_output();
     if let (Left::Stop, _) = left? {
         // The same as a Ctrl-C at a terminal without a dashboard: it is counted, passed on, and obeyed.
         let _ = kill_process(getpid(), Signal::INT);
@@ -63,7 +63,7 @@ async fn show(
 
 /// The coordinator's announcement, once it listens; `None` if the run is over before.
 async fn coordinator(folder: &Path, over: &Shutdown) -> Option<Announcement> {
-    let path = RoleName::Coordinator.announcement(folder);
+    let path = RoleName::Coordinator.announcement_file(folder);
     let earlier = Announcement::read(&path);
     loop {
         // The announcement of an earlier process in this folder does not count.
@@ -89,7 +89,7 @@ mod tests {
     #[tokio::test]
     async fn the_coordinator_of_this_run_is_found_and_not_an_earlier_one() {
         let folder = tempfile::tempdir().unwrap();
-        let path = RoleName::Coordinator.announcement(folder.path());
+        let path = RoleName::Coordinator.announcement_file(folder.path());
         announced("127.0.0.1:1").write(&path).unwrap();
         let run_end = Shutdown::new();
         let later = async {

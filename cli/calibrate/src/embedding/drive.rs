@@ -136,7 +136,7 @@ impl BenchClients {
         try_join_all(reads).await.map_err(refused)
     }
 
-    pub async fn held(&self) -> Result<u64, Failure> {
+    pub async fn count_rows(&self) -> Result<u64, Failure> {
         let servers = self.0.first().map(|first| first.client.servers()).unwrap_or_default();
         let mut held = 0;
         for server in servers {
@@ -211,7 +211,7 @@ impl BenchClient {
     }
 
     async fn train(&mut self, batch: &Batch) -> Result<(), Failure> {
-        let (unique, _inverse) = self.deduplicator.dedup(&features(batch, self.dim));
+        let (unique, _inverse) = self.deduplicator.dedup(&feature_ids(batch, self.dim));
         let unique = RoutedIds::from(unique);
         let rows = timed(self.client.lookup(&unique, Access::Train), &mut self.tally.lookups).await?;
         timed(self.client.push(self.seq, &unique, &rows), &mut self.tally.pushes).await?;
@@ -258,7 +258,7 @@ impl ClientTally {
 }
 
 /// The ids of a batch, with the table of each. In the job, each column has its own table, with the same number.
-pub fn features(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
+pub fn feature_ids(batch: &Batch, dim: u32) -> Vec<FeatureIds<'_>> {
     let columns = number_from(0, &batch.categorical);
     columns.map(|(table, ids)| FeatureIds { table: TableId(table), dim, ids: &ids.ids }).collect()
 }
@@ -297,13 +297,13 @@ mod tests {
 
     #[tokio::test]
     async fn clients_share_the_work_and_each_piece_is_counted_once() {
-        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
-        let side = ServerSide::embedded(&job).await.unwrap();
-        let batches = workload::batches(None, 3).unwrap();
+        let job = workload::parse_job(&workload::job_text(4, "kind = \"ffnn\"", "", "servers = 2\nworkers = 2")).unwrap();
+        let side = ServerSide::start_embedded(&job).await.unwrap();
+        let batches = workload::load_batches(None, 3).unwrap();
         let mut drivers = BenchClients::join(&side, Encoding::F32, 2, 4).await.unwrap();
         let trained = drivers.train(&side, &batches).await.unwrap().tally;
         assert_eq!((trained.batches, trained.lookups.len(), trained.pushes.len()), (3, 3, 3));
-        assert!(trained.rows as u64 >= drivers.held().await.unwrap());
+        assert!(trained.rows as u64 >= drivers.count_rows().await.unwrap());
         let looked_up = drivers.look_up(&side, 5).await.unwrap().tally;
         assert_eq!((looked_up.batches, looked_up.lookups.len(), looked_up.pushes.len()), (5, 5, 0));
         let earlier_rows = drivers.read_last().await.unwrap();

@@ -45,14 +45,14 @@ pub struct CpuTimes {
 
 impl ServerSide {
     /// Servers in this process, called without a socket.
-    pub async fn embedded(job: &Job) -> Result<Self, Failure> {
+    pub async fn start_embedded(job: &Job) -> Result<Self, Failure> {
         let EmbeddedCluster { control, connect, .. } = EmbeddedCluster::start(job).await?;
         let (timeout, fingerprint) = (job.cluster.timeout, job.fingerprint());
         Ok(Self { control, connect, timeout, fingerprint, servers: Vec::new(), children: None })
     }
 
     /// Servers and their coordinator, started as by `zagros up`: processes of `program`, which is `zagros`. `text` is the job file.
-    pub async fn processes(program: &Path, text: &str, job: &Job) -> Result<Self, Failure> {
+    pub async fn start_processes(program: &Path, text: &str, job: &Job) -> Result<Self, Failure> {
         let folder = TempDir::new().or_internal()?;
         let job_file = folder.path().join("job.toml");
         std::fs::write(&job_file, text).or_internal()?;
@@ -66,7 +66,7 @@ impl ServerSide {
             logging: Logging::quiet(),
             resume: false,
             output: ChildOutput::default(),
-            addresses: RoleAddresses::any(),
+            addresses: RoleAddresses::any_ports(),
             row_folders: RowFolders::new(job, folder.path()),
             secret: RoleKey::random(),
         };
@@ -79,7 +79,7 @@ impl ServerSide {
             connect: Arc::new(move |entry| GrpcShard::connect(entry, timeout, &credentials)),
             timeout,
             fingerprint: job.fingerprint(),
-            servers: supervisor.servers(),
+            servers: supervisor.server_pids(),
             children: Some(ServerProcesses { supervisor, _folder: folder }),
         })
     }
@@ -94,7 +94,7 @@ impl ServerSide {
         Ok(CpuTimes { client: cpu_time(), server: server.iter().sum() })
     }
 
-    pub async fn end(self) {
+    pub async fn stop_processes(self) {
         if let Some(mut children) = self.children {
             children.supervisor.stop_all().await;
         }
@@ -114,14 +114,14 @@ mod tests {
 
     #[tokio::test]
     async fn an_embedded_side_spends_its_time_in_this_process() {
-        let job = workload::job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
-        let side = ServerSide::embedded(&job).await.unwrap();
+        let job = workload::parse_job(&workload::job_text(4, "kind = \"ffnn\"", "", "")).unwrap();
+        let side = ServerSide::start_embedded(&job).await.unwrap();
         let start = side.cpu_times().unwrap();
         while cpu_time() < start.client + Duration::from_millis(1) {
             std::hint::spin_loop();
         }
         let spent = side.cpu_times().unwrap().since(start);
         assert!(spent.client >= Duration::from_millis(1) && spent.server == Duration::ZERO, "{spent:?}");
-        side.end().await;
+        side.stop_processes().await;
     }
 }

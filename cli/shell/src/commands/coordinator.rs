@@ -15,7 +15,7 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, "coordinator".to_owned())?;
     let grpc = role.bind(Port::Coordinator, &role.job.cluster.coordinator).await?;
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
-    role.announce(&args.config, Some(&grpc), &http)?;
+    role.announce_addresses(&args.config, Some(&grpc), &http)?;
     let config = CoordinatorConfig {
         state_file: args.state_file,
         end_report: args.end_report,
@@ -36,7 +36,7 @@ pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
             "the worker's log has the cause",
         )),
         CoordinatorEnd::Over(RunOutcome::Finished | RunOutcome::Interrupted(_)) | CoordinatorEnd::Restarts => {
-            Ok(role.exit())
+            Ok(role.exit_status())
         }
     }
 }

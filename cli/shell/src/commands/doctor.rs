@@ -7,7 +7,7 @@ use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_doctor::{CoordinatorSign, Diagnosis, Finding, Observation, Severity, diagnose, time};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::answer;
+use crate::answer::print_answer;
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::live::FoundCoordinator;
@@ -29,7 +29,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
     };
     let diagnosis = diagnose(&observation);
     if args.json {
-        answer(&serde_json::to_string_pretty(&diagnosis).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&diagnosis).or_internal()?)?;
     } else {
         print(&observation, &diagnosis);
     }

@@ -26,12 +26,12 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     let address = address(&role.job, args.index)?;
     let grpc = role.bind(Port::EmbeddingServer, address).await?;
     let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
-    role.announce(&args.config, Some(&grpc), &http)?;
+    role.announce_addresses(&args.config, Some(&grpc), &http)?;
     let config = ServerConfig {
         job: Arc::clone(&role.job),
         index: ServerIndex(args.index),
-        control: role.control()?,
-        advertised: role.advertised(args.advertise, &grpc)?,
+        control: role.control_client()?,
+        advertised: role.advertised_address(args.advertise, &grpc)?,
         data_listener: grpc,
         credentials: role.credentials.clone(),
         page: role.page_access(&http)?,
@@ -45,7 +45,7 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     Ok(match ended {
         // Also if a signal asked for it: the run goes on, and no supervisor is to start this server again.
         ServerEnd::Released => Exit::Success,
-        ServerEnd::Stopped => role.exit(),
+        ServerEnd::Stopped => role.exit_status(),
     })
 }
 

@@ -127,7 +127,7 @@ mod tests {
     fn a_refusal_says_what_to_do() {
         let forbidden = format!("{:?}", refused(&Refusal::new(RefusalKind::Forbidden, "not yours")));
         assert!(forbidden.contains("not yours") && forbidden.contains("--run RUN"), "{forbidden}");
-        assert_eq!(refused(&Refusal::invalid("too many")).exit(), Exit::Usage);
-        assert_eq!(refused(&Refusal::new(RefusalKind::Unavailable, "not yet")).exit(), Exit::Cluster);
+        assert_eq!(refused(&Refusal::invalid("too many")).exit_status(), Exit::Usage);
+        assert_eq!(refused(&Refusal::new(RefusalKind::Unavailable, "not yet")).exit_status(), Exit::Cluster);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-use crate::answer::answer;
+use crate::answer::print_answer;
 use crate::args::{SecretArgs, SecretCommand};
 use crate::credentials::{from_environment, read, write_secret};
 use crate::exit::{Exit, Failure};
@@ -63,7 +63,7 @@ fn print_token(file: Option<&Path>) -> Result<(), Failure> {
         let help = "name the file, such as roles/secret in the folder of a run of `zagros up`";
         Failure::with_help(Exit::Usage, "no secret is given", help)
     })?;
-    answer(&token)
+    print_answer(&token)
 }
 
 fn of_file(path: &Path) -> Result<RoleKey, Failure> {

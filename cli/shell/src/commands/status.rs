@@ -8,7 +8,7 @@ use zagros_coordinator::StatusReport;
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
 use zagros_protocol::control::StatusRequest;
 
-use crate::answer::answer;
+use crate::answer::print_answer;
 use crate::args::StatusArgs;
 use crate::dashboard::{self, Watched};
 use crate::exit::{Exit, Failure, OrInternal};
@@ -29,7 +29,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     })?;
     let report = StatusReport::from(status);
     if args.json {
-        answer(&serde_json::to_string_pretty(&report).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&report).or_internal()?)?;
     } else {
         print(&report);
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
-use zagros_shell::{Exit, Failure, answer, err};
+use zagros_shell::{Exit, Failure, print_answer, err};
 
 use super::model::Model;
 use super::progress;
@@ -41,7 +41,7 @@ fn print_exported(exported: &ExportSummary, to: &Path, as_json: bool) -> Result<
     let ExportSummary { rows, columns } = exported;
     let bytes = std::fs::metadata(to).map_or(0, |data| data.len());
     if as_json {
-        return answer(&json!({ "file": to, "rows": rows, "bytes": bytes, "columns": columns }).to_string());
+        return print_answer(&json!({ "file": to, "rows": rows, "bytes": bytes, "columns": columns }).to_string());
     }
     err!("{}: {} row(s) of {}, {}", to.display(), HumanCount(*rows), columns.join(", "), HumanBytes(bytes));
     Ok(())

@@ -46,7 +46,7 @@ impl Model {
 
     fn of_folder(folder: Folder) -> Result<Self, Failure> {
         let help = "name a .zrows file to look at it alone";
-        let manifest = Manifest::read(&folder).map_err(|error| failed(error).advise(help))?;
+        let manifest = Manifest::read(&folder).map_err(|error| failed(error).with_advice(help))?;
         let files = manifest.row_files.iter().map(|file| file_of(&folder, file)).collect();
         Ok(Self::of_files(folder, Some(manifest), files))
     }

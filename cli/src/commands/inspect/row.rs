@@ -2,7 +2,7 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, holds, parts};
 
 use super::draw::number;
@@ -85,7 +85,7 @@ fn as_object<S: serde::Serializer>(parts: &[(&'static str, Vec<f32>)], to: S) ->
 
 fn print(report: &RowReport, table: &TableHeader, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string_pretty(report).or_internal()?);
+        return print_answer(&serde_json::to_string_pretty(report).or_internal()?);
     }
     let RowReport { id, file, block, bucket, element, norm, parts, mark, .. } = report;
     let bucket = bucket.map_or_else(String::new, |bucket| format!(", bucket {bucket}"));

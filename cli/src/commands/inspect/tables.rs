@@ -3,7 +3,7 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode,
     parts,
@@ -51,7 +51,7 @@ pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit
     let reports = read(model, only)?;
     if json {
         let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::new).collect();
-        answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
         return Ok(Exit::Success);
     }
     print_model(model, &reports);

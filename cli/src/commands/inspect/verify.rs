@@ -4,7 +4,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use owo_colors::OwoColorize;
 use serde::Serialize;
 use zagros_dense_worker::{FileRecord, Manifest};
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_snapshot::{BlockContent, BlockKind, SavedFile, SnapshotError, VerifiedFile};
 use zagros_store::hexadecimal;
 
@@ -30,7 +30,7 @@ pub(super) fn verify(model: &Model, json: bool) -> Result<Exit, Failure> {
     let others = model.manifest.iter().flat_map(|manifest| verify_others(model, manifest));
     files.extend(others);
     if json {
-        answer(&serde_json::to_string_pretty(&files).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&files).or_internal()?)?;
     } else {
         files.iter().for_each(print);
     }

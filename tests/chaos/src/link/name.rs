@@ -29,6 +29,6 @@ impl LinkName {
             Self::Server(index) => RoleName::EmbeddingServer(index),
             Self::Coordinator(_) => RoleName::Coordinator,
         };
-        Announcement::read(&role.announcement(run)).map(|announced| announced.address)
+        Announcement::read(&role.announcement_file(run)).map(|announced| announced.address)
     }
 }
