@@ -33,7 +33,7 @@ pub(crate) use self::scaling_law::ScalingLawArgs;
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::sweep::SweepArgs;
 use crate::days::DateRange;
-use crate::logs::Level;
+use crate::logs::LogLevel;
 use crate::pause::PausePoint;
 
 const EXAMPLES: &str = "\
@@ -234,7 +234,7 @@ pub(crate) struct LogsArgs {
     pub(crate) follow: bool,
     /// Show lines of this level and more severe ones.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub(crate) level: Level,
+    pub(crate) level: LogLevel,
     /// Show lines that are at most this old: `30s`, `5m`, `2h`.
     #[arg(long, value_name = "AGE", value_parser = humantime::parse_duration)]
     pub(crate) since: Option<Duration>,

@@ -13,7 +13,7 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_plumbing::metrics::DiskSpace;
 use zagros_shell::{Exit, Failure, describe_threads, out};
 
-use crate::memory::Need;
+use crate::memory::MemoryNeed;
 use crate::planning;
 use crate::steps::EpochPlan;
 
@@ -56,7 +56,7 @@ fn print_forecast(job: &Job, machine: &Machine) {
 }
 
 fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
-    let (need, limit) = (Need::new(job, machine), MemoryLimit::of_this_process());
+    let (need, limit) = (MemoryNeed::new(job, machine), MemoryLimit::of_this_process());
     out!("\n{}", "memory".bold());
     match &job.model {
         Model::TorchScript { .. } => row("dense network", "as the module has it"),
@@ -79,7 +79,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
 }
 
 /// Bytes of the dense networks of all workers, by what they are for.
-fn dense_network(job: &Job, need: &Need) -> String {
+fn dense_network(job: &Job, need: &MemoryNeed) -> String {
     if job.train.weights == WeightStore::Streamed {
         return streamed_network(job, need);
     }
@@ -94,7 +94,7 @@ fn dense_network(job: &Job, need: &Need) -> String {
 }
 
 /// The same with streamed weights.
-fn streamed_network(job: &Job, need: &Need) -> String {
+fn streamed_network(job: &Job, need: &MemoryNeed) -> String {
     let StreamedFootprint { layers, activations, messages, store, .. } = job.streamed_footprint().unwrap_or_default();
     let [layers, activations, messages, store] = [layers, activations, messages, store].map(HumanBytes);
     format!(

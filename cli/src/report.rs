@@ -17,11 +17,11 @@ use zagros_shell::{Exit, Failure, err, out};
 use crate::measures;
 use crate::page;
 use crate::slices;
-use crate::terminal::{Follower, Terminal};
+use crate::terminal::{WaitLines, Terminal};
 
 /// The known measures of a generated data set: `planted.json` beside its files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Planted {
+pub(crate) struct PlantedMeasures {
     pub(crate) rows: u64,
     pub(crate) test_rows: u64,
     pub(crate) seed: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Planted {
     pub(crate) irreducible_logloss: Option<f64>,
 }
 
-impl Planted {
+impl PlantedMeasures {
     pub(crate) const FILE: &str = "planted.json";
 
     /// Those of the job's test part, if it was generated.
@@ -51,7 +51,7 @@ impl Planted {
 pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Outcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
-    let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(Follower(terminal.clone())) };
+    let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(WaitLines(terminal.clone())) };
     worker.observer = Arc::new(ObserverList(vec![worker.observer, shown]));
     let job = worker.job.clone();
     let run_folder = worker.folder.clone();
@@ -68,7 +68,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
         ended => ended.map_err(|error| failure(error, signals))?,
     };
     if leads {
-        Report { job: &job, summary: &summary, folder, page, planted: Planted::read(&job) }.print();
+        RunReport { job: &job, summary: &summary, folder, page, planted: PlantedMeasures::read(&job) }.print();
     }
     Ok(summary.outcome)
 }
@@ -123,15 +123,15 @@ pub(crate) fn scoring_failure(error: WorkerError, signals: &Signals, keys: &[Str
     failure
 }
 
-struct Report<'a> {
+struct RunReport<'a> {
     job: &'a Job,
     summary: &'a Summary,
     folder: Option<PathBuf>,
     page: Option<PathBuf>,
-    planted: Option<Planted>,
+    planted: Option<PlantedMeasures>,
 }
 
-impl Report<'_> {
+impl RunReport<'_> {
     fn print(&self) {
         let summary = self.summary;
         let verb = if summary.outcome == Outcome::Finished { "trained on" } else { "stopped after" };

@@ -16,7 +16,7 @@ pub(crate) enum ResumeChoice {
 }
 
 /// The folder of the run that starts now, and its resume point.
-pub(crate) struct Start {
+pub(crate) struct RunStart {
     pub(crate) folder: RunFolder,
     /// The state of an earlier process.
     pub(crate) point: Option<ResumePoint>,
@@ -35,7 +35,7 @@ impl ResumeChoice {
     }
 }
 
-impl Start {
+impl RunStart {
     /// Resumes an interrupted run of the job's name, if one fits `wanted`. A job that learns differently than the
     /// interrupted run is another experiment: it starts its own run, and a line says so. Refused are changes that make the
     /// learned values meaningless, with every such key, and a run none of whose checkpoints is intact.

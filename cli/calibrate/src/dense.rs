@@ -18,7 +18,7 @@ const TIME: Duration = Duration::from_millis(400);
 const STEPS: usize = 3;
 
 /// The time of a step as a line: the part that grows with its samples, and the part that does not.
-struct Line {
+struct StepLine {
     of_sample: f64,
     of_step: f64,
 }
@@ -98,12 +98,12 @@ fn work(job: &Job) -> Result<DenseWork, Failure> {
         .ok_or_else(|| Failure::with_help(Exit::Internal, "no built-in network".to_owned(), "this is a bug"))
 }
 
-fn line(job: &Job) -> Result<Line, Failure> {
+fn line(job: &Job) -> Result<StepLine, Failure> {
     let [small, large] = BATCHES;
     let (at_small, at_large) = (step_time(job, small)?, step_time(job, large)?);
     let of_sample = (at_large - at_small) / (large - small) as f64;
     let of_sample = if of_sample > 0.0 { of_sample } else { at_large / large as f64 };
-    Ok(Line { of_sample, of_step: (at_small - of_sample * small as f64).max(0.0) })
+    Ok(StepLine { of_sample, of_step: (at_small - of_sample * small as f64).max(0.0) })
 }
 
 /// The median CPU time of a step, seconds.

@@ -36,7 +36,7 @@ pub(crate) struct RowMeasurement {
 }
 
 /// ns of CPU a row of client and server.
-struct Ends {
+struct EndCosts {
     client: f64,
     server: f64,
 }
@@ -76,8 +76,8 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     side.stop_processes().await;
     let (rows, ids) = (trained.tally.rows as f64, (COUNTED * batches[0].categorical.len() * workload::BATCH) as f64);
     // Alone, the same few batches stay in cache. What a training takes of both is shared in their proportion.
-    let whole = Ends::per_row(&trained).client - dedup * ids / rows;
-    let (lookup, push) = (Ends::per_row(&looked_up).client, Ends::per_row(&pushed).client);
+    let whole = EndCosts::per_row(&trained).client - dedup * ids / rows;
+    let (lookup, push) = (EndCosts::per_row(&looked_up).client, EndCosts::per_row(&pushed).client);
     let colder = (whole / (lookup + push)).max(1.0);
 
     let side = ServerSide::start_processes(program, &text, &job).await?;
@@ -89,8 +89,8 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     let trips = clients.train(&side, &small).await?;
     clients.leave().await?;
     side.stop_processes().await;
-    let (far_lookup, far_push) = (Ends::per_row(&remote_lookup), Ends::per_row(&remote_push));
-    let far = Ends::per_row(&remote);
+    let (far_lookup, far_push) = (EndCosts::per_row(&remote_lookup), EndCosts::per_row(&remote_push));
+    let far = EndCosts::per_row(&remote);
     let client_colder = ((far.client - dedup * ids / rows) / (far_lookup.client + far_push.client)).max(1.0);
     let server_colder = (far.server / (far_lookup.server + far_push.server)).max(1.0);
 
@@ -125,7 +125,7 @@ pub(crate) async fn measure(program: &Path, dim: usize) -> Result<RowMeasurement
     })
 }
 
-impl Ends {
+impl EndCosts {
     fn per_row(stretch: &MeasuredStretch) -> Self {
         let of_row = |time: Duration| time.as_secs_f64() * 1e9 / stretch.tally.rows.max(1) as f64;
         Self { client: of_row(stretch.cpu.client), server: of_row(stretch.cpu.server) }

@@ -5,7 +5,7 @@ use zagros_zip::ZipEq;
 
 use crate::data_shape::DataShape;
 use crate::error::CostError;
-use crate::layers::{DenseWork, Product};
+use crate::layers::{DenseWork, MatrixProduct};
 
 /// Bytes of an id on the wire.
 const ID_BYTES: f64 = 8.0;
@@ -37,7 +37,7 @@ impl WeightTraffic {
     /// That of a network whose values are `value` bytes on the wire.
     #[must_use]
     pub fn new(dense: &DenseWork, value: f64, is_streamed: bool) -> Self {
-        let last = dense.products.last().map_or(0.0, Product::weight_count);
+        let last = dense.products.last().map_or(0.0, MatrixProduct::weight_count);
         Self { is_streamed, pulled: value * (2.0 * dense.parameters - last), pushed: value * dense.parameters }
     }
 

@@ -73,7 +73,7 @@ impl RoleName {
 
 /// What a child's environment has besides that of this process.
 #[derive(Default)]
-pub struct Environment {
+pub struct ChildEnvironment {
     /// They may be secrets.
     pub set: Vec<(&'static str, String)>,
     /// Variables that the child does not inherit.
@@ -104,7 +104,7 @@ impl ChildProcess {
     pub fn start(
         program: &Path,
         role: RoleName,
-        (arguments, environment): (&[String], Environment),
+        (arguments, environment): (&[String], ChildEnvironment),
         announce: PathBuf,
         output: &ChildOutput,
     ) -> Result<Self, Failure> {

@@ -92,13 +92,13 @@ mod tests {
     use zagros_plumbing::Shutdown;
 
     use super::*;
-    use crate::child::Environment;
+    use crate::child::ChildEnvironment;
     use crate::prefix::ChildOutput;
     use crate::supervise::WatchEnd;
 
     fn child(role: RoleName, command: &str) -> ChildProcess {
         let arguments = ["-c".to_owned(), command.to_owned()];
-        let environment = Environment::default();
+        let environment = ChildEnvironment::default();
         ChildProcess::start("sh".as_ref(), role, (&arguments, environment), PathBuf::new(), &ChildOutput::default())
             .unwrap()
     }

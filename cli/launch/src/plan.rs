@@ -10,7 +10,7 @@ use zagros_shell::{Announcement, Exit, Failure, Logging, SECRET, SECRET_FILE, ST
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 use crate::addresses::{ANY_PORT, RoleAddresses, reachable_address};
-use crate::child::{ChildProcess, Environment, RoleName};
+use crate::child::{ChildProcess, ChildEnvironment, RoleName};
 use crate::log_disk::LogDisk;
 use crate::prefix::ChildOutput;
 use crate::row_folders::RowFolders;
@@ -135,13 +135,13 @@ impl LaunchPlan<'_> {
     }
 
     /// Other users see the arguments of a process, and not its environment.
-    fn environment(&self, role: RoleName) -> Environment {
+    fn environment(&self, role: RoleName) -> ChildEnvironment {
         let key = self.secret.derive(match role {
             RoleName::Coordinator => PeerRole::Coordinator,
             RoleName::EmbeddingServer(_) => PeerRole::EmbeddingServer,
             RoleName::DenseWorker(_) => PeerRole::DenseWorker,
         });
-        Environment { set: key.map(|key| (SECRET, key.reveal())).into_iter().collect(), unset: vec![SECRET_FILE] }
+        ChildEnvironment { set: key.map(|key| (SECRET, key.reveal())).into_iter().collect(), unset: vec![SECRET_FILE] }
     }
 
     /// The job's changes, then those that give the role its place on this machine.

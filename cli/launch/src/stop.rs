@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::child::ChildProcess;
-    use crate::child::Environment;
+    use crate::child::ChildEnvironment;
     use crate::prefix::ChildOutput;
 
     /// Long enough for every child of these tests on any machine.
@@ -228,7 +228,7 @@ mod tests {
         ChildProcess::start(
             "sh".as_ref(),
             role,
-            (&arguments, Environment::default()),
+            (&arguments, ChildEnvironment::default()),
             folder.join("none"),
             &ChildOutput::default(),
         )
@@ -279,7 +279,7 @@ mod tests {
             ChildProcess::start(
                 "sh".as_ref(),
                 server,
-                (&arguments, Environment::default()),
+                (&arguments, ChildEnvironment::default()),
                 folder.into(),
                 &ChildOutput::default(),
             )

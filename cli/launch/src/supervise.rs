@@ -290,7 +290,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::child::Environment;
+    use crate::child::ChildEnvironment;
     use crate::prefix::ChildOutput;
 
     fn child(role: RoleName, program: &str, arguments: &[&str]) -> ChildProcess {
@@ -298,7 +298,7 @@ mod tests {
         ChildProcess::start(
             program.as_ref(),
             role,
-            (&arguments, Environment::default()),
+            (&arguments, ChildEnvironment::default()),
             PathBuf::new(),
             &ChildOutput::default(),
         )

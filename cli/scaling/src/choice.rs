@@ -9,7 +9,7 @@ use crate::measurement::{LawCell, Measurement, Measurements};
 
 /// A form that could be fitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Candidate {
+pub struct LawCandidate {
     /// Fitted to all sizes.
     pub law: Law,
     /// Forecast of the largest size by the smaller ones, less what was measured after the most samples, nats. `None` if the smaller sizes are
@@ -19,7 +19,7 @@ pub struct Candidate {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LawChoice {
-    pub candidates: Vec<Candidate>,
+    pub candidates: Vec<LawCandidate>,
     /// Number of the chosen one.
     pub chosen: usize,
 }
@@ -32,12 +32,12 @@ impl LawChoice {
         let largest = measured.largest_size();
         let smaller = measured.only(|one| one.parameters < largest);
         let truth = measured.last_of(largest);
-        let candidate = |form: LawForm| -> Result<Candidate, ScalingError> {
+        let candidate = |form: LawForm| -> Result<LawCandidate, ScalingError> {
             let law = fit(form, &part(form, measured))?;
             let forecast = |law: &Law, truth: &LawCell| law.loss(truth.parameters, truth.samples) - truth.mean_loss();
             let from_smaller = fit(form, &part(form, &smaller)).ok();
             let error = from_smaller.and_then(|law| truth.as_ref().map(|truth| forecast(&law, truth)));
-            Ok(Candidate { law, error })
+            Ok(LawCandidate { law, error })
         };
         let fitted: Vec<_> = LawForm::ALL.into_iter().map(candidate).collect();
         let mut candidates = Vec::new();
@@ -51,7 +51,7 @@ impl LawChoice {
         let least = candidates.iter().filter_map(|one| one.error).map(f64::abs).fold(f64::INFINITY, f64::min);
         let seeds = truth.as_ref().map_or(1, |truth| truth.losses.len());
         let chance = measured.seed_deviation().unwrap_or(0.0) / (seeds as f64).sqrt();
-        let is_good = |one: &Candidate| one.error.is_some_and(|error| error.abs() <= least + chance);
+        let is_good = |one: &LawCandidate| one.error.is_some_and(|error| error.abs() <= least + chance);
         // Where the sizes are too few to compare, the first form is as good as any.
         let compared = measured.sizes().len() > 3 || candidates.first().is_none_or(|first| first.error.is_some());
         let chosen = if compared { candidates.iter().position(is_good).unwrap_or(0) } else { 0 };

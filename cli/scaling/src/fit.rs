@@ -4,8 +4,8 @@
 use zagros_zip::ZipEq;
 
 use crate::ScalingError;
-use crate::law::{Axis, Law, LawForm};
-use crate::linear::{MOST, Row, Solved, solve};
+use crate::law::{LawAxis, Law, LawForm};
+use crate::linear::{MOST, Row, LinearSolution, solve};
 use crate::measurement::Measurements;
 
 /// Exponents that are searched.
@@ -55,7 +55,7 @@ struct FitProblem {
 impl FitProblem {
     fn new(form: LawForm, measured: &Measurements) -> Result<Self, ScalingError> {
         let all = measured.as_slice();
-        let places = |axis: &Axis| {
+        let places = |axis: &LawAxis| {
             let places: Vec<f64> = all.iter().map(|one| axis.place(one.parameters, one.samples)).collect();
             let least = places.iter().copied().fold(f64::INFINITY, f64::min);
             (least, places.iter().map(|place| (place / least).ln()).collect::<Vec<_>>())
@@ -88,7 +88,7 @@ impl FitProblem {
         rows
     }
 
-    fn solved(&self, exponents: &[f64], delta: f64) -> Solved {
+    fn solved(&self, exponents: &[f64], delta: f64) -> LinearSolution {
         solve(&self.rows(exponents), &self.losses, 1 + self.axes.len(), delta)
     }
 
@@ -166,7 +166,7 @@ impl FitProblem {
 
     /// Huber's threshold by the residuals of exponents: a robust estimate of their deviation.
     fn delta(&self, exponents: &[f64]) -> f64 {
-        let Solved { coefficients, .. } = self.solved(exponents, f64::INFINITY);
+        let LinearSolution { coefficients, .. } = self.solved(exponents, f64::INFINITY);
         let rows = self.rows(exponents);
         let residual = |(row, loss): (&Row, &f64)| {
             (loss - row.iter().zip_eq(&coefficients).map(|(value, coefficient)| value * coefficient).sum::<f64>()).abs()
@@ -178,7 +178,7 @@ impl FitProblem {
     }
 
     fn law(&self, exponents: &[f64], delta: f64) -> Law {
-        let Solved { coefficients, .. } = self.solved(exponents, delta);
+        let LinearSolution { coefficients, .. } = self.solved(exponents, delta);
         let exponents: Vec<f64> = exponents.iter().map(|log| log.exp()).collect();
         let scale = |(((least, _), exponent), coefficient): ((&(f64, Vec<f64>), &f64), &f64)| {
             coefficient * least.powf(*exponent)

@@ -50,7 +50,7 @@ pub enum ForecastDecision {
 
 /// The forecast of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Forecast {
+pub struct LossForecast {
     pub target: ForecastTarget,
     pub level: f64,
     /// The laws that were fitted.
@@ -67,7 +67,7 @@ pub struct Forecast {
     pub decision: ForecastDecision,
 }
 
-impl Forecast {
+impl LossForecast {
     /// Chooses a law and forecasts the target.
     pub fn from_measurements(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ScalingError> {
         let choice = LawChoice::fit(measured)?;
@@ -146,11 +146,11 @@ mod tests {
     fn a_forecast_is_near_a_planted_law_and_the_same_again() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[2.0, 9.0], &[0.35, 0.4]);
         let measured = planted(&law, &SIZES, &SAMPLES, 3, (2e-4, 1e-4), 4);
-        let forecast = Forecast::from_measurements(&measured, &plan(1)).unwrap();
+        let forecast = LossForecast::from_measurements(&measured, &plan(1)).unwrap();
         let truth = law.loss(NEXT.parameters, NEXT.samples);
         assert!((forecast.loss - truth).abs() < 5e-4 && forecast.interval_contains(truth), "{forecast:?}, truth {truth}");
         assert_eq!(forecast.decision, ForecastDecision::Made);
-        assert_eq!(forecast, Forecast::from_measurements(&measured, &plan(1)).unwrap());
+        assert_eq!(forecast, LossForecast::from_measurements(&measured, &plan(1)).unwrap());
         let deviation = forecast.seed_deviation.unwrap();
         assert!((1e-4..4e-4).contains(&deviation), "{deviation}");
     }
@@ -159,7 +159,7 @@ mod tests {
     fn a_size_that_brings_nothing_is_not_forecast() {
         let law = Law::new(LawForm::SizeAndSamples, 0.45, &[0.0, 9.0], &[0.35, 0.4]);
         for seed in 0..10 {
-            let forecast = Forecast::from_measurements(&planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed), &plan(1)).unwrap();
+            let forecast = LossForecast::from_measurements(&planted(&law, &SIZES, &SAMPLES, 3, (3e-4, 1e-4), seed), &plan(1)).unwrap();
             let ForecastDecision::Refused { reason } = &forecast.decision else { panic!("seed {seed}: {forecast:?}") };
             assert!(reason.contains("90 % interval") && reason.contains("includes"), "{reason}");
         }
@@ -180,7 +180,7 @@ mod tests {
             let mut chance = Pcg64::seed_from_u64(5_000 + seed);
             let truth =
                 law.loss(NEXT.parameters, NEXT.samples) + 3e-4 * normal(&mut chance) + 1e-4 * normal(&mut chance);
-            Forecast::from_measurements(&measured, &plan(seed)).unwrap().interval_contains(truth)
+            LossForecast::from_measurements(&measured, &plan(seed)).unwrap().interval_contains(truth)
         };
         (0..replays).filter(|seed| held(*seed)).count()
     }

@@ -8,7 +8,7 @@ use crate::measurement::training_flop;
 /// What a power law is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Axis {
+pub enum LawAxis {
     /// Dense parameters N.
     Size,
     Samples,
@@ -16,7 +16,7 @@ pub enum Axis {
     Compute,
 }
 
-impl Axis {
+impl LawAxis {
     /// The place of N parameters and D samples on it.
     #[must_use]
     pub fn place(self, parameters: f64, samples: f64) -> f64 {
@@ -47,12 +47,12 @@ impl LawForm {
 
     /// The axes of its power laws.
     #[must_use]
-    pub fn axes(self) -> &'static [Axis] {
+    pub fn axes(self) -> &'static [LawAxis] {
         match self {
-            Self::SizeAndSamples => &[Axis::Size, Axis::Samples],
-            Self::Compute => &[Axis::Compute],
-            Self::Samples => &[Axis::Samples],
-            Self::Size => &[Axis::Size],
+            Self::SizeAndSamples => &[LawAxis::Size, LawAxis::Samples],
+            Self::Compute => &[LawAxis::Compute],
+            Self::Samples => &[LawAxis::Samples],
+            Self::Size => &[LawAxis::Size],
         }
     }
 
@@ -70,7 +70,7 @@ impl LawForm {
 /// coefficient / x^exponent
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PowerTerm {
-    pub axis: Axis,
+    pub axis: LawAxis,
     /// A or B, at least 0, nats.
     pub coefficient: f64,
     pub exponent: f64,
@@ -94,7 +94,7 @@ pub struct Law {
 
 impl Law {
     pub(crate) fn new(form: LawForm, floor: f64, coefficients: &[f64], exponents: &[f64]) -> Self {
-        let term = |((axis, coefficient), exponent): ((&Axis, &f64), &f64)| PowerTerm {
+        let term = |((axis, coefficient), exponent): ((&LawAxis, &f64), &f64)| PowerTerm {
             axis: *axis,
             coefficient: *coefficient,
             exponent: *exponent,
@@ -109,7 +109,7 @@ impl Law {
     }
 
     #[must_use]
-    pub fn term(&self, axis: Axis) -> Option<&PowerTerm> {
+    pub fn term(&self, axis: LawAxis) -> Option<&PowerTerm> {
         self.terms.iter().find(|term| term.axis == axis)
     }
 }
@@ -121,9 +121,9 @@ impl std::fmt::Display for Law {
         write!(f, "{head} = {:.4}", self.floor)?;
         for term in &self.terms {
             let name = match term.axis {
-                Axis::Size => "N",
-                Axis::Samples => "D",
-                Axis::Compute => "C",
+                LawAxis::Size => "N",
+                LawAxis::Samples => "D",
+                LawAxis::Compute => "C",
             };
             write!(f, " + {:.4}/{name}^{:.3}", term.coefficient, term.exponent)?;
         }
@@ -140,8 +140,8 @@ mod tests {
         let law = Law::new(LawForm::SizeAndSamples, 0.4, &[2.0, 3.0], &[0.5, 1.0]);
         assert!((law.loss(100.0, 10.0) - (0.4 + 0.2 + 0.3)).abs() < 1e-12);
         assert_eq!(law.to_string(), "L(N, D) = 0.4000 + 2.0000/N^0.500 + 3.0000/D^1.000");
-        assert_eq!(law.term(Axis::Samples).map(|term| term.exponent), Some(1.0));
-        assert_eq!(law.term(Axis::Compute), None);
+        assert_eq!(law.term(LawAxis::Samples).map(|term| term.exponent), Some(1.0));
+        assert_eq!(law.term(LawAxis::Compute), None);
         let compute = Law::new(LawForm::Compute, 0.4, &[6.0], &[1.0]);
         assert!((compute.loss(10.0, 10.0) - 0.41).abs() < 1e-12);
         for form in LawForm::ALL {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use rand::Rng;
 use rand_pcg::Pcg64;
 
-use crate::law::{Axis, Law};
+use crate::law::{LawAxis, Law};
 use crate::measurement::Measurements;
 
 /// Sizes up or down from which noise is drawn.
@@ -62,7 +62,7 @@ impl FamilyNoise {
             places.push((number, samples));
         }
         // The floor, and two of each axis but that of the samples, which each run has whole.
-        let of_samples = usize::from(law.term(Axis::Samples).is_some());
+        let of_samples = usize::from(law.term(LawAxis::Samples).is_some());
         let following = 1 + 2 * (law.terms.len() - of_samples);
         let freedom = runs.len().saturating_sub(following).max(1);
         let factor = (runs.len() as f64 / freedom as f64).sqrt() * student(freedom);

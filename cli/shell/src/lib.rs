@@ -37,7 +37,7 @@ pub use folders::check_folders;
 pub use last_error::last_error;
 pub use live::{FoundCoordinator, live_coordinator};
 pub use local_run::STATE_FILE;
-pub use port::Port;
+pub use port::RolePort;
 pub use process_record::{ProcessChange, ProcessRecord, UP};
 pub use role::{Role, exit_with_parent};
 pub use runtime::block_on;

@@ -17,7 +17,7 @@ use crate::args::ConfigArgs;
 use crate::credentials;
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::page_token;
-use crate::port::{Exposure, Port};
+use crate::port::{PortExposure, RolePort};
 use crate::start::{load_job, watch_signals};
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct Role {
 impl Role {
     /// Reads the job and listens for signals.
     pub fn start(config: &ConfigArgs, name: String) -> Result<Self, Failure> {
-        let job = Arc::new(load_job(config.job(), &config.sets)?);
+        let job = Arc::new(load_job(config.job_file(), &config.sets)?);
         check_counted(&job)?;
         let (credentials, page_token) = (credentials::from_environment()?, page_token::from_environment()?);
         raise_file_limit();
@@ -56,7 +56,7 @@ impl Role {
 
     /// Listens on the address that the job file gives for a port. Warns of a port that other machines reach and that has no
     /// proof. Refuses one that other machines reach where the role would ask no peer for proof.
-    pub async fn bind(&self, port: Port, address: &str) -> Result<TcpListener, Failure> {
+    pub async fn bind(&self, port: RolePort, address: &str) -> Result<TcpListener, Failure> {
         let key = port.address_key();
         let listener = TcpListener::bind(address).await.map_err(|error| {
             let what = format!("{} cannot listen on {address} ({key}): {error}", self.name);
@@ -65,9 +65,9 @@ impl Role {
         })?;
         let address = listener.local_addr().or_internal()?;
         match port.exposure(address, self.credentials.is_checked(), self.job.cluster.insecure) {
-            Exposure::Guarded => {}
-            Exposure::Warned(warning) => tracing::warn!(key, %address, "{warning}"),
-            Exposure::Refused => {
+            PortExposure::Guarded => {}
+            PortExposure::Warned(warning) => tracing::warn!(key, %address, "{warning}"),
+            PortExposure::Refused => {
                 let what = format!(
                     "{} would listen on {address} ({key}), which other machines reach, without asking anyone for proof",
                     self.name

@@ -7,7 +7,7 @@ use zagros_cost::{MachineGroup, PlanStage, StageTimes};
 use zagros_protocol::{BucketMap, Generation};
 
 use crate::link::NetworkLink;
-use crate::processor::Processor;
+use crate::processor::SharedCores;
 use crate::scenario::Scenario;
 
 /// Buckets of a run, more for many servers: each has at least [`LEAST_BUCKETS`].
@@ -17,7 +17,7 @@ const LEAST_BUCKETS: u32 = 16;
 #[derive(Debug)]
 pub(crate) struct SimMachine<T> {
     pub(crate) group: usize,
-    pub(crate) processor: Processor<T>,
+    pub(crate) processor: SharedCores<T>,
     pub(crate) up: NetworkLink,
     pub(crate) down: NetworkLink,
 }
@@ -94,7 +94,7 @@ impl<T> SimCluster<T> {
                 let threads = scenario.settings.background_threads;
                 cluster.machines.push(SimMachine {
                     group: index,
-                    processor: Processor::new(cores(group), threads),
+                    processor: SharedCores::new(cores(group), threads),
                     up: NetworkLink::new(link(scenario, group)),
                     down: NetworkLink::new(link(scenario, group)),
                 });

@@ -1,7 +1,7 @@
 //! The table `[workload]`: what is trained, described without a job file.
 
 use serde::Deserialize;
-use zagros_cost::{DenseWork, Product, SampleWork, TableWork, WeightTraffic};
+use zagros_cost::{DenseWork, MatrixProduct, SampleWork, TableWork, WeightTraffic};
 use zagros_job::{Format, Mode, Precision};
 
 use crate::error::SimError;
@@ -195,11 +195,11 @@ impl Workload {
         let mut widths = vec![self.ids * self.dim + self.numeric];
         widths.extend(&self.hidden);
         widths.push(1.0);
-        let product = |pair: &[f64]| Product { read: pair[0], write: pair[1], times: 1.0 };
-        let products: Vec<Product> = widths.windows(2).map(product).collect();
+        let product = |pair: &[f64]| MatrixProduct { read: pair[0], write: pair[1], times: 1.0 };
+        let products: Vec<MatrixProduct> = widths.windows(2).map(product).collect();
         DenseWork {
             parameters: products.iter().map(|product| product.weight_count() + product.write).sum(),
-            flop: products.iter().map(Product::flop).sum(),
+            flop: products.iter().map(MatrixProduct::flop).sum(),
             products,
             ..DenseWork::default()
         }

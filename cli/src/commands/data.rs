@@ -10,7 +10,7 @@ use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal, load_job, note, out};
 
 use crate::args::{GenerateArgs, InspectArgs, TeacherChoice, ValidateArgs};
-use crate::report::Planted;
+use crate::report::PlantedMeasures;
 
 const SHOWN: usize = 20;
 
@@ -44,7 +44,7 @@ pub(crate) fn generate(args: &GenerateArgs) -> Result<Exit, Failure> {
         refuse_to_replace(&args.folder, names)?;
     }
     note!("generating {} training and {} test rows", HumanCount(args.rows), HumanCount(args.test_rows));
-    let planted_file = args.folder.join(Planted::FILE);
+    let planted_file = args.folder.join(PlantedMeasures::FILE);
     let unfinished = args.folder.join(UNFINISHED);
     std::fs::create_dir_all(&args.folder).map_err(|error| unwritable(&args.folder, error))?;
     std::fs::write(&unfinished, "").map_err(|error| unwritable(&unfinished, error))?;
@@ -110,13 +110,13 @@ fn factor_job(spec: &FactorSpec) -> String {
 /// Refuses to replace files that `generate` has not written. Its files are beside planted.json, or beside the mark of an
 /// interrupted call.
 fn refuse_to_replace(folder: &Path, names: &[&str]) -> Result<(), Failure> {
-    let is_ours = [Planted::FILE, UNFINISHED].iter().any(|name| folder.join(name).exists());
+    let is_ours = [PlantedMeasures::FILE, UNFINISHED].iter().any(|name| folder.join(name).exists());
     let foreign = names.iter().map(|name| folder.join(name)).find(|path| path.exists());
     let Some(path) = foreign.filter(|_| !is_ours) else { return Ok(()) };
     let what = format!(
         "{} exists, and `zagros data generate` did not write it: there is no {} beside it",
         path.display(),
-        Planted::FILE
+        PlantedMeasures::FILE
     );
     let help = format!("give another folder, or --force to replace its {}", names.join(", "));
     Err(Failure::with_help(Exit::Usage, what, help))
@@ -133,7 +133,7 @@ fn not_generated(error: IngestError) -> Failure {
 }
 
 /// The measures of the planted probabilities.
-fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure> {
+fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<PlantedMeasures, Failure> {
     let mut scores = Scores::new();
     for &(label, logit) in test {
         scores.push(label, logit);
@@ -147,7 +147,7 @@ fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<Planted, Failure>
     let entropies = test.iter().map(|(_, logit)| entropy(f64::from(*logit)));
     let irreducible_logloss = Some(entropies.sum::<f64>() / test.len() as f64);
     let (rows, test_rows, seed) = (args.rows, args.test_rows, args.seed);
-    Ok(Planted { rows, test_rows, seed, positive_rate, best_auc, best_logloss, irreducible_logloss })
+    Ok(PlantedMeasures { rows, test_rows, seed, positive_rate, best_auc, best_logloss, irreducible_logloss })
 }
 
 /// Entropy of a click of these log-odds, nats.

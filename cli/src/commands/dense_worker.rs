@@ -12,19 +12,19 @@ use zagros_embedding_client::GrpcShard;
 use zagros_embedding_client::push_record::{PushRecorder, StartedPush};
 use zagros_job::{Collective, Job};
 use zagros_plumbing::admin;
-use zagros_shell::{Exit, Failure, OrInternal, Port, Role};
+use zagros_shell::{Exit, Failure, OrInternal, RolePort, Role};
 
 use crate::args::{LeaveMeaning, WorkerArgs};
 use crate::memory;
 use crate::report;
-use crate::resume::{ResumeChoice, Start, failed};
+use crate::resume::{ResumeChoice, RunStart, failed};
 use crate::terminal::Terminal;
 
 pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     let role = Role::start(&args.config, format!("dense worker {}", args.index))?;
     refuse_stdin(&role.job)?;
     memory::check_worker(&role.job)?;
-    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
+    let http = role.bind(RolePort::Admin, &role.job.cluster.admin).await?;
     let rendezvous = rendezvous(&role, args.advertise).await?;
     role.announce_addresses(&args.config, None, &http)?;
     let waits = Waits::default();
@@ -38,8 +38,8 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
     // Only one worker writes.
     let start = match args.folder {
         _ if args.index > 0 => None,
-        Some(path) => Some(Start::in_folder(run_folder(&path)?, &role.job, wanted)?),
-        None => Some(Start::find(&role.job, wanted)?),
+        Some(path) => Some(RunStart::in_folder(run_folder(&path)?, &role.job, wanted)?),
+        None => Some(RunStart::find(&role.job, wanted)?),
     };
     let (timeout, credentials) = (role.job.cluster.timeout, role.credentials.clone());
     let recorder = args.push_recorder.as_deref().map(|socket| recorder(socket, args.index, &role.job)).transpose()?;
@@ -144,7 +144,7 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     if !cluster.has_groups() {
         return Ok(None);
     }
-    let listener = role.bind(Port::DenseWorker, &cluster.worker_address).await?;
+    let listener = role.bind(RolePort::DenseWorker, &cluster.worker_address).await?;
     let address = role.advertised_address(advertise, &listener)?;
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use zagros_init::{InitError, job_text, read_sample, sketch};
+use zagros_init::{InitError, infer_sketch, job_text, read_sample};
 use zagros_plumbing::durable;
 use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, load_job};
 
@@ -117,7 +117,7 @@ fn seen_from(job: &Path, data: &Path) -> Result<PathBuf, Failure> {
 
 fn text(data: &Path, named: &Path, label: Option<&str>) -> Result<String, Failure> {
     not_stdin(data)?;
-    let sketch = read_sample(data).and_then(|sample| sketch(sample, label)).map_err(failed)?;
+    let sketch = read_sample(data).and_then(|sample| infer_sketch(sample, label)).map_err(failed)?;
     sketch.warnings().iter().for_each(|warning| err!("UNSURE: {warning}"));
     Ok(job_text(&sketch, named))
 }

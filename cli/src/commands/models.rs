@@ -5,11 +5,11 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 
 use crate::args::ModelsArgs;
-use crate::models::rate::Speed;
+use crate::models::rate::TrainingSpeed;
 use crate::models::{ModelTable, print};
 
 pub(crate) fn run(args: &ModelsArgs) -> Result<Exit, Failure> {
-    let speed = Speed::choose(args.flops, &Machine::this())?;
+    let speed = TrainingSpeed::choose(args.flops, &Machine::this())?;
     let table = ModelTable::new(args, &speed, MemoryLimit::of_this_process())?;
     if args.json {
         print_answer(&serde_json::to_string_pretty(&table).or_internal()?)?;

@@ -32,10 +32,10 @@ const BUFFER: usize = 64 << 10;
 
 /// With several models their scores are averaged.
 pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
-    let models = Model::all(&args)?;
+    let models = ScoringModel::all(&args)?;
     let scores = score_columns(&models[0].job, &args.score_column);
     let identity = models.iter().map(|model| identity(&args, model)).collect::<Result<Vec<_>, _>>()?.join("; ");
-    let output = Output::open(&args, scores, &identity).map_err(refused)?;
+    let output = ScoreOutput::open(&args, scores, &identity).map_err(refused)?;
     let earlier_counts = output.counts();
     if earlier_counts.rows() > 0 {
         err!("going on after {} rows that are written (--fresh starts over)", HumanCount(earlier_counts.rows()));
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let form = first.form(&args);
     let average =
         ModelAverage { others, shows_logits: args.logits, keeps_malformed: args.bad_rows == BadRowsChoice::Empty };
-    let written = first.predict(&args, earlier_counts, &shutdown).await?.run(Scores { output, form, average }).await;
+    let written = first.predict(&args, earlier_counts, &shutdown).await?.run(ScoreWriter { output, form, average }).await;
     let output =
         written.map_err(|error| report::scoring_failure(error, &signals, &args.keys))?.map_err(refused)?.output;
     let counts = output.finish().map_err(refused)?;
@@ -72,14 +72,14 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-struct Model {
+struct ScoringModel {
     /// As the command line has it.
     name: String,
     saved: SavedModel,
     job: Job,
 }
 
-impl Model {
+impl ScoringModel {
     /// The models of the arguments, which predict the same.
     fn all(args: &PredictArgs) -> Result<Vec<Self>, Failure> {
         let named = averaged::models_of(&args.run);
@@ -143,7 +143,7 @@ impl Model {
             done: before.samples,
             control,
             connect,
-            observer: Arc::new(Progress::new(before, &args.data)),
+            observer: Arc::new(ScoringProgress::new(before, &args.data)),
             shutdown: shutdown.clone(),
         })
     }
@@ -151,7 +151,7 @@ impl Model {
 
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-struct Progress {
+struct ScoringProgress {
     /// Whether the files are read from their start, so that their bytes say how far it is.
     whole: bool,
     /// Whether the files say how large they are.
@@ -159,14 +159,14 @@ struct Progress {
     last_line: Mutex<Instant>,
 }
 
-impl Progress {
+impl ScoringProgress {
     fn new(before: PredictionCounts, data: &[PathBuf]) -> Self {
         let is_known = !data.iter().any(|file| file == Path::new(STDIN));
         Self { whole: before.rows() == 0, is_known, last_line: Mutex::new(Instant::now()) }
     }
 }
 
-impl Observer for Progress {
+impl Observer for ScoringProgress {
     fn observe(&self, event: &Event) {
         let Event::Evaluating { done, total, .. } = event else { return };
         let mut last = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -183,7 +183,7 @@ impl Observer for Progress {
 }
 
 /// What decides the scores: model, rows, and how they are read.
-fn identity(args: &PredictArgs, Model { job, saved, .. }: &Model) -> Result<String, Failure> {
+fn identity(args: &PredictArgs, ScoringModel { job, saved, .. }: &ScoringModel) -> Result<String, Failure> {
     let manifest = Manifest::read(&saved.folder).map_err(failed)?;
     let mut identity =
         format!("{} {} {} {:?}", env!("CARGO_PKG_VERSION"), manifest.manifest_sha256, manifest.steps, args.logits);
@@ -233,12 +233,12 @@ fn labels(job: &Job) -> Vec<String> {
 }
 
 /// Where the scores go.
-enum Output {
+enum ScoreOutput {
     File(PredictionFile),
     Stream(PredictionStream<BufWriter<Stdout>>),
 }
 
-impl Output {
+impl ScoreOutput {
     /// Checks first what can be checked before the model is loaded.
     fn open(args: &PredictArgs, scores: Vec<String>, identity: &str) -> Result<Self, PredictionError> {
         let path: &Path = &args.output;
@@ -271,8 +271,8 @@ impl Output {
 }
 
 /// Logits become scores on their way to the output.
-struct Scores {
-    output: Output,
+struct ScoreWriter {
+    output: ScoreOutput,
     form: ScoreForm,
     average: ModelAverage,
 }
@@ -287,7 +287,7 @@ struct ModelAverage {
     keeps_malformed: bool,
 }
 
-impl Scores {
+impl ScoreWriter {
     fn scores(&mut self, rows: &InputRows, logits: &[f32]) -> Result<Vec<f64>, PredictionError> {
         let mut scores = self.form.scores(logits);
         let ModelAverage { others, shows_logits, .. } = &mut self.average;
@@ -304,7 +304,7 @@ impl Scores {
     }
 }
 
-impl ScoredRows for Scores {
+impl ScoredRows for ScoreWriter {
     type Error = PredictionError;
 
     fn take(&mut self, rows: &InputRows, logits: &[f32]) -> Result<(), PredictionError> {
@@ -313,8 +313,8 @@ impl ScoredRows for Scores {
         let kept = (!is_kept).then(|| rows.samples_only());
         let rows = kept.as_ref().unwrap_or(rows);
         match &mut self.output {
-            Output::File(file) => file.add(rows, &scores),
-            Output::Stream(stream) => stream.add(rows, &scores),
+            ScoreOutput::File(file) => file.add(rows, &scores),
+            ScoreOutput::Stream(stream) => stream.add(rows, &scores),
         }
     }
 }

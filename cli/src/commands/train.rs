@@ -12,11 +12,11 @@ use super::init;
 use crate::args::TrainArgs;
 use crate::days::DailyTraining;
 use crate::memory;
-use crate::pause::{Pause, PausePoint};
+use crate::pause::{RunPause, PausePoint};
 use crate::plan;
 use crate::planning;
 use crate::report;
-use crate::resume::{ResumeChoice, Start};
+use crate::resume::{ResumeChoice, RunStart};
 use crate::saved;
 use crate::steps;
 use crate::terminal::Terminal;
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         let keep_models = args.keep_models.map(|models| usize::try_from(models).unwrap_or(usize::MAX));
         return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
     }
-    let start = Start::find(&job, choice)?;
+    let start = RunStart::find(&job, choice)?;
     steps::announce(&job);
     steps::count_epochs(&mut job, start.point.as_ref())?;
     if let Some(point) = pause {
@@ -80,7 +80,7 @@ async fn train_until(
     signals: &Signals,
 ) -> Result<Exit, Failure> {
     let terminal = Arc::new(Terminal::new(false));
-    let pause = Arc::new(Pause::new(point, shutdown, terminal.clone()));
+    let pause = Arc::new(RunPause::new(point, shutdown, terminal.clone()));
     let ended = Worker { observer: pause.clone(), ..worker }.run().await;
     terminal.finish();
     let summary = ended.map_err(|error| report::failure(error, signals))?;
@@ -90,7 +90,7 @@ async fn train_until(
     }
 }
 
-async fn worker(job: Job, start: &Start, shutdown: Shutdown) -> Result<Worker, Failure> {
+async fn worker(job: Job, start: &RunStart, shutdown: Shutdown) -> Result<Worker, Failure> {
     let EmbeddedCluster { control, connect, registry } = EmbeddedCluster::start(&job).await?;
     let (folder, resume) = (Some(start.folder.clone()), start.point.clone());
     Ok(Worker { folder, resume, shutdown, ..Worker::alone(job, control, connect, registry) })

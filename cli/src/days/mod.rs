@@ -34,7 +34,7 @@ use self::health::{DayHealth, IdCounts, ReferenceDrift};
 use self::history::{DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
 use crate::report;
-use crate::resume::{ResumeChoice, Start};
+use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
 use crate::steps;
 use crate::terminal::Terminal;
@@ -317,7 +317,7 @@ async fn train_day(
         None => (None, None),
     };
     let data = DayData::measure(&day.job).await;
-    let start = Start::find(&day.job, choice)?;
+    let start = RunStart::find(&day.job, choice)?;
     let run = start.folder.path().to_owned();
     let mut job = day.job.clone();
     steps::count_epochs(&mut job, start.point.as_ref())?;
@@ -372,7 +372,7 @@ async fn score(
 
 async fn train(
     job: &Job,
-    start: Start,
+    start: RunStart,
     shutdown: &Shutdown,
     signals: &Signals,
 ) -> Result<(Summary, IdCounts), Failure> {

@@ -58,7 +58,7 @@ pub(crate) struct SavePlan {
 impl ForgetPlan {
     /// Reads what the files say of the ids. Of large files, only the blocks of the ids' buckets are read.
     pub(crate) fn prepare(place: &ForgetPlace, wanted: &WantedIds) -> Result<Self, Failure> {
-        let mut planner = Planner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
+        let mut planner = ForgetPlanner { wanted, copies: Vec::new(), positions: BTreeMap::new(), read: BTreeMap::new() };
         let saves = place.saves.iter().map(|folder| planner.save(folder)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { copies: planner.copies, saves })
     }
@@ -112,7 +112,7 @@ impl SavePlan {
     }
 }
 
-struct Planner<'a> {
+struct ForgetPlanner<'a> {
     wanted: &'a WantedIds,
     copies: Vec<PlannedCopy>,
     /// Positions of copies by folder and name of the file.
@@ -121,7 +121,7 @@ struct Planner<'a> {
     read: BTreeMap<String, MentionedIds>,
 }
 
-impl Planner<'_> {
+impl ForgetPlanner<'_> {
     fn save(&mut self, folder: &Folder) -> Result<SavePlan, Failure> {
         let manifest = Manifest::read(folder).map_err(failed)?;
         let mut save = SavePlan {

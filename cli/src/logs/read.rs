@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use zagros_launch::earlier_log;
 
-use super::line::Line;
+use super::line::LogLine;
 
 /// The log of one role.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct LogSource {
     /// `dense worker 0`.
     pub(crate) name: String,
     path: PathBuf,
@@ -20,21 +20,21 @@ pub(crate) struct Source {
 }
 
 /// The logs in a folder, by name.
-pub(crate) fn sources(folder: &Path) -> io::Result<Vec<Source>> {
+pub(crate) fn sources(folder: &Path) -> io::Result<Vec<LogSource>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // `dense-worker-0.1.log` has the earlier lines of `dense-worker-0.log`.
         if let Some(role) = name.strip_suffix(".log").filter(|role| !role.contains('.')) {
-            found.push(Source { name: role.replace('-', " "), path, read: 0, rest: Vec::new() });
+            found.push(LogSource { name: role.replace('-', " "), path, read: 0, rest: Vec::new() });
         }
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(found)
 }
 
-impl Source {
+impl LogSource {
     /// Whether it is the log of this role and index, as far as these are given.
     pub(crate) fn is_of(&self, role: Option<&str>, index: Option<u32>) -> bool {
         let (of, number) = match self.name.rsplit_once(' ') {
@@ -45,7 +45,7 @@ impl Source {
     }
 
     /// All present lines, those of the older file first. [`Self::news`] returns later ones.
-    pub(crate) fn all(&mut self) -> io::Result<impl Iterator<Item = Line> + use<>> {
+    pub(crate) fn all(&mut self) -> io::Result<impl Iterator<Item = LogLine> + use<>> {
         let older = match File::open(earlier_log(&self.path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),
@@ -59,7 +59,7 @@ impl Source {
     }
 
     /// Whole lines that were added since the last call.
-    pub(crate) fn news(&mut self) -> io::Result<Vec<Line>> {
+    pub(crate) fn news(&mut self) -> io::Result<Vec<LogLine>> {
         let mut file = File::open(&self.path)?;
         let mut added = Vec::new();
         if file.metadata()?.len() < self.read {
@@ -78,12 +78,12 @@ impl Source {
     }
 }
 
-fn parse(line: &[u8]) -> Option<Line> {
-    Line::parse(&String::from_utf8_lossy(line))
+fn parse(line: &[u8]) -> Option<LogLine> {
+    LogLine::parse(&String::from_utf8_lossy(line))
 }
 
 /// Lines of several sources, each in order, merged in the order of time. Each line comes with the index of its source.
-pub(crate) fn merged(sources: Vec<impl Iterator<Item = Line>>) -> impl Iterator<Item = (usize, Line)> {
+pub(crate) fn merged(sources: Vec<impl Iterator<Item = LogLine>>) -> impl Iterator<Item = (usize, LogLine)> {
     let mut sources: Vec<_> = sources.into_iter().map(Iterator::peekable).collect();
     std::iter::from_fn(move || {
         let times = sources.iter_mut().enumerate().filter_map(|(index, lines)| Some((lines.peek()?.time, index)));
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    fn texts(lines: impl IntoIterator<Item = Line>) -> Vec<String> {
+    fn texts(lines: impl IntoIterator<Item = LogLine>) -> Vec<String> {
         lines.into_iter().map(|line| line.text).collect()
     }
 

@@ -5,12 +5,12 @@ use zagros_job::ModelSize;
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
-use super::{Need, WeightHolding};
+use super::{MemoryNeed, WeightHolding};
 
 /// The share of the available memory that this process can use, at most. The system needs the rest.
 const USABLE: f64 = 0.9;
 
-impl Need {
+impl MemoryNeed {
     /// Names the budget, by how much it is short, and the key of the largest part.
     pub(crate) fn check(&self, limit: Option<MemoryLimit>) -> Result<(), Failure> {
         self.check_layers()?;
@@ -135,10 +135,10 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn need(sets: &[&str]) -> Need {
+    fn need(sets: &[&str]) -> MemoryNeed {
         let text = "[data]\nformat = 'criteo'\ntrain = 'a'\n[embedding]\ndim = 16\n[cluster]\ncold_folder = 'cold'\n";
         let job = Job::parse(text, Path::new("job.toml"), &Overrides::sets(sets.iter().copied())).unwrap();
-        Need::new(&job, &Machine { cores: 4, workers: 1, servers: 0 })
+        MemoryNeed::new(&job, &Machine { cores: 4, workers: 1, servers: 0 })
     }
 
     fn limit(bytes: u64) -> Option<MemoryLimit> {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     /// The message of a refusal, without the lines that it is broken into.
-    fn refused(need: &Need, limit: Option<MemoryLimit>) -> String {
+    fn refused(need: &MemoryNeed, limit: Option<MemoryLimit>) -> String {
         let text = format!("{:?}", need.check(limit).unwrap_err());
         text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ")
     }

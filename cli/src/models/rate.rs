@@ -13,14 +13,14 @@ use crate::planning;
 
 /// How many samples a second a job may have.
 #[derive(Debug)]
-pub(crate) enum Speed {
+pub(crate) enum TrainingSpeed {
     /// As far as the dense network alone is concerned, by its floating-point operations in a second.
     Flops(f64),
     /// By the cost model of `zagros plan`, with all stages.
     Calibrated(Box<Calibration>),
 }
 
-impl Speed {
+impl TrainingSpeed {
     /// The given number of operations, else this user's calibration, else that of a second of steps.
     pub(crate) fn choose(flops: Option<f64>, machine: &Machine) -> Result<Self, Failure> {
         let is_calibrated = planning::calibration_file().is_some_and(|file| file.is_file());
@@ -84,8 +84,8 @@ mod tests {
     fn a_calibration_counts_every_stage() {
         let job = Job::parse(JOB, Path::new("job.toml"), &Overrides::sets(["model.hidden=[8]"])).unwrap();
         let flop = job.dense_layout().unwrap().flop();
-        let calibrated = Speed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
-        let alone = Speed::Flops(100e9).samples_per_second(&job, flop).unwrap();
+        let calibrated = TrainingSpeed::Calibrated(Box::default()).samples_per_second(&job, flop).unwrap();
+        let alone = TrainingSpeed::Flops(100e9).samples_per_second(&job, flop).unwrap();
         assert!(alone == 100e9 / flop as f64 && calibrated < alone / 2.0, "{calibrated} {alone}");
     }
 }

@@ -3,7 +3,7 @@
 use zagros_chart::{LogChart, LogMark, LogSeries};
 use zagros_scaling::{Law, LawCell, Measurements};
 
-use super::analysis::Analysis;
+use super::analysis::FamilyAnalysis;
 
 const POINTS: usize = 60;
 /// Lines of equal loss.
@@ -11,7 +11,7 @@ const LEVELS: usize = 6;
 /// How far beyond the measurements curves are drawn, as a factor.
 const BEYOND: f64 = 8.0;
 
-pub(super) fn charts(analysis: &Analysis) -> Vec<LogChart> {
+pub(super) fn charts(analysis: &FamilyAnalysis) -> Vec<LogChart> {
     let (Some(law), Some(measured)) = (analysis.chosen_law(), &analysis.measured) else { return Vec::new() };
     let family = FamilyCharts { analysis, law, measured };
     let mut charts = vec![family.by_size(), family.by_samples(), family.by_compute()];
@@ -20,7 +20,7 @@ pub(super) fn charts(analysis: &Analysis) -> Vec<LogChart> {
 }
 
 struct FamilyCharts<'a> {
-    analysis: &'a Analysis,
+    analysis: &'a FamilyAnalysis,
     law: &'a Law,
     measured: &'a Measurements,
 }

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use zagros_scaling::{Measurement, MemberRun};
 
 use super::setup::{FamilySetup, FamilySize, size_set};
-use crate::page::Record;
+use crate::page::RunRecord;
 use crate::train_process::{folder_set, newest_run, thread_sets};
 
 /// Evaluations without an improvement that no run reaches: a family trains all runs to their end.
 const PATIENCE: u32 = 1_000_000;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Member {
+pub(super) struct FamilyMember {
     pub(super) size: FamilySize,
     pub(super) seed: u64,
     /// Shares of the rows after which it is measured; the last one is its length.
@@ -34,7 +34,7 @@ pub(super) struct MemberPoint {
     pub(super) seconds: f64,
 }
 
-impl Member {
+impl FamilyMember {
     pub(super) fn from_run(setup: &FamilySetup, run: &MemberRun) -> Self {
         Self::new(setup, &setup.sizes[run.size], run.seed, &run.shares)
     }
@@ -79,7 +79,7 @@ impl Member {
     /// What it measured, if it has come to its end.
     pub(super) fn points(&self, setup: &FamilySetup) -> Option<Vec<MemberPoint>> {
         let run = newest_run(&self.folder).filter(zagros_dense_worker::RunFolder::is_complete)?;
-        let record = Record::read(&run).ok()?;
+        let record = RunRecord::read(&run).ok()?;
         let seconds = record.summary.as_ref()?.seconds;
         // With a validation part, only that is scored while training.
         let part = if record.of_part("validation").next().is_some() { "validation" } else { "test" };

@@ -27,8 +27,8 @@ use zagros_plumbing::lifecycle::Shutdown;
 use zagros_scaling::{Family, ForecastDecision};
 use zagros_shell::{Exit, Failure, note, watch_signals};
 
-use self::analysis::{Analysis, Verification};
-use self::member::{Member, MemberPoint};
+use self::analysis::{FamilyAnalysis, ForecastVerification};
+use self::member::{FamilyMember, MemberPoint};
 use self::setup::FamilySetup;
 use self::state::FamilyPlan;
 use self::training::TrainingEnd;
@@ -61,10 +61,10 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     };
     report::print_plan(&setup, &plan);
     let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
-    let members: Vec<Member> = plan.family.runs.iter().map(|run| Member::from_run(&setup, run)).collect();
+    let members: Vec<FamilyMember> = plan.family.runs.iter().map(|run| FamilyMember::from_run(&setup, run)).collect();
     let mut end = training::train(&setup, &members, &shutdown, deadline).await?;
     let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.points(&setup)).flatten().collect();
-    let mut analysis = Analysis::fit(&setup, &plan, points);
+    let mut analysis = FamilyAnalysis::fit(&setup, &plan, points);
     if end == TrainingEnd::Over {
         analysis.keep_forecast(&setup)?;
         if args.verify && analysis.is_forecast() {
@@ -107,23 +107,23 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
 /// Trains the next size, and compares it with its forecast, which is durable by now.
 async fn verify(
     setup: &FamilySetup,
-    analysis: &mut Analysis,
+    analysis: &mut FamilyAnalysis,
     shutdown: &Shutdown,
     deadline: Instant,
 ) -> Result<TrainingEnd, Failure> {
-    let member = Member::next(setup, &analysis.shares);
+    let member = FamilyMember::next(setup, &analysis.shares);
     note!("training the next size, {}", setup.next.size);
     let end = training::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
     let truth = member.points(setup).and_then(|points| points.last().cloned());
     if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
-        let verification = Verification::new(forecast, &truth);
+        let verification = ForecastVerification::new(forecast, &truth);
         state::write_json(&setup.folder.join(state::VERIFICATION), &verification)?;
         analysis.verification = Some(verification);
     }
     Ok(end)
 }
 
-impl Analysis {
+impl FamilyAnalysis {
     /// Whether there is a forecast to verify.
     fn is_forecast(&self) -> bool {
         self.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made)

@@ -6,7 +6,7 @@ use zagros_shell::{Exit, Failure, OrInternal, note};
 
 use super::member::process_sets;
 use super::setup::{FamilySetup, FamilySize};
-use crate::page::Record;
+use crate::page::RunRecord;
 use crate::train_process::{EndKind, TrainProcess, hopeless, newest_run, reason};
 
 /// Compute of a short run, FLOP: some seconds of a core.
@@ -59,7 +59,7 @@ async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, F
         }
         EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless(&name, "family", &folder, status)),
     }
-    let record = newest_run(&folder).and_then(|run| Record::read(&run).ok());
+    let record = newest_run(&folder).and_then(|run| RunRecord::read(&run).ok());
     let summary = record.as_ref().and_then(|record| record.summary.as_ref());
     let Some(summary) = summary.filter(|summary| summary.samples > 0) else {
         return Err(Failure::with_help(

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Failure, OrInternal, note};
 
-use super::member::Member;
+use super::member::FamilyMember;
 use super::setup::FamilySetup;
 use crate::train_process::{EndKind, TrainProcess, ask_to_end, hopeless, reason, wait_for_earlier};
 
@@ -24,9 +24,9 @@ pub(super) enum TrainingEnd {
 
 type ProcessEnd = (usize, std::io::Result<ExitStatus>, Duration);
 
-struct Training<'a> {
+struct FamilyTraining<'a> {
     setup: &'a FamilySetup,
-    members: &'a [Member],
+    members: &'a [FamilyMember],
     /// Number of the member that is started next.
     next: usize,
     running: BTreeMap<usize, Option<Pid>>,
@@ -36,17 +36,17 @@ struct Training<'a> {
 /// Trains the members that are not complete. On every way out, no process is left. A run that fails by its own size is a note.
 pub(super) async fn train(
     setup: &FamilySetup,
-    members: &[Member],
+    members: &[FamilyMember],
     shutdown: &Shutdown,
     deadline: Instant,
 ) -> Result<TrainingEnd, Failure> {
-    let mut training = Training { setup, members, next: 0, running: BTreeMap::new(), processes: JoinSet::new() };
+    let mut training = FamilyTraining { setup, members, next: 0, running: BTreeMap::new(), processes: JoinSet::new() };
     let ended = training.run(shutdown, deadline).await;
     training.stop().await;
     ended
 }
 
-impl Training<'_> {
+impl FamilyTraining<'_> {
     async fn run(&mut self, shutdown: &Shutdown, deadline: Instant) -> Result<TrainingEnd, Failure> {
         loop {
             while self.running.len() < self.setup.jobs && self.next < self.members.len() {
@@ -73,7 +73,7 @@ impl Training<'_> {
             return Ok(());
         }
         let folder = std::path::absolute(&member.folder).or_internal()?;
-        let sets = Member { folder: folder.clone(), ..member.clone() }.sets(self.setup);
+        let sets = FamilyMember { folder: folder.clone(), ..member.clone() }.sets(self.setup);
         let process = TrainProcess::start(&self.setup.file, &folder, &sets, &[]).or_internal()?;
         self.running.insert(number, process.pid());
         self.processes.spawn(async move {

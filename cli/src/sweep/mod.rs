@@ -1,7 +1,7 @@
 //! `zagros sweep`: trains a job with many settings, side by side, and writes out the best job.
 //!
 //! ```text
-//!  zagros_sweep::Sweep ── next() ──► zagros train JOB --set …   (a process for each trial, in a folder of its own)
+//!  Sweep ── next_action() ──► zagros train JOB --set …   (a process for each trial, in a folder of its own)
 //!        ▲                                   │ ends
 //!        └── journal.jsonl ◄── measures of the validation part, from the run folder
 //! ```
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use zagros_dense_worker::RunFolder;
 use zagros_plumbing::lifecycle::Shutdown;
 use zagros_shell::{Exit, Failure, OrInternal, note, watch_signals};
-use zagros_sweep::{NextAction, Sweep, SweepRecord, Task};
+use zagros_sweep::{NextAction, Sweep, SweepRecord, TrialTask};
 
 use self::journal::SweepJournal;
 use self::killed::{KilledTrials, NextStart};
@@ -152,7 +152,7 @@ impl SweepSearch<'_> {
         Ok(())
     }
 
-    async fn start(&mut self, task: Task) -> Result<(), Failure> {
+    async fn start(&mut self, task: TrialTask) -> Result<(), Failure> {
         wait_for_earlier(&trial::folder(&self.setup.folder, task.trial)).await?;
         // A process may have ended well just before this command was killed.
         if let Some(record) = self.scored(task, Duration::ZERO) {
@@ -206,8 +206,8 @@ impl SweepSearch<'_> {
         }
     }
 
-    fn scored(&self, task: Task, length: Duration) -> Option<SweepRecord> {
-        let trial::Measured { measures, steps } =
+    fn scored(&self, task: TrialTask, length: Duration) -> Option<SweepRecord> {
+        let trial::RungMeasures { measures, steps } =
             trial::measured(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
         let earlier_seconds = self.sweep.trials()[task.trial].scores.last().map_or(0.0, |score| score.seconds);
         let seconds = earlier_seconds + length.as_secs_f64();

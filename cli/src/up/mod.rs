@@ -28,10 +28,10 @@ use zagros_shell::{
 
 use crate::args::UpArgs;
 use crate::commands::dense_worker;
-use crate::resume::{ResumeChoice, Start};
+use crate::resume::{ResumeChoice, RunStart};
 use crate::steps;
 use crate::{memory, plan, planning, saved};
-use targets::Targets;
+use targets::ScrapeTargets;
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
 pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure> {
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let console = RunConsole::default();
     let is_given = is_key_given(&args.job.job, &sets, "cluster.coordinator");
     let addresses = RoleAddresses::from_job(&job, is_given, &console)?;
-    let start = Start::find(&job, ResumeChoice::new(args.fresh, args.resume))?;
+    let start = RunStart::find(&job, ResumeChoice::new(args.fresh, args.resume))?;
     let stop = StopRequests { first: Shutdown::new(), second: Shutdown::new() };
     let signals = watch_signals_twice(&stop.first, &stop.second)?;
 
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let cpu_before = cpu_time_of_children();
     let wanted = Sender::new(WantedRoles::default());
     let listed = args.prometheus_targets.as_deref();
-    let targets = listed.map(|file| Targets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
+    let targets = listed.map(|file| ScrapeTargets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
     let run = train(&plan, &job, args.restarts, (&stop, &signals), &wanted);
     let ended = if args.watch {
         watch::along(run, (folder, plan.credentials()), timeout, console.clone()).await
@@ -132,7 +132,7 @@ fn secret(run: &Path) -> Result<RoleKey, Failure> {
 }
 
 /// Adds how to resume, if a process was lost or a disk was full, and there is a checkpoint.
-fn with_way_on(failure: Failure, job: &Job, start: &Start, fresh: bool) -> Failure {
+fn with_way_on(failure: Failure, job: &Job, start: &RunStart, fresh: bool) -> Failure {
     if !matches!(failure.exit_status(), Exit::Cluster | Exit::Storage) {
         return failure;
     }

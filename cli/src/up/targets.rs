@@ -19,12 +19,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The file of one run. It follows the roles that the run has, and where they listen.
-pub(crate) struct Targets {
+pub(crate) struct ScrapeTargets {
     file: PathBuf,
     looking: JoinHandle<()>,
 }
 
-impl Targets {
+impl ScrapeTargets {
     /// Empties `file` and lists in it the roles that announce themselves below `run`: those of `job`, and as many as are `wanted`
     /// once a scale request has asked for another number.
     pub(crate) fn follow(
@@ -39,7 +39,7 @@ impl Targets {
         })?;
         forget_announcements(run);
         let (servers, workers) = (job.cluster.servers, job.cluster.workers);
-        let listing = Listing { file: file.to_owned(), run: run.to_owned(), servers, workers, wanted };
+        let listing = TargetListing { file: file.to_owned(), run: run.to_owned(), servers, workers, wanted };
         let looking = tokio::spawn(listing.look());
         Ok(Self { file: file.to_owned(), looking })
     }
@@ -54,7 +54,7 @@ impl Targets {
 }
 
 /// The roles to look for, and the file that lists them.
-struct Listing {
+struct TargetListing {
     file: PathBuf,
     run: PathBuf,
     /// Those of the job.
@@ -63,7 +63,7 @@ struct Listing {
     wanted: watch::Receiver<WantedRoles>,
 }
 
-impl Listing {
+impl TargetListing {
     async fn look(self) {
         let mut listed = Vec::new();
         loop {
@@ -156,7 +156,7 @@ mod tests {
         let (run, file) = (folder.path().join("small-1"), folder.path().join("targets/local.json"));
         announce(&run, RoleName::EmbeddingServer(0), "127.0.0.1:9");
         let wanted = watch::Sender::new(WantedRoles::default());
-        let targets = Targets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
+        let targets = ScrapeTargets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
         announce(&run, RoleName::Coordinator, "127.0.0.1:1");
         let timeout = Duration::from_secs(20);
         tokio::time::timeout(timeout, groups(&file, 1)).await.expect("the coordinator is listed");
@@ -184,7 +184,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (run, file) = (folder.path().join("small-1"), folder.path().join("local.json"));
         let wanted = watch::Sender::new(WantedRoles::default());
-        let targets = Targets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
+        let targets = ScrapeTargets::follow(&file, &run, &job(), wanted.subscribe()).unwrap();
         announce(&run, RoleName::Coordinator, "127.0.0.1:1");
         tokio::time::timeout(Duration::from_secs(20), groups(&file, 1)).await.expect("the coordinator is listed");
         targets.end(false);
@@ -196,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "").unwrap();
         let wanted = watch::Sender::new(WantedRoles::default()).subscribe();
-        let refused = Targets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
+        let refused = ScrapeTargets::follow(&folder.path().join("file/below.json"), folder.path(), &job(), wanted).err();
         let text = format!("{:?}", refused.expect("refused"));
         assert!(text.contains("below.json") && text.contains("--prometheus-targets"), "{text}");
     }

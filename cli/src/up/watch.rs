@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use zagros_coordinator_client::GrpcControlPlane;
 use zagros_plumbing::Shutdown;
-use zagros_shell::dashboard::{self, Left, Watched};
+use zagros_shell::dashboard::{self, DashboardEnd, WatchedRun};
 use zagros_shell::{Announcement, Exit, Failure};
 
 use zagros_launch::RoleName;
@@ -50,11 +50,11 @@ async fn show(
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Internal, error))?;
     let lines = console.clone();
-    let watched = Watched { control: Arc::new(control), timeout, lines: Box::new(move || lines.last()), keys: KEYS };
+    let watched = WatchedRun { control: Arc::new(control), timeout, lines: Box::new(move || lines.last_lines()), keys: KEYS };
     console.hold_output();
     let left = dashboard::watch(&watched, over.requested()).await;
     console.release_output();
-    if let (Left::Stop, _) = left? {
+    if let (DashboardEnd::Stop, _) = left? {
         // The same as a Ctrl-C at a terminal without a dashboard: it is counted, passed on, and obeyed.
         let _ = kill_process(getpid(), Signal::INT);
     }

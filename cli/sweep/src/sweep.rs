@@ -62,7 +62,7 @@ pub enum TrialState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
+pub struct RungScore {
     /// On the validation part.
     pub measures: TrialMeasures,
     pub steps: u64,
@@ -75,13 +75,13 @@ pub struct Trial {
     /// Its values, in the order of the space.
     pub values: Values,
     /// Its scores by rung.
-    pub scores: Vec<Score>,
+    pub scores: Vec<RungScore>,
     pub state: TrialState,
 }
 
 /// A trial that is to be trained to a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct TrialTask {
     pub trial: usize,
     pub rung: usize,
 }
@@ -90,7 +90,7 @@ pub struct Task {
 pub enum NextAction {
     /// Note that this trial is chosen, and ask again.
     Note(SweepRecord),
-    Train(Task),
+    Train(TrialTask),
     /// Nothing, until a trial that runs is scored or fails.
     Wait,
     /// The sweep is over.
@@ -137,7 +137,7 @@ impl Sweep {
                 if *rung != trial.scores.len() {
                     return Err("a trial is scored out of order");
                 }
-                trial.scores.push(Score { measures: *measures, steps: *steps, seconds: *seconds });
+                trial.scores.push(RungScore { measures: *measures, steps: *steps, seconds: *seconds });
             }
             SweepRecord::Failed { trial, reason } => {
                 let trial = self.trials.get_mut(*trial).ok_or("a trial failed that was not chosen")?;
@@ -154,7 +154,7 @@ impl Sweep {
         for rung in 0..self.plan.rung_count() {
             let open: Vec<usize> = members.iter().copied().filter(|trial| self.is_open(*trial, rung)).collect();
             if let Some(trial) = open.iter().find(|trial| !running.contains(trial)) {
-                return NextAction::Train(Task { trial: *trial, rung });
+                return NextAction::Train(TrialTask { trial: *trial, rung });
             }
             if rung == 0 && self.trials.len() < self.plan.trials {
                 return NextAction::Note(self.choose());

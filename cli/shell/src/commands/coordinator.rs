@@ -6,15 +6,15 @@ use zagros_coordinator::{CoordinatorConfig, CoordinatorEnd, JournalRuns, Journal
 
 use crate::args::{CoordinatorArgs, OnStop};
 use crate::exit::{Exit, Failure};
-use crate::port::Port;
+use crate::port::RolePort;
 use crate::role::Role;
 
 /// Serves the control path until the run ends.
 pub(super) async fn run(args: CoordinatorArgs) -> Result<Exit, Failure> {
     let journal = journal(&args)?;
     let role = Role::start(&args.config, "coordinator".to_owned())?;
-    let grpc = role.bind(Port::Coordinator, &role.job.cluster.coordinator).await?;
-    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
+    let grpc = role.bind(RolePort::Coordinator, &role.job.cluster.coordinator).await?;
+    let http = role.bind(RolePort::Admin, &role.job.cluster.admin).await?;
     role.announce_addresses(&args.config, Some(&grpc), &http)?;
     let config = CoordinatorConfig {
         state_file: args.state_file,

@@ -9,13 +9,13 @@ use zagros_protocol::ServerIndex;
 use crate::args::{OnStop, ServerArgs};
 use crate::exit::{Exit, Failure};
 use crate::folders::check_folders;
-use crate::port::Port;
+use crate::port::RolePort;
 use crate::role::Role;
 use crate::start::load_job;
 
 /// The runtime needs it before it starts.
 pub(super) fn threads(args: &ServerArgs) -> Result<usize, Failure> {
-    Ok(load_job(args.config.job(), &args.config.sets)?.cluster.server_threads)
+    Ok(load_job(args.config.job_file(), &args.config.sets)?.cluster.server_threads)
 }
 
 pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
@@ -24,8 +24,8 @@ pub(super) async fn run(args: ServerArgs) -> Result<Exit, Failure> {
     // Each server writes its own rows, so a fault of its environment is reported now.
     check_folders(&role.job)?;
     let address = address(&role.job, args.index)?;
-    let grpc = role.bind(Port::EmbeddingServer, address).await?;
-    let http = role.bind(Port::Admin, &role.job.cluster.admin).await?;
+    let grpc = role.bind(RolePort::EmbeddingServer, address).await?;
+    let http = role.bind(RolePort::Admin, &role.job.cluster.admin).await?;
     role.announce_addresses(&args.config, Some(&grpc), &http)?;
     let config = ServerConfig {
         job: Arc::clone(&role.job),

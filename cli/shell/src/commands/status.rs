@@ -10,7 +10,7 @@ use zagros_protocol::control::StatusRequest;
 
 use crate::answer::print_answer;
 use crate::args::StatusArgs;
-use crate::dashboard::{self, Watched};
+use crate::dashboard::{self, WatchedRun};
 use crate::exit::{Exit, Failure, OrInternal};
 use crate::{live, out};
 
@@ -39,7 +39,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
 /// Shows the status until the run ends or the user quits. Then prints the last status.
 async fn watch(control: GrpcControlPlane, timeout: Duration) -> Result<Exit, Failure> {
     dashboard::check_terminal()?;
-    let watched = Watched {
+    let watched = WatchedRun {
         control: Arc::new(control),
         timeout,
         lines: Box::new(Vec::new),

@@ -2,7 +2,7 @@
 
 use zagros_worker_core::{Action, Event, InFlight, LoopCounts};
 
-use super::{Happening, SimWork, SimWorld};
+use super::{SimEvent, SimWork, SimWorld};
 use crate::coordination::SplitAnswer;
 use crate::error::SimError;
 
@@ -45,7 +45,7 @@ impl SimWorld {
             Action::FindStream(_) => self.find_stream(index)?,
             Action::WaitForSplits { pause, .. } => {
                 let id = worker.id;
-                self.queue.push(now + pause.as_secs_f64(), Happening::AskAgain(id));
+                self.queue.push(now + pause.as_secs_f64(), SimEvent::AskAgain(id));
             }
             Action::NextBatch { .. } => {
                 worker.asks = true;
@@ -121,7 +121,7 @@ impl SimWorld {
             self.form_if_all_know(group.generation, &members);
         }
         if self.workers[index].action == (Action::Form { after, progress: self.workers[index].progress }) {
-            self.queue.push(now + GROUP_POLL, Happening::AskAgain(id));
+            self.queue.push(now + GROUP_POLL, SimEvent::AskAgain(id));
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use zagros_worker_core::{
 };
 use zagros_zip::number_from;
 
-use super::{Happening, SimWorld};
+use super::{SimEvent, SimWorld};
 use crate::error::SimError;
 
 /// Bytes of a value of the dense network.
@@ -17,7 +17,7 @@ const VALUE_BYTES: f64 = 4.0;
 
 /// The call that the group is in.
 #[derive(Debug, Default)]
-pub(super) struct Gathering {
+pub(super) struct GroupGathering {
     /// Workers of the newest group, by rank.
     pub(super) members: Vec<usize>,
     /// How many of them are in the call.
@@ -40,7 +40,7 @@ impl SimWorld {
         let progress: Vec<RankProgress> = members.iter().map(|index| self.workers[*index].progress).collect();
         let era = self.gathering.era + 1;
         self.gathering =
-            Gathering { members: members.to_vec(), era, broken: self.gathering.broken, ..Gathering::default() };
+            GroupGathering { members: members.to_vec(), era, broken: self.gathering.broken, ..GroupGathering::default() };
         for (rank, index) in number_from(0_u32, members) {
             let worker = &mut self.workers[*index];
             (worker.generation, worker.formed) = (generation, None);
@@ -67,7 +67,7 @@ impl SimWorld {
             _ => self.ring_latency(),
         };
         self.gathering.era += 1;
-        self.queue.push(self.queue.now() + seconds, Happening::GroupCall { era: self.gathering.era });
+        self.queue.push(self.queue.now() + seconds, SimEvent::GroupCall { era: self.gathering.era });
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl SimWorld {
         let Some(turn) = self.gathering.turns.front_mut().filter(|turn| turn.contains(&index)) else { return };
         turn.retain(|rank| *rank != index);
         if turn.is_empty() {
-            self.queue.push(self.queue.now() + self.ring_latency(), Happening::NextTurn { era: self.gathering.era });
+            self.queue.push(self.queue.now() + self.ring_latency(), SimEvent::NextTurn { era: self.gathering.era });
         }
     }
 

@@ -20,13 +20,13 @@ use zagros_job::Mode;
 use zagros_worker_core::{Ending, Event, Policy};
 
 use crate::cluster::SimCluster;
-use crate::coordination::{Coordination, Membership};
+use crate::coordination::{SimCoordinator, SimMembership};
 use crate::error::SimError;
 use crate::progress::RunCounts;
 use crate::queue::EventQueue;
 use crate::scenario::Scenario;
 use crate::worker::{SimWorker, WorkerId, WorkerPlan, one_epoch};
-use group::Gathering;
+use group::GroupGathering;
 use requests::ServerRequest;
 
 pub use faults::{LostProcess, ProcessLoss};
@@ -55,7 +55,7 @@ enum SimWork {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Happening {
+enum SimEvent {
     /// A task on a machine ends, unless its revision is over.
     TaskEnds { machine: usize, revision: u64 },
     Message(SimWork),
@@ -76,16 +76,16 @@ enum Happening {
 pub(crate) struct SimWorld {
     scenario: Scenario,
     policy: Policy,
-    queue: EventQueue<Happening>,
+    queue: EventQueue<SimEvent>,
     cluster: SimCluster<SimWork>,
-    coordination: Coordination,
+    coordination: SimCoordinator,
     workers: Vec<SimWorker>,
-    servers: Vec<Membership>,
+    servers: Vec<SimMembership>,
     /// Replies to actions that took no time.
     replies: VecDeque<(WorkerId, Event)>,
     requests: Vec<Option<ServerRequest>>,
     free_requests: Vec<usize>,
-    gathering: Gathering,
+    gathering: GroupGathering,
     faults: Vec<ProcessLoss>,
     /// Rows of a lost server are not there before.
     servers_back: f64,
@@ -101,13 +101,13 @@ impl SimWorld {
             policy: policy(scenario.work.mode, workers > 1),
             queue: EventQueue::new(),
             cluster: SimCluster::new(scenario),
-            coordination: Coordination::new(scenario, samples, !faults.is_empty()),
+            coordination: SimCoordinator::new(scenario, samples, !faults.is_empty()),
             workers: Vec::new(),
             servers: Vec::new(),
             replies: VecDeque::new(),
             requests: Vec::new(),
             free_requests: Vec::new(),
-            gathering: Gathering::default(),
+            gathering: GroupGathering::default(),
             faults: faults.to_vec(),
             servers_back: 0.0,
             lost_server: None,
@@ -160,17 +160,17 @@ impl SimWorld {
         Ok(())
     }
 
-    fn happen(&mut self, happening: Happening) -> Result<(), SimError> {
+    fn happen(&mut self, happening: SimEvent) -> Result<(), SimError> {
         match happening {
-            Happening::TaskEnds { machine, revision } => self.end_tasks(machine, revision),
-            Happening::Message(work) => self.go_on(work),
-            Happening::GroupCall { era } => self.end_group_call(era),
-            Happening::NextTurn { era } => self.next_turn(era),
-            Happening::AskAgain(id) if self.is_current(id) => self.ask_again(id.index),
-            Happening::AskAgain(_) => Ok(()),
-            Happening::Heartbeat => self.beat(),
-            Happening::Loss(fault) => self.lose(fault),
-            Happening::Return(fault) => self.come_back(fault),
+            SimEvent::TaskEnds { machine, revision } => self.end_tasks(machine, revision),
+            SimEvent::Message(work) => self.go_on(work),
+            SimEvent::GroupCall { era } => self.end_group_call(era),
+            SimEvent::NextTurn { era } => self.next_turn(era),
+            SimEvent::AskAgain(id) if self.is_current(id) => self.ask_again(id.index),
+            SimEvent::AskAgain(_) => Ok(()),
+            SimEvent::Heartbeat => self.beat(),
+            SimEvent::Loss(fault) => self.lose(fault),
+            SimEvent::Return(fault) => self.come_back(fault),
         }
     }
 
@@ -190,7 +190,7 @@ impl SimWorld {
 
     fn schedule(&mut self, machine: usize) {
         if let Some((at, revision)) = self.cluster.machines[machine].processor.next_end() {
-            self.queue.push(at, Happening::TaskEnds { machine, revision });
+            self.queue.push(at, SimEvent::TaskEnds { machine, revision });
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zagros_embedding_client::WindowPermit;
 use zagros_worker_core::{Action, Event};
 
-use super::{Happening, SimWork, SimWorld};
+use super::{SimEvent, SimWork, SimWorld};
 use crate::error::SimError;
 use crate::worker::{SimBatch, WorkerId};
 
@@ -94,7 +94,7 @@ impl SimWorld {
         let now = self.queue.now();
         let sent = if self.is_one_machine() { now } else { self.cluster.machines[machine].up.send(now, up) };
         for tier in 0..self.cluster.tiers.len() {
-            self.queue.push(sent + half_trip, Happening::Message(SimWork::Arrive(number, tier)));
+            self.queue.push(sent + half_trip, SimEvent::Message(SimWork::Arrive(number, tier)));
         }
     }
 
@@ -102,7 +102,7 @@ impl SimWorld {
     pub(super) fn arrive(&mut self, number: usize, tier: usize) {
         let now = self.queue.now();
         if now < self.servers_back {
-            return self.queue.push(self.servers_back, Happening::Message(SimWork::Arrive(number, tier)));
+            return self.queue.push(self.servers_back, SimEvent::Message(SimWork::Arrive(number, tier)));
         }
         let Some(request) = &self.requests[number] else { return };
         let (part, bytes) = (self.cluster.tiers[tier], self.server_bytes(request).0);
@@ -110,7 +110,7 @@ impl SimWorld {
             true => now + bytes / self.loopback(),
             false => self.cluster.machines[part.machine].down.send(now, bytes * part.share),
         };
-        self.queue.push(came, Happening::Message(SimWork::Serve(number, tier)));
+        self.queue.push(came, SimEvent::Message(SimWork::Serve(number, tier)));
     }
 
     /// The last byte is at the servers.
@@ -136,7 +136,7 @@ impl SimWorld {
             true => now + bytes / self.loopback(),
             false => self.cluster.machines[part.machine].up.send(now, bytes * part.share),
         };
-        self.queue.push(sent + half_trip, Happening::Message(SimWork::Answer(number, tier)));
+        self.queue.push(sent + half_trip, SimEvent::Message(SimWork::Answer(number, tier)));
     }
 
     /// The first byte of an answer is at the worker.
@@ -149,7 +149,7 @@ impl SimWorld {
             true => now,
             false => self.cluster.machines[machine].down.send(now, bytes * part.group_share),
         };
-        self.queue.push(came, Happening::Message(SimWork::Collect(number)));
+        self.queue.push(came, SimEvent::Message(SimWork::Collect(number)));
     }
 
     /// The last byte of an answer is at the worker.

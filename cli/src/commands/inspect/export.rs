@@ -7,12 +7,12 @@ use serde_json::json;
 use zagros_export::{ExportError, ExportFormat, ExportSource, ExportSummary};
 use zagros_shell::{Exit, Failure, print_answer, err};
 
-use super::model::Model;
+use super::model::InspectedModel;
 use super::progress;
 use crate::args::InspectModelArgs;
 use crate::saved::snapshot_failure;
 
-pub(super) fn export(model: &Model, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
+pub(super) fn export(model: &InspectedModel, args: &InspectModelArgs, to: &Path) -> Result<Exit, Failure> {
     // A wrong format is refused before the first row is read.
     ExportFormat::from_path(to).map_err(not_exported)?;
     let table = args.table.as_deref().unwrap_or_default();

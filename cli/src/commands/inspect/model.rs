@@ -15,7 +15,7 @@ use crate::saved::{self, SavedModel, snapshot_failure};
 
 /// The files of rows, and the model's manifest.
 #[derive(Debug)]
-pub(super) struct Model {
+pub(super) struct InspectedModel {
     /// `None` if a single file was named.
     pub(super) manifest: Option<Manifest>,
     pub(super) files: Vec<SavedFile>,
@@ -23,7 +23,7 @@ pub(super) struct Model {
     bytes: u64,
 }
 
-impl Model {
+impl InspectedModel {
     /// Opens a run folder, a model folder or a file of rows, on a disk or in a store.
     pub(super) fn open(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         if named.is_file() {

@@ -7,7 +7,7 @@ use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, bucket, decode, hol
 
 use super::draw::number;
 use super::file_name;
-use super::model::Model;
+use super::model::InspectedModel;
 use crate::saved::snapshot_failure;
 
 /// Numbers per line.
@@ -30,7 +30,7 @@ struct RowReport {
 }
 
 /// Prints the row, or says where it would be.
-pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
+pub(super) fn show(model: &InspectedModel, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
     let mut would_be = Vec::new();
     for chain in model.chains()? {
         let Some(file) = chain.files().last() else { continue };

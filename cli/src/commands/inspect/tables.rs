@@ -10,7 +10,7 @@ use zagros_snapshot::{
 };
 
 use super::draw::{bars, number, sparkline};
-use super::model::Model;
+use super::model::InspectedModel;
 use super::progress;
 use crate::saved::snapshot_failure;
 
@@ -47,7 +47,7 @@ struct TableFacts<'a> {
 }
 
 /// Reads every row and prints one line per table, or everything about one table.
-pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
+pub(super) fn show(model: &InspectedModel, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
     if json {
         let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::new).collect();
@@ -62,7 +62,7 @@ pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit
     Ok(Exit::Success)
 }
 
-fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
+fn read(model: &InspectedModel, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
     let bar = progress(model);
     let mut reports: Vec<TableReport> = Vec::new();
     for chain in model.chains()? {
@@ -148,7 +148,7 @@ impl<'a> TableFacts<'a> {
     }
 }
 
-fn print_model(model: &Model, reports: &[TableReport]) {
+fn print_model(model: &InspectedModel, reports: &[TableReport]) {
     let rows: u64 = reports.iter().map(|report| report.norms.rows).sum();
     if let Some(manifest) = &model.manifest {
         out!("{}  trained {} steps, release {}", manifest.job.bold(), HumanCount(manifest.steps), manifest.release);

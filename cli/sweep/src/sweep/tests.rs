@@ -12,7 +12,7 @@ fn plan(texts: &[&str], sampler: Sampler, asked: usize, length: Option<u64>) -> 
     SweepPlan { space, sampler, seed: 1, trials, metric: Metric::Auc, rungs }
 }
 
-fn scored(task: Task, auc: f64) -> SweepRecord {
+fn scored(task: TrialTask, auc: f64) -> SweepRecord {
     let measures = TrialMeasures { auc: Some(auc), ..TrialMeasures::default() };
     SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps: 1, seconds: 1.0 }
 }
@@ -21,8 +21,8 @@ fn scored(task: Task, auc: f64) -> SweepRecord {
 fn run(
     sweep: &mut Sweep,
     records: &mut Vec<SweepRecord>,
-    mut outcome: impl FnMut(&Sweep, Task) -> SweepRecord,
-) -> Vec<Task> {
+    mut outcome: impl FnMut(&Sweep, TrialTask) -> SweepRecord,
+) -> Vec<TrialTask> {
     let mut tasks = Vec::new();
     loop {
         let record = match sweep.next_action(&BTreeSet::new()) {
@@ -72,16 +72,16 @@ fn trials_that_run_are_waited_for_before_any_goes_on() {
         sweep.apply_record(&record).unwrap();
     }
     assert_eq!(sweep.trials().len(), 3, "trials are chosen while others run");
-    assert_eq!(sweep.next_action(&BTreeSet::from([0])), NextAction::Train(Task { trial: 1, rung: 0 }));
+    assert_eq!(sweep.next_action(&BTreeSet::from([0])), NextAction::Train(TrialTask { trial: 1, rung: 0 }));
     assert_eq!(sweep.next_action(&BTreeSet::from([0, 1, 2])), NextAction::Wait);
-    sweep.apply_record(&scored(Task { trial: 0, rung: 0 }, 0.9)).unwrap();
+    sweep.apply_record(&scored(TrialTask { trial: 0, rung: 0 }, 0.9)).unwrap();
     assert_eq!(sweep.next_action(&BTreeSet::from([1, 2])), NextAction::Wait);
 }
 
 #[test]
 fn records_of_another_sweep_are_refused() {
     let mut sweep = Sweep::new(plan(&["a=1,2"], Sampler::Grid, 0, None));
-    assert!(sweep.apply_record(&scored(Task { trial: 0, rung: 0 }, 0.5)).is_err());
+    assert!(sweep.apply_record(&scored(TrialTask { trial: 0, rung: 0 }, 0.5)).is_err());
     let values = BTreeMap::from([("b".to_owned(), "1".to_owned())]);
     assert!(sweep.apply_record(&SweepRecord::Chosen { trial: 0, values }).is_err());
     assert_eq!(sweep.best_trial(), None);
@@ -90,7 +90,7 @@ fn records_of_another_sweep_are_refused() {
 #[test]
 fn a_sweep_whose_trials_all_fail_ends() {
     let mut sweep = Sweep::new(plan(&["a=1,2,3,4"], Sampler::Grid, 0, Some(9)));
-    let failed = |_: &Sweep, task: Task| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
+    let failed = |_: &Sweep, task: TrialTask| SweepRecord::Failed { trial: task.trial, reason: "x".to_owned() };
     assert_eq!(run(&mut sweep, &mut Vec::new(), failed).len(), 4);
     assert_eq!((sweep.best_trial(), sweep.ranked_trials()), (None, vec![0, 1, 2, 3]));
 }
@@ -105,7 +105,7 @@ proptest! {
     ) {
         let sampler = if tpe { Sampler::Tpe } else { Sampler::Random };
         let plan = plan(&["a=1..50", "b=x,y"], sampler, trials, halving.then_some(100));
-        let outcome = |_: &Sweep, task: Task| match aucs[task.trial] {
+        let outcome = |_: &Sweep, task: TrialTask| match aucs[task.trial] {
             0 => SweepRecord::Failed { trial: task.trial, reason: "diverged".to_owned() },
             auc => scored(task, f64::from(auc) / 10.0),
         };

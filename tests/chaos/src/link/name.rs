@@ -19,7 +19,7 @@ impl LinkName {
     pub(crate) fn display(self) -> String {
         match self {
             Self::Server(index) => format!("workers ↔ embedding server {index}"),
-            Self::Coordinator(member) => format!("{} ↔ coordinator", member.display()),
+            Self::Coordinator(member) => format!("{} ↔ coordinator", member.display_name()),
         }
     }
 
