@@ -125,7 +125,7 @@ pub(crate) fn models_of(named: &Path) -> Vec<PathBuf> {
 }
 
 /// Where the scores of each model but the first go. `identity` tells those of other rows and models apart.
-pub(crate) fn places(output: &Path, models: usize, identity: &str) -> Vec<PathBuf> {
+pub(crate) fn score_files(output: &Path, models: usize, identity: &str) -> Vec<PathBuf> {
     let hash = zagros_store::hexadecimal(&zagros_store::ContentDigest::compute(identity.as_bytes()).sha256);
     let name = output.file_name().map_or_else(|| "scores".into(), |name| name.to_string_lossy().into_owned());
     let place = |number| format!("{name}.model-{number}-{}", &hash[..12]);
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn scores_of_other_rows_have_other_names() {
-        let [one, other] = ["x", "y"].map(|identity| places(Path::new("to/out.csv"), 3, identity));
+        let [one, other] = ["x", "y"].map(|identity| score_files(Path::new("to/out.csv"), 3, identity));
         assert_eq!(one.len(), 2);
         assert!(one[0].to_string_lossy().starts_with("to/out.csv.model-2-") && one[0] != other[0], "{one:?}");
     }

@@ -20,7 +20,7 @@ pub(crate) fn of_others(evaluation: &Evaluation) -> Vec<Measure> {
 
 /// The measures of any target, in one line.
 pub(crate) fn in_words(evaluation: &Evaluation) -> String {
-    let measure = |(name, value): &Measure| format!("{name} {}", number(*value));
+    let measure = |(name, value): &Measure| format!("{name} {}", format_measure(*value));
     let others = of_others(evaluation);
     let all = if others.is_empty() { vec![("AUC", evaluation.auc), ("logloss", evaluation.logloss)] } else { others };
     all.iter().map(measure).collect::<Vec<_>>().join(", ")
@@ -38,7 +38,7 @@ pub(crate) fn print_targets(targets: &[TargetMeasures]) {
 }
 
 /// Four digits after the point.
-pub(crate) fn number(value: Option<f64>) -> String {
+pub(crate) fn format_measure(value: Option<f64>) -> String {
     value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.4}"))
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn print(job: &Job, machine: &Machine) -> Result<(), Failure> {
 /// The forecast in short; nothing where nothing is known of the network.
 fn print_forecast(job: &Job, machine: &Machine) {
     let Ok(calibration) = planning::calibration(None) else { return };
-    let (data, machines) = (planning::shape(job, None), planning::this_machine(job, machine));
+    let (data, machines) = (planning::measure_shape(job, None), planning::this_machine(job, machine));
     let Ok(forecast) = planning::forecast(job, &data, &calibration, &machines) else { return };
     let bottleneck = forecast.limits.bottleneck().map(zagros_cost::RateLimit::name).unwrap_or_default();
     let (rate, cpu) = (HumanCount(forecast.samples_per_second() as u64), forecast.cpu_per_sample() * 1e6);
@@ -67,7 +67,7 @@ fn print_memory(job: &Job, machine: &Machine) -> Result<(), Failure> {
         let million = HumanBytes(shape.row_bytes() as u64 * 1_000_000);
         row("embeddings", format!("{tables} table(s) of dim {}: {million} per million rows", shape.dim));
     }
-    if let Some(room) = need.room(limit) {
+    if let Some(room) = need.room_text(limit) {
         row("room for rows", room);
     }
     row("during a save", copies(job));

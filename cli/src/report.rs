@@ -48,7 +48,7 @@ impl PlantedMeasures {
 }
 
 /// Runs the worker to its end. Shows the live line, and then the report. A worker that was too late for the run has finished.
-pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Outcome, Failure> {
+pub(crate) async fn run_worker(mut worker: Worker, terminal: Terminal, signals: &Signals) -> Result<Outcome, Failure> {
     let leads = worker.index == 0;
     let terminal = Arc::new(terminal);
     let shown: Arc<dyn Observer> = if leads { terminal.clone() } else { Arc::new(WaitLines(terminal.clone())) };
@@ -74,7 +74,7 @@ pub(crate) async fn finish(mut worker: Worker, terminal: Terminal, signals: &Sig
 }
 
 pub(crate) fn exit_status(outcome: Outcome, signals: &Signals) -> Exit {
-    if outcome == Outcome::Interrupted { interrupted(signals) } else { Exit::Success }
+    if outcome == Outcome::Interrupted { interrupt_exit(signals) } else { Exit::Success }
 }
 
 /// Writes the page. A failure here does not fail the run.
@@ -86,7 +86,7 @@ fn write_page(folder: &RunFolder) -> Option<PathBuf> {
     page::write(folder).map_err(|failure| failure.log_warning("no page of the run was written")).ok()
 }
 
-pub(crate) fn interrupted(signals: &Signals) -> Exit {
+pub(crate) fn interrupt_exit(signals: &Signals) -> Exit {
     // Without a signal, the parent has gone away. That counts as SIGTERM.
     Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))
 }
@@ -98,7 +98,7 @@ pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
         ExitClass::Cluster => Exit::Cluster,
         ExitClass::Diverged => Exit::Diverged,
         ExitClass::Fenced => Exit::Fenced,
-        ExitClass::Interrupted => interrupted(signals),
+        ExitClass::Interrupted => interrupt_exit(signals),
         ExitClass::Usage => Exit::Usage,
         ExitClass::Storage => Exit::Storage,
         ExitClass::Internal => Exit::Internal,
@@ -158,7 +158,7 @@ impl RunReport<'_> {
 
     fn print_validation(&self) {
         let Some(validation) = &self.summary.validation else { return };
-        let gauc = grouped(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
+        let gauc = grouped_auc(validation).map_or_else(String::new, |gauc| format!(", GAUC {gauc}"));
         row("validation", &format!("{}{gauc}", measures::in_words(validation)));
     }
 
@@ -175,7 +175,7 @@ impl RunReport<'_> {
         let best_logloss = self.planted.as_ref().map(|planted| planted.best_logloss);
         row("test AUC", &with_best(evaluation.auc, best_auc, auc_share(evaluation, best_auc)));
         row("test logloss", &with_best(evaluation.logloss, best_logloss, None));
-        if let Some(gauc) = grouped(evaluation) {
+        if let Some(gauc) = grouped_auc(evaluation) {
             row("test GAUC", &gauc);
         }
         let calibration = evaluation.calibration.map_or_else(|| "undefined".to_owned(), |c| format!("{c:.3}"));
@@ -185,7 +185,7 @@ impl RunReport<'_> {
 
     fn print_calibrated(&self) {
         if let Some(after) = &self.summary.calibrated {
-            row("calibrated", &calibrated(after));
+            row("calibrated", &calibrated_text(after));
         }
     }
 
@@ -271,7 +271,7 @@ fn unmeasured<'a>(test: &TestPart, evaluation: Option<&'a Evaluation>) -> Result
 }
 
 /// The AUC within groups, and the number of groups; `None` if no groups were asked for.
-pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
+pub(crate) fn grouped_auc(evaluation: &Evaluation) -> Option<String> {
     let groups = evaluation.groups?;
     let Some(gauc) = evaluation.gauc else { return Some("undefined (no group has both classes)".to_owned()) };
     let share = evaluation.group_share.filter(|share| *share < 1.0);
@@ -280,7 +280,7 @@ pub(crate) fn grouped(evaluation: &Evaluation) -> Option<String> {
 }
 
 /// The measures that calibration changes.
-pub(crate) fn calibrated(after: &Evaluation) -> String {
+pub(crate) fn calibrated_text(after: &Evaluation) -> String {
     if !measures::of_others(after).is_empty() {
         return measures::in_words(after);
     }

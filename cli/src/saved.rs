@@ -50,7 +50,7 @@ impl SavedModel {
     }
 
     /// The job of the model's training, with overrides.
-    pub(crate) fn job(&self, sets: &[String]) -> Result<Job, Failure> {
+    pub(crate) fn load_job(&self, sets: &[String]) -> Result<Job, Failure> {
         let manifest = Manifest::read(&self.folder).map_err(failed)?;
         let text = manifest.read_file(&self.folder, JOB).map_err(failed)?;
         parse(&self.folder, text, sets)
@@ -103,18 +103,18 @@ fn reported_by_run(run: &Folder, timeout: Duration) -> Result<Option<Folder>, Fa
     }
     let text = run.path().and_then(|path| std::fs::read(path.join(SUMMARY)).ok());
     let place = text.and_then(|text| serde_json::from_slice::<ModelPlace>(&text).ok()).and_then(|place| place.model);
-    let other = place.filter(|model| model.is_absolute() || url(model).is_some());
+    let other = place.filter(|model| model.is_absolute() || folder_url(model).is_some());
     other.map(|model| open(&model, timeout)).transpose()
 }
 
 pub(crate) fn open(named: &Path, timeout: Duration) -> Result<Folder, Failure> {
-    match url(named) {
+    match folder_url(named) {
         Some(url) => Folder::open(url, timeout).map_err(refused),
         None => Ok(Folder::disk(named)),
     }
 }
 
-pub(crate) fn url(named: &Path) -> Option<&str> {
+pub(crate) fn folder_url(named: &Path) -> Option<&str> {
     named.to_str().filter(|text| text.contains("://"))
 }
 
@@ -241,14 +241,14 @@ mod tests {
         let find = |path: &Path| SavedModel::find(path, TIMEOUT).unwrap();
         for named in [run.path(), &model] {
             assert_eq!(find(named).folder.path(), Some(model.as_path()));
-            assert_eq!(find(named).job(&["train.seed=9".to_owned()]).unwrap().train.seed, 9);
+            assert_eq!(find(named).load_job(&["train.seed=9".to_owned()]).unwrap().train.seed, 9);
         }
         std::fs::write(model.join(JOB), TEXT.replace("ads", "own")).unwrap();
-        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is not the file that was saved"));
+        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is not the file that was saved"));
         save(&model, &[0xff]);
-        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is damaged"));
+        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is damaged"));
         std::fs::remove_file(model.join(JOB)).unwrap();
-        assert!(refusal(find(run.path()).job(&[])).contains("job.toml is missing"));
+        assert!(refusal(find(run.path()).load_job(&[])).contains("job.toml is missing"));
     }
 
     #[test]

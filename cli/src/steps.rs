@@ -93,7 +93,7 @@ impl EpochPlan {
 }
 
 /// Says before a run how many rows and steps it has. Data elsewhere are not read for it.
-pub(crate) fn announce(job: &Job) {
+pub(crate) fn announce_steps(job: &Job) {
     let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
     if is_elsewhere || job.data.reads_stdin() {
         return;

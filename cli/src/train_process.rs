@@ -56,7 +56,7 @@ impl TrainProcess {
     }
 
     /// Waits for its end, and says how long it ran. Its standard input stays open until then.
-    pub(crate) async fn ended(mut self) -> (io::Result<ExitStatus>, Duration) {
+    pub(crate) async fn wait_end(mut self) -> (io::Result<ExitStatus>, Duration) {
         let stdin = self.child.stdin.take();
         let status = self.child.wait().await;
         drop(stdin);
@@ -99,7 +99,7 @@ pub(crate) fn ask_to_end(pid: Pid) {
 }
 
 /// Why a process failed: the last error that it printed, else how it ended.
-pub(crate) fn reason(folder: &Path, status: ExitStatus) -> String {
+pub(crate) fn failure_reason(folder: &Path, status: ExitStatus) -> String {
     last_error(&folder.join(LOG)).unwrap_or_else(|| status.to_string())
 }
 
@@ -145,8 +145,8 @@ pub(crate) fn is_killed(status: ExitStatus) -> bool {
 }
 
 /// The error of a command whose process ended with [`EndKind::Hopeless`].
-pub(crate) fn hopeless(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
-    let what = format!("{name} failed: {}", reason(folder, status));
+pub(crate) fn hopeless_failure(name: &str, command: &str, folder: &Path, status: ExitStatus) -> Failure {
+    let what = format!("{name} failed: {}", failure_reason(folder, status));
     let exit = match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(exit_codes::DATA) => Exit::Data,
         Some(exit_codes::CLUSTER) => Exit::Cluster,

@@ -127,14 +127,14 @@ impl ChildProcess {
             .spawn()
             .or_internal()?;
         let last = LastLines::default();
-        let log = output.log(&role.file_name());
+        let log = output.open_log(&role.file_name());
         let prefix = LinePrefix { name: role.display_name(), color: role.color(), output: output.clone(), log };
         let mut copiers = Vec::new();
         if let Some(stream) = process.stdout.take() {
-            copiers.push(tokio::spawn(prefix.clone().copy(stream, last.clone())));
+            copiers.push(tokio::spawn(prefix.clone().copy_lines(stream, last.clone())));
         }
         if let Some(stream) = process.stderr.take() {
-            copiers.push(tokio::spawn(prefix.copy(stream, last.clone())));
+            copiers.push(tokio::spawn(prefix.copy_lines(stream, last.clone())));
         }
         let stdin = process.stdin.take();
         let pid = process.id().unwrap_or_default();

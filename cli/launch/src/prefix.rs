@@ -49,7 +49,7 @@ impl ChildOutput {
     }
 
     /// The log of a role. If it cannot be written, one line says so, and the role continues.
-    pub(crate) fn log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
+    pub(crate) fn open_log(&self, file_name: &str) -> Option<Arc<Mutex<LogFile>>> {
         let path = self.logs.as_ref()?.join(format!("{file_name}.log"));
         match LogFile::open(path.clone()) {
             Ok(log) => Some(Arc::new(Mutex::new(log))),
@@ -72,7 +72,7 @@ pub(crate) struct LinePrefix {
 
 impl LinePrefix {
     /// Copies lines until the stream closes. Bytes that are not UTF-8 are shown as �.
-    pub(crate) async fn copy(mut self, stream: impl AsyncRead + Unpin, last: LastLines) {
+    pub(crate) async fn copy_lines(mut self, stream: impl AsyncRead + Unpin, last: LastLines) {
         let mut reader = BufReader::new(stream);
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
@@ -107,7 +107,7 @@ mod tests {
         let prefix =
             LinePrefix { name: "test".into(), color: AnsiColors::Cyan, output: ChildOutput::default(), log: None };
         let text: String = (0..100).map(|number| format!("line {number}\n")).collect();
-        prefix.copy(text.as_bytes(), last.clone()).await;
+        prefix.copy_lines(text.as_bytes(), last.clone()).await;
         let kept = last.indented();
         assert_eq!(kept.lines().count(), KEPT);
         assert!(kept.starts_with("    line 88\n") && kept.ends_with("    line 99\n"), "{kept}");
@@ -117,14 +117,14 @@ mod tests {
     async fn every_line_is_in_the_log_of_its_role_and_a_log_that_cannot_be_written_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let output = ChildOutput { logs: Some(folder.path().join("logs")), ..ChildOutput::default() };
-        let log = output.log("dense-worker-0");
+        let log = output.open_log("dense-worker-0");
         let prefix = LinePrefix { name: "test".into(), color: AnsiColors::Cyan, output, log };
-        prefix.copy("one\ntwo\n".as_bytes(), LastLines::default()).await;
+        prefix.copy_lines("one\ntwo\n".as_bytes(), LastLines::default()).await;
         let written = std::fs::read_to_string(folder.path().join("logs/dense-worker-0.log")).unwrap();
         assert!(written.lines().count() == 2 && written.ends_with("Z two\n"), "{written}");
         let file = folder.path().join("logs/dense-worker-0.log");
         let blocked = ChildOutput { logs: Some(file), ..ChildOutput::default() };
-        assert!(blocked.log("x").is_none());
+        assert!(blocked.open_log("x").is_none());
         assert!(blocked.console.last_lines()[0].starts_with("no log is written to"), "{:?}", blocked.console.last_lines());
     }
 }

@@ -79,7 +79,7 @@ impl InPlaceRestarts {
 }
 
 /// How often a process may be started again, in words.
-pub(crate) fn limit() -> String {
+pub(crate) fn limit_text() -> String {
     format!("{MOST} times within {} s", SPAN.as_secs())
 }
 

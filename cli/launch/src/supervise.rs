@@ -13,7 +13,7 @@ use zagros_shell::{Exit, Failure};
 
 use crate::child::{ChildProcess, RoleName};
 use crate::console::RunConsole;
-use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, limit};
+use crate::restart::{InPlaceLimit, InPlaceRestarts, RestartBudget, limit_text};
 use crate::wanted::{self, WantedRoles};
 use crate::worker_losses::WorkerLosses;
 
@@ -117,7 +117,7 @@ impl Supervisor {
         if let (true, RoleName::DenseWorker(worker)) =
             (self.children[index].is_lost_worker(), self.children[index].role)
         {
-            self.worker_losses.note(worker);
+            self.worker_losses.record_loss(worker);
         }
     }
 
@@ -180,7 +180,7 @@ impl Supervisor {
         }
         let (name, how, now) = (child.role.display_name(), child.describe_end(), Instant::now());
         let Some(pause) = self.in_place.entry(index).or_default().next(now, self.limit) else {
-            self.console.print_warning(format!("{name} {how}; it was started again {} and still ends", limit()));
+            self.console.print_warning(format!("{name} {how}; it was started again {} and still ends", limit_text()));
             return false;
         };
         let when = if pause.is_zero() { "now".to_owned() } else { format!("in {pause:?}") };

@@ -23,12 +23,12 @@ pub struct FoundCoordinator {
     pub credentials: Credentials,
 }
 
-/// The coordinator that the arguments of a command mean: that at an address, that of a run on this machine, or [`newest`].
-pub(crate) fn find(address: Option<String>, run: Option<&Path>) -> Result<FoundCoordinator, Failure> {
+/// The coordinator that the arguments of a command mean: that at an address, that of a run on this machine, or [`newest_coordinator`].
+pub(crate) fn find_coordinator(address: Option<String>, run: Option<&Path>) -> Result<FoundCoordinator, Failure> {
     match (address, run) {
         (Some(address), _) => coordinator_at(address),
         (None, Some(run)) => of_run(run),
-        (None, None) => newest(),
+        (None, None) => newest_coordinator(),
     }
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn newest_folder() -> Option<PathBuf> {
 }
 
 /// The coordinator of the newest live run below `runs/`, or the one at the default address.
-pub(crate) fn newest() -> Result<FoundCoordinator, Failure> {
+pub(crate) fn newest_coordinator() -> Result<FoundCoordinator, Failure> {
     match newest_below(Path::new(RUNS)) {
         Some(run) => Ok(FoundCoordinator { credentials: credentials::of_run(&run.folder)?, address: run.address }),
         None => Ok(FoundCoordinator { address: DEFAULT.to_owned(), credentials: credentials::from_environment()? }),

@@ -64,10 +64,10 @@ pub(crate) async fn run(args: WorkerArgs) -> Result<Exit, Failure> {
         resume: start.as_ref().and_then(|start| start.point.clone()),
         shutdown: role.shutdown.clone(),
     };
-    let outcome = report::finish(worker, Terminal::new(true), &role.signals).await?;
+    let outcome = report::run_worker(worker, Terminal::new(true), &role.signals).await?;
     let comes_back = args.on_stop == LeaveMeaning::Restart && role.signals.exit_code().is_some();
     Ok(match outcome {
-        Outcome::Left if comes_back => report::interrupted(&role.signals),
+        Outcome::Left if comes_back => report::interrupt_exit(&role.signals),
         outcome => report::exit_status(outcome, &role.signals),
     })
 }
@@ -129,7 +129,7 @@ impl PushAudit for RecordedWorker {
 }
 
 /// The backend for the sums of several workers, if this program contains it.
-pub(crate) fn backend(job: &Job) -> Result<CollectiveBackend, Failure> {
+pub(crate) fn choose_backend(job: &Job) -> Result<CollectiveBackend, Failure> {
     let backend = match job.cluster.collective {
         Collective::Nccl if job.cluster.has_groups() => CollectiveBackend::Nccl,
         Collective::Gloo | Collective::Nccl => CollectiveBackend::Gloo,
@@ -148,7 +148,7 @@ async fn rendezvous(role: &Role, advertise: Option<String>) -> Result<Option<Arc
     let address = role.advertised_address(advertise, &listener)?;
     let listener = listener.into_std().or_internal()?;
     listener.set_nonblocking(false).or_internal()?;
-    let rendezvous = StoreRendezvous::new(listener, address, backend(&role.job)?);
+    let rendezvous = StoreRendezvous::new(listener, address, choose_backend(&role.job)?);
     Ok(Some(Arc::new(rendezvous.map_err(|error| Failure::from_error(Exit::Usage, error))?)))
 }
 
@@ -165,13 +165,13 @@ mod tests {
 
     #[test]
     fn one_worker_needs_no_backend_and_several_use_that_of_the_job() {
-        assert_eq!(backend(&job(&[])).unwrap(), CollectiveBackend::Gloo);
-        assert_eq!(backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(choose_backend(&job(&[])).unwrap(), CollectiveBackend::Gloo);
+        assert_eq!(choose_backend(&job(&["cluster.workers=2", "cluster.collective=gloo"])).unwrap(), CollectiveBackend::Gloo);
     }
 
     #[test]
     fn nccl_is_refused_by_a_program_without_it() {
-        let chosen = backend(&job(&["cluster.workers=2"]));
+        let chosen = choose_backend(&job(&["cluster.workers=2"]));
         if cfg!(feature = "nccl") {
             assert_eq!(chosen.unwrap(), CollectiveBackend::Nccl);
         } else {

@@ -40,7 +40,7 @@ fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Fai
     if args.dry_run {
         return print(&place, &plan, wanted, args);
     }
-    let bar = ProgressBar::new(plan.bytes());
+    let bar = ProgressBar::new(plan.copied_bytes());
     let deleted = apply(&place, &plan, wanted, &|bytes| bar.inc(bytes));
     bar.finish_and_clear();
     deleted?;
@@ -48,7 +48,7 @@ fn forget(model: &Path, args: &ForgetArgs, wanted: &WantedIds) -> Result<(), Fai
 }
 
 fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &ForgetArgs) -> Result<(), Failure> {
-    let missing = plan.missing(wanted);
+    let missing = plan.missing_ids(wanted);
     let is_changed = plan.saves.iter().any(SavePlan::is_changed);
     if args.json {
         let report = json!({
@@ -87,7 +87,7 @@ fn print(place: &ForgetPlace, plan: &ForgetPlan, wanted: &WantedIds, args: &Forg
         }
     }
     if args.dry_run {
-        out!("  {} of files would be copied without these rows; nothing has changed", HumanBytes(plan.bytes()));
+        out!("  {} of files would be copied without these rows; nothing has changed", HumanBytes(plan.copied_bytes()));
     } else if is_changed {
         out!("  what was removed is in {}/{AUDIT}", place.named);
     }

@@ -36,7 +36,7 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
         None => newest(Path::new(RUNS))?.join(LOG_FOLDER),
     };
     let role = args.role.map(LogRole::name);
-    let found = logs::sources(&folder).map_err(|error| unreadable(&folder, &error))?;
+    let found = logs::find_sources(&folder).map_err(|error| unreadable(&folder, &error))?;
     let mut sources: Vec<LogSource> = found.into_iter().filter(|source| source.is_of(role, args.index)).collect();
     if sources.is_empty() {
         let what = format!("{} has no log of that role and index", folder.display());
@@ -44,9 +44,9 @@ pub(crate) async fn run(args: LogsArgs) -> Result<Exit, Failure> {
     }
     let since = args.since.and_then(|age| SystemTime::now().checked_sub(age));
     let wanted = LineFilter { level: args.level, since };
-    let all: Result<Vec<_>, _> = sources.iter_mut().map(LogSource::all).collect();
+    let all: Result<Vec<_>, _> = sources.iter_mut().map(LogSource::read_all).collect();
     let all = all.map_err(|error| unreadable(&folder, &error))?;
-    for (source, line) in logs::merged(all).filter(|(_, line)| wanted.takes(line)) {
+    for (source, line) in logs::merge_by_time(all).filter(|(_, line)| wanted.takes(line)) {
         print(&sources[source].name, &line);
     }
     if args.follow { follow(&folder, sources, &wanted).await } else { Ok(Exit::Success) }
@@ -56,9 +56,9 @@ async fn follow(folder: &Path, mut sources: Vec<LogSource>, wanted: &LineFilter)
     let shutdown = Shutdown::new();
     let _signals = watch_signals(&shutdown)?;
     loop {
-        let news: io::Result<Vec<_>> = sources.iter_mut().map(|source| source.news().map(Vec::into_iter)).collect();
+        let news: io::Result<Vec<_>> = sources.iter_mut().map(|source| source.read_new().map(Vec::into_iter)).collect();
         let news = news.map_err(|error| unreadable(folder, &error))?;
-        for (source, line) in logs::merged(news).filter(|(_, line)| wanted.takes(line)) {
+        for (source, line) in logs::merge_by_time(news).filter(|(_, line)| wanted.takes(line)) {
             print(&sources[source].name, &line);
         }
         tokio::select! {

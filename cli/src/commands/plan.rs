@@ -29,7 +29,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, Failure> {
         None => planning::this_machine(&job, &here),
     };
     let calibration = planning::calibration(args.calibration.as_deref())?;
-    let data = DataShape { rows: args.rows, ..planning::shape(&job, args.samples) };
+    let data = DataShape { rows: args.rows, ..planning::measure_shape(&job, args.samples) };
     let forecast = planning::forecast(&job, &data, &calibration, &machines)?;
     let figures = PlanFigures::new((&job, &data), (&calibration, &machines), &forecast);
     if args.json {

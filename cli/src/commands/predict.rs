@@ -43,7 +43,7 @@ pub(crate) async fn run(args: PredictArgs) -> Result<Exit, Failure> {
     let shutdown = Shutdown::new();
     let signals = watch_signals(&shutdown)?;
     let started = Instant::now();
-    let places = averaged::places(&args.output, models.len(), &identity);
+    let places = averaged::score_files(&args.output, models.len(), &identity);
     let mut models = models;
     let (first, rest) = (models.remove(0), models);
     let mut others = Vec::new();

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
     }
     memory::check(&job, &Machine::this())?;
     note!("threads: {}", describe_threads(&job, &Machine::this()));
-    if let Some(said) = planning::announcement(&job, &Machine::this()) {
+    if let Some(said) = planning::streaming_notice(&job, &Machine::this()) {
         note!("{said}");
     }
     let shutdown = Shutdown::new();
@@ -61,14 +61,14 @@ pub(crate) async fn run(args: TrainArgs) -> Result<Exit, Failure> {
         return DailyTraining { job, dates, has_start_steps, keep_models, choice }.run(shutdown, &signals).await;
     }
     let start = RunStart::find(&job, choice)?;
-    steps::announce(&job);
+    steps::announce_steps(&job);
     steps::count_epochs(&mut job, start.point.as_ref())?;
     if let Some(point) = pause {
         let worker = worker(job, &start, shutdown.clone()).await?;
         return train_until(point, worker, shutdown, &signals).await;
     }
     let worker = worker(job, &start, shutdown).await?;
-    let outcome = report::finish(worker, Terminal::new(false), &signals).await?;
+    let outcome = report::run_worker(worker, Terminal::new(false), &signals).await?;
     Ok(report::exit_status(outcome, &signals))
 }
 

@@ -13,7 +13,7 @@ enum DayStart {
 
 /// How many of the days are done: from the first on, each from the model of the one before, up to one whose model is there. `was_so`
 /// says whether a day's model was trained as the job says, from that start.
-pub(super) fn done(days: &[String], history: &DayHistory, was_so: impl Fn(&str, &DayRecord, &str) -> bool) -> usize {
+pub(super) fn done_count(days: &[String], history: &DayHistory, was_so: impl Fn(&str, &DayRecord, &str) -> bool) -> usize {
     let (mut start, mut last) = (DayStart::Any, 0);
     for (number, day) in days.iter().enumerate() {
         let follows = |record: &&DayRecord| match &start {
@@ -55,7 +55,7 @@ mod tests {
         records
             .iter()
             .zip_eq(&days[..records.len()])
-            .for_each(|(record, day)| history.note(day, record.clone()).unwrap());
+            .for_each(|(record, day)| history.record_day(day, record.clone()).unwrap());
         done(&days, &history, |_, _, model| was_so(model))
     }
 

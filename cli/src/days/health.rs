@@ -100,7 +100,7 @@ impl IdCounts {
 }
 
 /// The tables of a day: `scored` is counted while the day was scored by the model before, `trained` while it was learned.
-pub(crate) fn tables(
+pub(crate) fn table_health(
     names: impl Iterator<Item = String>,
     scored: Option<&IdCounts>,
     trained: &IdCounts,

@@ -89,7 +89,7 @@ impl DayHistory {
     }
 
     /// The earliest of the last seven days before this one whose data were looked at; `None` if that is the last day before.
-    pub(crate) fn reference(&self, day: &str) -> Option<(&String, &DayHealth)> {
+    pub(crate) fn reference_day(&self, day: &str) -> Option<(&String, &DayHealth)> {
         let looked_at = self.days.range(..day.to_owned()).rev();
         let looked_at = looked_at.filter_map(|(day, record)| Some((day, record.health.as_ref()?)));
         looked_at.take(REFERENCE_DAYS).skip(1).last()
@@ -100,7 +100,7 @@ impl DayHistory {
     }
 
     /// Notes a day, and writes all.
-    pub(crate) fn note(&mut self, day: &str, record: DayRecord) -> Result<(), Failure> {
+    pub(crate) fn record_day(&mut self, day: &str, record: DayRecord) -> Result<(), Failure> {
         self.days.insert(day.to_owned(), record);
         self.write()
     }
@@ -171,10 +171,10 @@ mod tests {
         let health = DayHealth { profile, tables: vec![], reference: None, warnings: vec![] };
         for day in 1..=9 {
             history
-                .note(&format!("2026-11-{day:02}"), DayRecord { health: Some(health.clone()), ..record("a") })
+                .record_day(&format!("2026-11-{day:02}"), DayRecord { health: Some(health.clone()), ..record("a") })
                 .unwrap();
         }
-        let reference = |day: &str| history.reference(day).map(|(day, _)| day.clone());
+        let reference = |day: &str| history.reference_day(day).map(|(day, _)| day.clone());
         assert_eq!((reference("2026-11-01"), reference("2026-11-02")), (None, None));
         assert_eq!(reference("2026-11-03").as_deref(), Some("2026-11-01"));
         assert_eq!(reference("2026-11-10").as_deref(), Some("2026-11-03"));
@@ -186,7 +186,7 @@ mod tests {
         let job = job(&folder.path().join("runs"));
         let mut history = DayHistory::load(&job).unwrap();
         for (day, model) in [("2026-11-01", "a"), ("2026-11-02", "b"), ("2026-11-03", "c")] {
-            history.note(day, record(model)).unwrap();
+            history.record_day(day, record(model)).unwrap();
         }
         let again = DayHistory::load(&job).unwrap();
         assert_eq!(again.get("2026-11-02"), Some(&record("b")));

@@ -87,12 +87,12 @@ impl DailyTraining {
             let day = self.day(day, from.clone());
             let (profile, reference) = profile(&day, &history, signals).await?;
             let Some((mut record, counts)) = train_day(&day, self.choice, &shutdown, signals).await? else {
-                return Ok(report::interrupted(signals));
+                return Ok(report::interrupt_exit(signals));
             };
             record.health = Some(health(&day, (profile, reference), &counts, &history));
             from.clone_from(&record.model);
             print(&day.name, &record);
-            history.note(&day.name, record)?;
+            history.record_day(&day.name, record)?;
             write_page(&self.job.name, &history);
             self.delete_models(&mut history, &day.name)?;
         }
@@ -126,7 +126,7 @@ impl DailyTraining {
     }
 
     fn done(&self, days: &[String], history: &DayHistory) -> usize {
-        chain::done(days, history, |day, record, model| {
+        chain::done_count(days, history, |day, record, model| {
             let given = self.job.train.start_from.clone().filter(|_| *day == days[0]);
             was_trained_so(model, &self.day(day, given.or_else(|| record.from.clone())).job)
         })
@@ -250,7 +250,7 @@ async fn profile(
     if let Some((earlier, previous)) = &previous {
         health::warnings(&profile, earlier, previous).iter().for_each(|warning| warn(&day.name, warning));
     }
-    let Some((earlier, reference)) = history.reference(&day.name).map(of_day) else { return Ok((profile, None)) };
+    let Some((earlier, reference)) = history.reference_day(&day.name).map(of_day) else { return Ok((profile, None)) };
     let reference = ReferenceDrift::new(&earlier, &look(day, Some(reference), signals).await?);
     reference.warnings(&profile).iter().for_each(|warning| warn(&day.name, warning));
     Ok((profile, Some(reference)))
@@ -270,7 +270,7 @@ fn health(
     history: &DayHistory,
 ) -> DayHealth {
     let names = day.job.tables.iter().map(|table| table.name.clone());
-    let tables = health::tables(names, counts.scored.as_ref(), &counts.trained);
+    let tables = health::table_health(names, counts.scored.as_ref(), &counts.trained);
     let mut warnings = Vec::new();
     if let Some((earlier, before)) = history.health_before(&day.name) {
         warnings.extend(health::warnings(&profile, earlier, &before.profile));
@@ -345,7 +345,7 @@ async fn score(
     signals: &Signals,
 ) -> Result<(Evaluation, IdCounts), Failure> {
     let saved = SavedModel::find(model, TIMEOUT)?;
-    let of_model = saved.job(&[])?;
+    let of_model = saved.load_job(&[])?;
     // The job that trains vouches for its module.
     let trusted = match &job.model {
         Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
@@ -390,6 +390,6 @@ async fn train(
 
 /// Whether a model is there, and learned what this job learns.
 fn was_trained_so(model: &str, job: &Job) -> bool {
-    let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.job(&[]));
+    let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.load_job(&[]));
     of_model.is_ok_and(|of_model| !job.changes_since(&of_model).iter().any(KeyChange::is_learning))
 }

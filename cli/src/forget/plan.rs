@@ -64,7 +64,7 @@ impl ForgetPlan {
     }
 
     /// Ids that no file names.
-    pub(crate) fn missing<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
+    pub(crate) fn missing_ids<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
         let is_found = |id: &u64| {
             let is_in = |save: &SavePlan| [&save.rows, &save.counts, &save.traces].iter().any(|ids| ids.contains(id));
             self.saves.iter().any(|save| is_in(save) || save.has_in_vocabulary(id))
@@ -72,7 +72,7 @@ impl ForgetPlan {
         wanted.ids.iter().filter(|id| !is_found(id)).collect()
     }
 
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn copied_bytes(&self) -> u64 {
         self.copies.iter().map(|copy| copy.bytes).sum()
     }
 }

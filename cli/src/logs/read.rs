@@ -20,7 +20,7 @@ pub(crate) struct LogSource {
 }
 
 /// The logs in a folder, by name.
-pub(crate) fn sources(folder: &Path) -> io::Result<Vec<LogSource>> {
+pub(crate) fn find_sources(folder: &Path) -> io::Result<Vec<LogSource>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -44,8 +44,8 @@ impl LogSource {
         role.is_none_or(|role| role == of) && (index.is_none() || number == index)
     }
 
-    /// All present lines, those of the older file first. [`Self::news`] returns later ones.
-    pub(crate) fn all(&mut self) -> io::Result<impl Iterator<Item = LogLine> + use<>> {
+    /// All present lines, those of the older file first. [`Self::read_new`] returns later ones.
+    pub(crate) fn read_all(&mut self) -> io::Result<impl Iterator<Item = LogLine> + use<>> {
         let older = match File::open(earlier_log(&self.path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),
@@ -59,7 +59,7 @@ impl LogSource {
     }
 
     /// Whole lines that were added since the last call.
-    pub(crate) fn news(&mut self) -> io::Result<Vec<LogLine>> {
+    pub(crate) fn read_new(&mut self) -> io::Result<Vec<LogLine>> {
         let mut file = File::open(&self.path)?;
         let mut added = Vec::new();
         if file.metadata()?.len() < self.read {
@@ -83,7 +83,7 @@ fn parse(line: &[u8]) -> Option<LogLine> {
 }
 
 /// Lines of several sources, each in order, merged in the order of time. Each line comes with the index of its source.
-pub(crate) fn merged(sources: Vec<impl Iterator<Item = LogLine>>) -> impl Iterator<Item = (usize, LogLine)> {
+pub(crate) fn merge_by_time(sources: Vec<impl Iterator<Item = LogLine>>) -> impl Iterator<Item = (usize, LogLine)> {
     let mut sources: Vec<_> = sources.into_iter().map(Iterator::peekable).collect();
     std::iter::from_fn(move || {
         let times = sources.iter_mut().enumerate().filter_map(|(index, lines)| Some((lines.peek()?.time, index)));
@@ -114,7 +114,7 @@ mod tests {
         {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let found = sources(folder.path()).unwrap();
+        let found = find_sources(folder.path()).unwrap();
         let names: Vec<&str> = found.iter().map(|source| source.name.as_str()).collect();
         assert_eq!(names, ["coordinator", "dense worker 0", "dense worker 11"]);
         let count = |role, index| found.iter().filter(|source| source.is_of(role, index)).count();
@@ -132,9 +132,9 @@ mod tests {
         write("a.1.log", line(1, "a1"));
         write("a.log", line(4, "a4") + "half a line\n" + &line(5, "a5"));
         write("b.log", line(2, "b2") + &line(4, "b4") + &line(9, "b9"));
-        let mut sources = sources(folder.path()).unwrap();
-        let all = sources.iter_mut().map(|source| source.all().unwrap()).collect();
-        assert_eq!(texts(merged(all).map(|(_, line)| line)), ["a1", "b2", "a4", "b4", "a5", "b9"]);
+        let mut sources = find_sources(folder.path()).unwrap();
+        let all = sources.iter_mut().map(|source| source.read_all().unwrap()).collect();
+        assert_eq!(texts(merge_by_time(all).map(|(_, line)| line)), ["a1", "b2", "a4", "b4", "a5", "b9"]);
     }
 
     #[test]
@@ -145,19 +145,19 @@ mod tests {
             File::options().create(true).append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
         };
         add(&line(1, "one"));
-        let mut source = sources(folder.path()).unwrap().remove(0);
-        assert_eq!(texts(source.all().unwrap()), ["one"]);
-        assert!(source.news().unwrap().is_empty());
+        let mut source = find_sources(folder.path()).unwrap().remove(0);
+        assert_eq!(texts(source.read_all().unwrap()), ["one"]);
+        assert!(source.read_new().unwrap().is_empty());
         let two = line(2, "two");
         let (start, end) = two.split_at(10);
         add(start);
-        assert!(source.news().unwrap().is_empty(), "half a line was returned");
+        assert!(source.read_new().unwrap().is_empty(), "half a line was returned");
         add(end);
         add(&line(3, "three"));
-        assert_eq!(texts(source.news().unwrap()), ["two", "three"]);
+        assert_eq!(texts(source.read_new().unwrap()), ["two", "three"]);
         add(&line(4, "four"));
         std::fs::rename(&path, earlier_log(&path)).unwrap();
         add(&line(5, "five"));
-        assert_eq!(texts(source.news().unwrap()), ["four", "five"]);
+        assert_eq!(texts(source.read_new().unwrap()), ["four", "five"]);
     }
 }

@@ -111,7 +111,7 @@ impl MemoryNeed {
     }
 
     /// How many rows fit, in words.
-    pub(crate) fn room(&self, limit: Option<MemoryLimit>) -> Option<String> {
+    pub(crate) fn room_text(&self, limit: Option<MemoryLimit>) -> Option<String> {
         let limit = limit?;
         let left = ((limit.bytes as f64 * USABLE) as u64).saturating_sub(self.at_least());
         let (bytes, which) = match self.rows {
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(limited.warning(limit(64 * GIB)), None);
         let open = need(&[]);
         assert_eq!(open.warning(limit(GIB)), None);
-        let room = open.room(limit(23 * GIB)).unwrap();
+        let room = open.room_text(limit(23 * GIB)).unwrap();
         assert!(room.contains("unless cluster.memory") && room.contains("this machine has 23.00 GiB"), "{room}");
     }
 }

@@ -16,8 +16,8 @@ use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
 pub(crate) use print::{PlanFigures, print_calibration};
-pub(crate) use sample::shape;
-pub(crate) use streaming::announcement;
+pub(crate) use sample::measure_shape;
+pub(crate) use streaming::streaming_notice;
 
 /// Where `zagros calibrate` writes for this user.
 pub(crate) fn calibration_file() -> Option<PathBuf> {

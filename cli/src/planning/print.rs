@@ -189,8 +189,8 @@ impl PlanFigures {
         out!("  {:<18}{:<28}{:>12.2}", "all", "", self.cpu_us_per_sample);
         out!(
             "  {} FLOP of {} dense weights; {:.1} distinct rows; {} on the network, {} for the all-reduce",
-            short(self.flop_per_sample),
-            short(self.dense_parameters),
+            short_number(self.flop_per_sample),
+            short_number(self.dense_parameters),
             self.distinct_rows_per_sample,
             bytes(self.network_bytes_per_sample),
             bytes(self.all_reduce_bytes_per_sample)

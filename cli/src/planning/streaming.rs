@@ -32,7 +32,7 @@ impl StreamingBalance {
     }
 
     fn amounts(&self) -> String {
-        format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), short(self.flop))
+        format!("{} and {}FLOP a step of a worker", HumanBytes(self.bytes as u64), short_number(self.flop))
     }
 
     /// Whether one hides behind the other.
@@ -54,7 +54,7 @@ impl StreamingBalance {
 
 /// What a run with streamed weights says before it starts; `None` for other runs. It says whether they hide only where `zagros calibrate`
 /// has measured this machine.
-pub(crate) fn announcement(job: &Job, machine: &Machine) -> Option<String> {
+pub(crate) fn streaming_notice(job: &Job, machine: &Machine) -> Option<String> {
     if job.train.weights != WeightStore::Streamed {
         return None;
     }
@@ -73,7 +73,7 @@ pub(crate) fn announcement(job: &Job, machine: &Machine) -> Option<String> {
 }
 
 /// Three digits and a letter: `1.23 M`.
-pub(super) fn short(value: f64) -> String {
+pub(super) fn short_number(value: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match units.into_iter().find(|(size, _)| value >= *size) {
         Some((size, letter)) => format!("{:.2} {letter}", value / size),
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn only_streamed_weights_are_announced() {
-        assert_eq!(announcement(&job(&[]), &MACHINE), None);
-        let said = announcement(&job(&["train.weights=streamed"]), &MACHINE).unwrap();
+        assert_eq!(streaming_notice(&job(&[]), &MACHINE), None);
+        let said = streaming_notice(&job(&["train.weights=streamed"]), &MACHINE).unwrap();
         assert!(said.starts_with("streamed weights"), "{said}");
     }
 }

@@ -39,7 +39,7 @@ fn write(plan: &QuantizePlan, passed: &dyn Fn(u64)) -> Result<Manifest, Failure>
         let what = format!("{} says that {saved} rows were saved, but its files have {rows}", plan.from);
         return Err(Failure::with_help(Exit::Data, what, "use another save"));
     }
-    let copied = plan.others().into_iter().map(|file| copy_file(plan, file));
+    let copied = plan.other_files().into_iter().map(|file| copy_file(plan, file));
     let mut others = copied.collect::<Result<Vec<_>, _>>()?;
     let job = plan.job.to_toml().into_bytes();
     plan.to.write(JOB, &job).map_err(refused)?;
@@ -52,7 +52,7 @@ fn write(plan: &QuantizePlan, passed: &dyn Fn(u64)) -> Result<Manifest, Failure>
 /// Writes a file of rows. Returns it and how many rows it has.
 fn copy_rows(plan: &QuantizePlan, chain: &PlannedChain) -> Result<(FileRecord, u64), Failure> {
     let copied = plan.to.write_unless(&chain.name, chain.bytes, |to| {
-        match copy_converted(&chain.chain, |saved| plan.conversion(saved), to) {
+        match copy_converted(&chain.chain, |saved| plan.row_conversion(saved), to) {
             Err(CopyError::Write(error)) => Err(error),
             copied => Ok(copied),
         }

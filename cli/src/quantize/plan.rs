@@ -62,19 +62,19 @@ impl QuantizePlan {
             let what = format!("the tables of {from} have {} rows already", args.element.name());
             return Err(Failure::with_help(Exit::Usage, what, "there is nothing to convert: use the model as it is"));
         }
-        let mut job = model.job(&[])?;
+        let mut job = model.load_job(&[])?;
         change_job(&mut job, &chosen, args.element, state);
         Ok(Self { from, to: target, manifest, job, chains, tables, state })
     }
 
     /// How the rows of a saved table are converted; those of others stay as they are.
-    pub(crate) fn conversion(&self, saved: &TableHeader) -> RowConversion {
+    pub(crate) fn row_conversion(&self, saved: &TableHeader) -> RowConversion {
         let planned = self.tables.iter().find(|table| table.saved.name == saved.name);
         planned.map_or_else(|| RowConversion::unchanged(saved), |table| table.conversion.clone())
     }
 
     /// The files beside rows and job.
-    pub(crate) fn others(&self) -> Vec<&FileRecord> {
+    pub(crate) fn other_files(&self) -> Vec<&FileRecord> {
         self.manifest.files_beside_rows(self.state == StateConversion::Keep)
     }
 

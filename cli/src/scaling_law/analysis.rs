@@ -64,7 +64,7 @@ impl FamilyAnalysis {
         let shares = plan.family.shares.clone();
         let longest = FamilyMember::next(setup, &shares);
         let target =
-            ForecastTarget { parameters: setup.next.parameters as f64, samples: setup.samples(longest.steps(setup)) };
+            ForecastTarget { parameters: setup.next.parameters as f64, samples: setup.sample_count(longest.step_count(setup)) };
         let size = setup.next.size.to_string();
         let measured = Measurements::new(points.iter().map(|point| point.measured).collect());
         let made = measured.and_then(|measured| {
@@ -93,7 +93,7 @@ impl FamilyAnalysis {
         if next.folder.exists()
             && let Some(kept) = read_json::<KeptForecast>(&path)?
         {
-            let truth = next.points(setup).and_then(|points| points.last().cloned());
+            let truth = next.measured_points(setup).and_then(|points| points.last().cloned());
             self.verification = truth.map(|truth| ForecastVerification::new(&kept, &truth));
             self.forecast = Some(kept);
             return Ok(());

@@ -58,14 +58,14 @@ impl FamilyMember {
     }
 
     /// Steps of the whole run.
-    pub(super) fn steps(&self, setup: &FamilySetup) -> u64 {
-        self.shares.last().map_or(1, |share| setup.steps(*share))
+    pub(super) fn step_count(&self, setup: &FamilySetup) -> u64 {
+        self.shares.last().map_or(1, |share| setup.step_count(*share))
     }
 
     /// Changes that make the job one of this run.
-    pub(super) fn sets(&self, setup: &FamilySetup) -> Vec<String> {
-        let steps = self.steps(setup);
-        let every = self.shares.first().map_or(steps, |share| setup.steps(*share));
+    pub(super) fn job_sets(&self, setup: &FamilySetup) -> Vec<String> {
+        let steps = self.step_count(setup);
+        let every = self.shares.first().map_or(steps, |share| setup.step_count(*share));
         let mut sets = process_sets(setup, self.size.size, &self.folder, steps);
         sets.push(format!("train.seed={}", self.seed));
         sets.push(format!("train.evaluate_every={every}"));
@@ -77,16 +77,16 @@ impl FamilyMember {
     }
 
     /// What it measured, if it has come to its end.
-    pub(super) fn points(&self, setup: &FamilySetup) -> Option<Vec<MemberPoint>> {
+    pub(super) fn measured_points(&self, setup: &FamilySetup) -> Option<Vec<MemberPoint>> {
         let run = newest_run(&self.folder).filter(zagros_dense_worker::RunFolder::is_complete)?;
         let record = RunRecord::read(&run).ok()?;
         let seconds = record.summary.as_ref()?.seconds;
         // With a validation part, only that is scored while training.
         let part = if record.of_part("validation").next().is_some() { "validation" } else { "test" };
         let point = |share: &f64| {
-            let step = setup.steps(*share);
+            let step = setup.step_count(*share);
             let scored = record.of_part(part).find(|scored| scored.step == step)?;
-            let (parameters, samples) = (self.size.parameters as f64, setup.samples(step));
+            let (parameters, samples) = (self.size.parameters as f64, setup.sample_count(step));
             let measured = Measurement { parameters, samples, seed: self.seed, loss: scored.evaluation.logloss? };
             let size = self.size.size.to_string();
             Some(MemberPoint { size, share: *share, measured, auc: scored.evaluation.auc, seconds })

@@ -33,7 +33,7 @@ use self::setup::FamilySetup;
 use self::state::FamilyPlan;
 use self::training::TrainingEnd;
 use crate::args::ScalingLawArgs;
-use crate::report::interrupted;
+use crate::report::interrupt_exit;
 use crate::resume::failed;
 
 /// Far enough away for a family without a budget.
@@ -57,13 +57,13 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
     let signals = watch_signals(&shutdown)?;
     let plan = tokio::select! {
         plan = plan(&setup, &args) => plan?,
-        () = shutdown.requested() => return Ok(interrupted(&signals)),
+        () = shutdown.requested() => return Ok(interrupt_exit(&signals)),
     };
     report::print_plan(&setup, &plan);
     let deadline = started + if args.budget.is_zero() { FOREVER } else { args.budget };
     let members: Vec<FamilyMember> = plan.family.runs.iter().map(|run| FamilyMember::from_run(&setup, run)).collect();
     let mut end = training::train(&setup, &members, &shutdown, deadline).await?;
-    let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.points(&setup)).flatten().collect();
+    let points: Vec<MemberPoint> = members.iter().filter_map(|member| member.measured_points(&setup)).flatten().collect();
     let mut analysis = FamilyAnalysis::fit(&setup, &plan, points);
     if end == TrainingEnd::Over {
         analysis.keep_forecast(&setup)?;
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: ScalingLawArgs) -> Result<Exit, Failure> {
         }
         TrainingEnd::Stopped => {
             note!("stopped; the same command goes on");
-            Ok(interrupted(&signals))
+            Ok(interrupt_exit(&signals))
         }
     }
 }
@@ -94,7 +94,7 @@ async fn plan(setup: &FamilySetup, args: &ScalingLawArgs) -> Result<FamilyPlan, 
         return Ok(plan);
     }
     let speed = speed::measure(setup).await?;
-    let request = setup.request(speed.held_out, args.verify);
+    let request = setup.family_request(speed.held_out, args.verify);
     let family = if args.budget.is_zero() {
         Family::without_budget(&request, &speed.cost)
     } else {
@@ -114,7 +114,7 @@ async fn verify(
     let member = FamilyMember::next(setup, &analysis.shares);
     note!("training the next size, {}", setup.next.size);
     let end = training::train(setup, std::slice::from_ref(&member), shutdown, deadline).await?;
-    let truth = member.points(setup).and_then(|points| points.last().cloned());
+    let truth = member.measured_points(setup).and_then(|points| points.last().cloned());
     if let (Some(truth), Some(forecast)) = (truth, &analysis.forecast) {
         let verification = ForecastVerification::new(forecast, &truth);
         state::write_json(&setup.folder.join(state::VERIFICATION), &verification)?;

@@ -157,11 +157,11 @@ mod tests {
             folder: folder.path().to_owned(),
         };
         let cost = RunCost { start: 1.0, sample: 1e-5, parameter: 1e-10 };
-        let request = setup.request(1000, true);
+        let request = setup.family_request(1000, true);
         let mut points = Vec::new();
         for (size, seed) in setup.sizes.iter().flat_map(|size| [(size, 1), (size, 2)]) {
             for share in &setup.shares {
-                let (parameters, samples) = (size.parameters as f64, setup.samples(setup.steps(*share)));
+                let (parameters, samples) = (size.parameters as f64, setup.sample_count(setup.step_count(*share)));
                 let noise = if seed == 1 { 1e-5 } else { -1e-5 };
                 let loss = floor + 3.0 * parameters.powf(-0.4) + 20.0 * samples.powf(-0.5) + noise;
                 let measured = Measurement { parameters, samples, seed, loss };

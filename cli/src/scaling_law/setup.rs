@@ -78,7 +78,7 @@ impl FamilySetup {
     }
 
     /// What is asked for, for a plan. `held_out` is the number of rows that are scored.
-    pub(super) fn request(&self, held_out: u64, verify: bool) -> FamilyRequest {
+    pub(super) fn family_request(&self, held_out: u64, verify: bool) -> FamilyRequest {
         FamilyRequest {
             sizes: self.sizes.iter().map(|size| size.parameters).collect(),
             seeds: self.seeds,
@@ -92,12 +92,12 @@ impl FamilySetup {
     }
 
     /// Steps of a share of the rows.
-    pub(super) fn steps(&self, share: f64) -> u64 {
+    pub(super) fn step_count(&self, share: f64) -> u64 {
         // A halved family has shares of half a unit.
         ((share / self.shares[0]) * self.unit as f64).round().max(1.0) as u64
     }
 
-    pub(super) fn samples(&self, steps: u64) -> f64 {
+    pub(super) fn sample_count(&self, steps: u64) -> f64 {
         (steps * self.job.train.batch_size as u64) as f64
     }
 }
@@ -281,7 +281,7 @@ mod tests {
         assert_eq!((family.shares.clone(), family.jobs, family.run_for_each_share), (vec![0.25, 0.5, 1.0], 3, false));
         // About 900 rows are trained on, a quarter of which are 22 steps of 10.
         assert!((20..=24).contains(&family.unit), "{}", family.unit);
-        assert_eq!((family.steps(0.25), family.steps(1.0), family.samples(8)), (family.unit, 4 * family.unit, 80.0));
+        assert_eq!((family.step_count(0.25), family.step_count(1.0), family.sample_count(8)), (family.unit, 4 * family.unit, 80.0));
         assert!(family.folder.ends_with("runs/ads-scaling"), "{}", family.folder.display());
         let defaults = setup(JOB, "").unwrap();
         assert_eq!((defaults.sizes.len(), defaults.seeds, defaults.shares.len()), (5, 3, 4));

@@ -7,7 +7,7 @@ use zagros_shell::{Exit, Failure, OrInternal, note};
 use super::member::process_sets;
 use super::setup::{FamilySetup, FamilySize};
 use crate::page::RunRecord;
-use crate::train_process::{EndKind, TrainProcess, hopeless, newest_run, reason};
+use crate::train_process::{EndKind, TrainProcess, hopeless_failure, newest_run, failure_reason};
 
 /// Compute of a short run, FLOP: some seconds of a core.
 const COMPUTE: f64 = 1e11;
@@ -43,21 +43,21 @@ pub(super) async fn measure(setup: &FamilySetup) -> Result<MeasuredSpeed, Failur
 async fn short_run(setup: &FamilySetup, size: &FamilySize) -> Result<ShortRun, Failure> {
     let folder = std::path::absolute(setup.folder.join(format!("speed-{}", size.size))).or_internal()?;
     let steps =
-        steps(size.parameters, setup.job.train.batch_size).min(setup.steps(setup.shares[setup.shares.len() - 1]));
+        steps(size.parameters, setup.job.train.batch_size).min(setup.step_count(setup.shares[setup.shares.len() - 1]));
     let sets = process_sets(setup, size.size, &folder, steps);
     let started = Instant::now();
     let process = TrainProcess::start(&setup.file, &folder, &sets, &["--fresh".to_owned()]).or_internal()?;
-    let (status, _) = process.ended().await;
+    let (status, _) = process.wait_end().await;
     let wall = started.elapsed().as_secs_f64();
     let status = status.or_internal()?;
     let name = format!("a short run of size {}", size.size);
     match EndKind::from_status(status) {
         EndKind::Well => {}
         EndKind::Failed => {
-            let what = format!("{name} failed: {}", reason(&folder, status));
+            let what = format!("{name} failed: {}", failure_reason(&folder, status));
             return Err(Failure::with_help(Exit::Usage, what, format!("its output is in {}", folder.display())));
         }
-        EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless(&name, "family", &folder, status)),
+        EndKind::Interrupted | EndKind::Hopeless => return Err(hopeless_failure(&name, "family", &folder, status)),
     }
     let record = newest_run(&folder).and_then(|run| RunRecord::read(&run).ok());
     let summary = record.as_ref().and_then(|record| record.summary.as_ref());

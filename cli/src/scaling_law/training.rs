@@ -12,7 +12,7 @@ use zagros_shell::{Failure, OrInternal, note};
 
 use super::member::FamilyMember;
 use super::setup::FamilySetup;
-use crate::train_process::{EndKind, TrainProcess, ask_to_end, hopeless, reason, wait_for_earlier};
+use crate::train_process::{EndKind, TrainProcess, ask_to_end, hopeless_failure, failure_reason, wait_for_earlier};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrainingEnd {
@@ -69,15 +69,15 @@ impl FamilyTraining<'_> {
         self.next += 1;
         let member = &self.members[number];
         wait_for_earlier(&member.folder).await?;
-        if member.points(self.setup).is_some() {
+        if member.measured_points(self.setup).is_some() {
             return Ok(());
         }
         let folder = std::path::absolute(&member.folder).or_internal()?;
-        let sets = FamilyMember { folder: folder.clone(), ..member.clone() }.sets(self.setup);
+        let sets = FamilyMember { folder: folder.clone(), ..member.clone() }.job_sets(self.setup);
         let process = TrainProcess::start(&self.setup.file, &folder, &sets, &[]).or_internal()?;
         self.running.insert(number, process.pid());
         self.processes.spawn(async move {
-            let (status, length) = process.ended().await;
+            let (status, length) = process.wait_end().await;
             (number, status, length)
         });
         Ok(())
@@ -89,14 +89,14 @@ impl FamilyTraining<'_> {
         let member = &self.members[number];
         match EndKind::from_status(status) {
             EndKind::Well => {
-                let last = member.points(self.setup).and_then(|points| points.last().map(|point| point.measured.loss));
+                let last = member.measured_points(self.setup).and_then(|points| points.last().map(|point| point.measured.loss));
                 let loss =
                     last.map_or_else(|| "no log loss was measured".to_owned(), |loss| format!("log loss {loss:.5}"));
                 note!("{}: {loss} ({:.1} s)", member.name(), length.as_secs_f64());
             }
             EndKind::Interrupted => {}
-            EndKind::Failed => note!("{} failed: {}", member.name(), reason(&member.folder, status)),
-            EndKind::Hopeless => return Err(hopeless(&member.name(), "family", &member.folder, status)),
+            EndKind::Failed => note!("{} failed: {}", member.name(), failure_reason(&member.folder, status)),
+            EndKind::Hopeless => return Err(hopeless_failure(&member.name(), "family", &member.folder, status)),
         }
         Ok(())
     }

@@ -68,7 +68,7 @@ fn of_job(
         tracing::warn!("streamed weights are not simulated: each worker has the whole dense network here");
         job.train.weights = WeightStore::Resident;
     }
-    let data = planning::shape(&job, None);
+    let data = planning::measure_shape(&job, None);
     let work = SampleWork::new(&job, &data).map_err(|error| refused(error.into()))?;
     let (parameters, bytes) = rows(&job, args.rows);
     Ok((job.name.clone(), Scenario { machines, calibration, work, settings, parameters, row_bytes: bytes }))

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  Sweep ── next_action() ──► zagros train JOB --set …   (a process for each trial, in a folder of its own)
-//!        ▲                                   │ ends
-//!        └── journal.jsonl ◄── measures of the validation part, from the run folder
+//!    ▲                              │ ends
+//!    └── journal.jsonl ◄── measures of the validation part, from the run folder
 //! ```
 //!
 //! The journal has what was chosen and measured. The same command replays it, resumes trials that were interrupted, and trains no
@@ -32,9 +32,9 @@ use self::killed::{KilledTrials, NextStart};
 use self::setup::SweepSetup;
 use self::trial::{TrialEnd, TrialProcess};
 use crate::args::SweepArgs;
-use crate::report::interrupted;
+use crate::report::interrupt_exit;
 use crate::resume::failed;
-use crate::train_process::{self, EndKind, ask_to_end, hopeless, is_killed, wait_for_earlier};
+use crate::train_process::{self, EndKind, ask_to_end, hopeless_failure, is_killed, wait_for_earlier};
 
 /// Far enough away for a sweep without a budget.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -67,7 +67,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<Exit, Failure> {
         SearchEnd::OutOfTime => note!("the time of --budget is over; the same command goes on"),
         SearchEnd::Stopped => {
             note!("stopped; the same command goes on");
-            return Ok(interrupted(&signals));
+            return Ok(interrupt_exit(&signals));
         }
     }
     Ok(Exit::Success)
@@ -161,7 +161,7 @@ impl SweepSearch<'_> {
         let values = &self.sweep.trials()[task.trial].values;
         let process = TrialProcess::start(self.setup, values, task).or_internal()?;
         self.running.insert(task.trial, process.pid());
-        self.processes.spawn(process.ended());
+        self.processes.spawn(process.wait_end());
         Ok(())
     }
 
@@ -196,19 +196,19 @@ impl SweepSearch<'_> {
                 Ok(())
             }
             EndKind::Failed => {
-                let reason = train_process::reason(&trial::folder(&self.setup.folder, task.trial), *status);
+                let reason = train_process::failure_reason(&trial::folder(&self.setup.folder, task.trial), *status);
                 self.note(&SweepRecord::Failed { trial: task.trial, reason })
             }
             EndKind::Hopeless => {
                 let folder = trial::folder(&self.setup.folder, task.trial);
-                Err(hopeless(&format!("trial {}", task.trial), "sweep", &folder, *status))
+                Err(hopeless_failure(&format!("trial {}", task.trial), "sweep", &folder, *status))
             }
         }
     }
 
     fn scored(&self, task: TrialTask, length: Duration) -> Option<SweepRecord> {
         let trial::RungMeasures { measures, steps } =
-            trial::measured(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
+            trial::rung_measures(&self.setup.folder, self.setup.plan.rungs.as_ref(), task)?;
         let earlier_seconds = self.sweep.trials()[task.trial].scores.last().map_or(0.0, |score| score.seconds);
         let seconds = earlier_seconds + length.as_secs_f64();
         Some(SweepRecord::Scored { trial: task.trial, rung: task.rung, measures, steps, seconds })

@@ -155,7 +155,7 @@ pub(super) fn write(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     write_file(&setup.folder.join(JSON), &json.unwrap_or_default())?;
     let Some(best) = sweep.best_trial() else { return Ok(()) };
     let trial = &sweep.trials()[best];
-    let job = load_job(&setup.file, &setup.values(&trial.values))?;
+    let job = load_job(&setup.file, &setup.trial_sets(&trial.values))?;
     let metric = setup.plan.metric;
     let value = trial.scores.last().and_then(|score| metric.value(&score.measures));
     let head = format!(

@@ -60,15 +60,15 @@ impl SweepSetup {
     }
 
     /// Changes to the job that make it a trial's.
-    pub(super) fn values(&self, values: &Values) -> Vec<String> {
+    pub(super) fn trial_sets(&self, values: &Values) -> Vec<String> {
         let pairs = self.plan.space.parameters().iter().zip_eq(values);
         let own = pairs.map(|(parameter, value)| format!("{}={value}", parameter.key));
         self.sets.iter().cloned().chain(own).collect()
     }
 
-    /// As [`Self::values`], with what a trial's process needs besides: its folder, its share of the cores.
+    /// As [`Self::trial_sets`], with what a trial's process needs besides: its folder, its share of the cores.
     pub(super) fn sets_of_process(&self, values: &Values, folder: &std::path::Path) -> Vec<String> {
-        let mut sets = self.values(values);
+        let mut sets = self.trial_sets(values);
         sets.push(folder_set(folder));
         if !self.save_models {
             sets.push("output.save_model=false".to_owned());
@@ -108,7 +108,7 @@ impl SweepSetup {
             for value in parameter.extreme_values() {
                 let mut values = first.clone();
                 values[number] = value;
-                load_job(&self.file, &self.values(&values))?;
+                load_job(&self.file, &self.trial_sets(&values))?;
             }
         }
         Ok(())
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!((grid.plan.trials, grid.plan.sampler, grid.jobs), (4, Sampler::Grid, 4));
         assert!(grid.folder.ends_with("runs/ads-sweep"), "{}", grid.folder.display());
         let values = vec!["512".to_owned(), "8".to_owned()];
-        assert_eq!(grid.values(&values), ["train.batch_size=512", "embedding.dim=8"]);
+        assert_eq!(grid.trial_sets(&values), ["train.batch_size=512", "embedding.dim=8"]);
         let sets = grid.sets_of_process(&values, std::path::Path::new("/x y")).join(" ");
         assert!(sets.contains("output.folder=\"/x y\"") && sets.contains("train.threads="), "{sets}");
         let tpe = setup(JOB, "--tpe embedding.dim=8..16 --halving --set train.max_steps=900 --trials 9").unwrap();

@@ -59,14 +59,14 @@ impl TrialProcess {
         self.process.pid()
     }
 
-    pub(super) async fn ended(self) -> TrialEnd {
-        let (status, length) = self.process.ended().await;
+    pub(super) async fn wait_end(self) -> TrialEnd {
+        let (status, length) = self.process.wait_end().await;
         TrialEnd { task: self.task, status, length }
     }
 }
 
 /// The measures of a trial at a rung, if its run has come there. A run that ended before, by early stopping, has those of its end.
-pub(super) fn measured(sweep: &Path, rungs: Option<&Rungs>, TrialTask { trial, rung }: TrialTask) -> Option<RungMeasures> {
+pub(super) fn rung_measures(sweep: &Path, rungs: Option<&Rungs>, TrialTask { trial, rung }: TrialTask) -> Option<RungMeasures> {
     let run = newest_run(&folder(sweep, trial))?;
     let record = RunRecord::read(&run).ok()?;
     if run.is_complete() {
@@ -114,7 +114,7 @@ mod tests {
         let sweep = tempfile::tempdir().unwrap();
         let rungs = Rungs { unit: RungUnit::Steps, levels: vec![10, 30] };
         let auc_at =
-            |rung| measured(sweep.path(), Some(&rungs), TrialTask { trial: 2, rung }).map(|measured| measured.measures.auc);
+            |rung| rung_measures(sweep.path(), Some(&rungs), TrialTask { trial: 2, rung }).map(|measured| measured.measures.auc);
         assert_eq!(auc_at(0), None);
         let trial = folder(sweep.path(), 2);
         write(&trial.join("ads-20260101-000000"), &[evaluation(10, HELD_OUT, 0.9)]);
@@ -125,10 +125,10 @@ mod tests {
         assert_eq!((auc_at(0), auc_at(1)), (Some(Some(0.6)), None));
         let epochs = Rungs { unit: RungUnit::Epochs, levels: vec![2, 6] };
         let task = TrialTask { trial: 2, rung: 0 };
-        assert_eq!(measured(sweep.path(), Some(&epochs), task), None);
+        assert_eq!(rung_measures(sweep.path(), Some(&epochs), task), None);
         let epoch = r#"{"type":"epoch","step":20,"epoch":1,"samples":9,"auc":0.5,"logloss":0.5,"positive_rate":0.5,"normalised_entropy":null,"calibration":null}"#;
         write(&trial.join("ads-20260103-000000"), &[evaluation(20, HELD_OUT, 0.75), epoch.to_owned()]);
-        let found = measured(sweep.path(), Some(&epochs), task).map(|found| (found.steps, found.measures.auc));
+        let found = rung_measures(sweep.path(), Some(&epochs), task).map(|found| (found.steps, found.measures.auc));
         assert_eq!(found, Some((20, Some(0.75))));
     }
 }

@@ -88,8 +88,8 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         secret,
     };
     print_processes(&job, folder);
-    steps::announce(&job);
-    if let Some(said) = planning::announcement(&job, &machine) {
+    steps::announce_steps(&job);
+    if let Some(said) = planning::streaming_notice(&job, &machine) {
         note!("{said}");
     }
     if let Err(error) = ProcessRecord::now(UP, std::process::id(), ProcessChange::Started).append(folder) {
@@ -101,7 +101,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
     let targets = listed.map(|file| ScrapeTargets::follow(file, folder, &job, wanted.subscribe())).transpose()?;
     let run = train(&plan, &job, args.restarts, (&stop, &signals), &wanted);
     let ended = if args.watch {
-        watch::along(run, (folder, plan.credentials()), timeout, console.clone()).await
+        watch::run_with_dashboard(run, (folder, plan.credentials()), timeout, console.clone()).await
     } else {
         run.await
     };
@@ -284,8 +284,8 @@ async fn supervise(
 /// Stops the run before the end of its data. The workers get as long as a checkpoint and a model may take.
 async fn stop_in_order(plan: &LaunchPlan<'_>, job: &Job, supervisor: &mut Supervisor) {
     supervisor.ask_workers();
-    let held = held::held(plan.folder, &plan.credentials(), supervisor.server_count()).await;
-    let workers = held::grace(held, job.cluster.timeout);
+    let held = held::held_bytes(plan.folder, &plan.credentials(), supervisor.server_count()).await;
+    let workers = held::save_grace(held, job.cluster.timeout);
     plan.output.console.print_line(format!(
         "stopping: the dense workers finish their step and save {} of rows, for up to {}; a second Ctrl-C ends \
          everything at once and saves nothing",

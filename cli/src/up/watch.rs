@@ -19,7 +19,7 @@ const KEYS: &str = "q leaves this view, the run goes on   Ctrl-C stops the run a
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the job, with a dashboard until the user leaves it or the run is over.
-pub(super) async fn along(
+pub(super) async fn run_with_dashboard(
     run: impl Future<Output = Result<Exit, Failure>>,
     (folder, credentials): (&Path, Credentials),
     timeout: Duration,

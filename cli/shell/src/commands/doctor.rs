@@ -24,7 +24,7 @@ pub(super) async fn run(args: DoctorArgs) -> Result<Exit, Failure> {
         (None, Some(run)) => LocalRun::open(&run)?.observe(timeout).await,
         (None, None) => match live::newest_folder() {
             Some(run) => LocalRun::open(&run)?.observe(timeout).await,
-            None => ask(&live::newest()?, timeout).await?,
+            None => ask(&live::newest_coordinator()?, timeout).await?,
         },
     };
     let diagnosis = diagnose(&observation);

@@ -17,7 +17,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let request = request(&args.counts)?;
-    let coordinator = live::find(args.ask.coordinator.clone(), args.run.as_deref())?;
+    let coordinator = live::find_coordinator(args.ask.coordinator.clone(), args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, args.ask.timeout(), &coordinator.credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     let answer = control.scale(request).await.map_err(|refusal| refused(&refusal))?;

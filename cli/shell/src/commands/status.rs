@@ -16,7 +16,7 @@ use crate::{live, out};
 
 pub(super) async fn run(args: StatusArgs) -> Result<Exit, Failure> {
     let timeout = args.ask.timeout();
-    let coordinator = live::find(args.ask.coordinator, args.run.as_deref())?;
+    let coordinator = live::find_coordinator(args.ask.coordinator, args.run.as_deref())?;
     let control = GrpcControlPlane::connect(&coordinator.address, timeout, &coordinator.credentials);
     let control = control.map_err(|error| Failure::from_error(Exit::Usage, error))?;
     if args.watch {

@@ -36,7 +36,7 @@ impl InspectedModel {
             };
             return Ok(Self::of_files(folder, None, vec![SavedFile::new(named, open)]));
         }
-        if let Some((folder, file)) = saved::url(named).and_then(single_file) {
+        if let Some((folder, file)) = saved::folder_url(named).and_then(single_file) {
             let folder = saved::open(Path::new(folder), timeout)?;
             let file = file_of(&folder, file);
             return Ok(Self::of_files(folder, None, vec![file]));
@@ -72,13 +72,13 @@ impl InspectedModel {
     }
 
     /// The files of rows, each with the deltas that follow it.
-    pub(super) fn chains(&self) -> Result<Vec<FileChain>, Failure> {
-        let sha256_of = |name: &str| self.record(name).map(|file| file.sha256.clone());
+    pub(super) fn file_chains(&self) -> Result<Vec<FileChain>, Failure> {
+        let sha256_of = |name: &str| self.file_record(name).map(|file| file.sha256.clone());
         FileChain::group(&self.files, sha256_of).map_err(snapshot_failure)
     }
 
     /// What the manifest says of a file of rows, by its name without a path. One save names no two files alike.
-    pub(super) fn record(&self, name: &str) -> Option<&FileRecord> {
+    pub(super) fn file_record(&self, name: &str) -> Option<&FileRecord> {
         let is_named = |file: &&FileRecord| FileName::parse(&file.name).is_some_and(|file| file.name == name);
         self.manifest.iter().flat_map(|manifest| &manifest.files).find(is_named)
     }
@@ -87,7 +87,7 @@ impl InspectedModel {
         &self.folder
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn total_bytes(&self) -> u64 {
         self.bytes
     }
 }

@@ -32,7 +32,7 @@ struct RowReport {
 /// Prints the row, or says where it would be.
 pub(super) fn show(model: &InspectedModel, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
     let mut would_be = Vec::new();
-    for chain in model.chains()? {
+    for chain in model.file_chains()? {
         let Some(file) = chain.files().last() else { continue };
         let reader = file.open().map_err(snapshot_failure)?;
         let header = reader.header().clone();

@@ -65,7 +65,7 @@ pub(super) fn show(model: &InspectedModel, only: Option<&str>, json: bool) -> Re
 fn read(model: &InspectedModel, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
     let bar = progress(model);
     let mut reports: Vec<TableReport> = Vec::new();
-    for chain in model.chains()? {
+    for chain in model.file_chains()? {
         read_chain(&chain, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(snapshot_failure)?;
     }
     bar.finish_and_clear();
@@ -158,7 +158,7 @@ fn print_model(model: &InspectedModel, reports: &[TableReport]) {
         HumanCount(rows),
         reports.len(),
         model.files.len(),
-        HumanBytes(model.bytes())
+        HumanBytes(model.total_bytes())
     );
 }
 

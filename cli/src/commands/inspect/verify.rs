@@ -40,7 +40,7 @@ pub(super) fn verify(model: &InspectedModel, json: bool) -> Result<Exit, Failure
 fn verify_rows(model: &InspectedModel, saved: &SavedFile, bar: &ProgressBar) -> FileReport {
     let name = file_name(saved.path());
     let checked = zagros_snapshot::verify(saved, |bytes| bar.inc(bytes)).map_err(|error| error.to_string());
-    let record = model.record(&name);
+    let record = model.file_record(&name);
     let checked = checked.and_then(|checked| compare(saved, &checked, record).map(|()| checked));
     FileReport::new(name, checked)
 }
@@ -80,7 +80,7 @@ fn missing_rows(model: &InspectedModel, files: &[FileReport]) -> Result<Option<S
 
 /// Rows of all files. A row that is in a delta too counts once.
 fn rows(model: &InspectedModel, files: &[FileReport]) -> Result<u64, Failure> {
-    let chains = model.chains()?;
+    let chains = model.file_chains()?;
     if chains.len() == model.files.len() {
         return Ok(files.iter().map(|file| file.rows).sum());
     }
