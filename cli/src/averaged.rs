@@ -31,7 +31,6 @@ pub(crate) struct ModelScoresWriter {
 }
 
 impl ModelScoresWriter {
-    /// Starts the file that will be at `path`.
     pub(crate) fn start(path: &Path, form: ScoreForm) -> Result<Self, PredictionError> {
         let unfinished = unfinished(path);
         let file = File::create(&unfinished).map_err(|error| failed(&unfinished, error))?;
@@ -74,7 +73,6 @@ impl ScoredRows for ModelScoresWriter {
 pub(crate) struct ModelScoresReader {
     from: BufReader<File>,
     path: PathBuf,
-    /// Name of the model, for messages.
     model: String,
     columns: usize,
 }

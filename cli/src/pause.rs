@@ -10,9 +10,7 @@ use zagros_plumbing::lifecycle::Shutdown;
 /// When a run pauses: once the validation part was scored at this point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PausePoint {
-    /// After so many steps.
     Steps(u64),
-    /// After so many epochs.
     Epochs(u64),
 }
 

@@ -91,7 +91,6 @@ pub(crate) fn interrupt_exit(signals: &Signals) -> Exit {
     Exit::Signal(signals.exit_code().map_or(143, |code| code as u8))
 }
 
-/// A worker's error with its exit code.
 pub(crate) fn failure(error: WorkerError, signals: &Signals) -> Failure {
     let exit = match error.exit_class() {
         ExitClass::Data => Exit::Data,

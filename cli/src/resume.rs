@@ -18,7 +18,6 @@ pub(crate) enum ResumeChoice {
 /// The folder of the run that starts now, and its resume point.
 pub(crate) struct RunStart {
     pub(crate) folder: RunFolder,
-    /// The state of an earlier process.
     pub(crate) point: Option<ResumePoint>,
     /// Keeps other processes from resuming the same run.
     _lock: Option<RunLock>,

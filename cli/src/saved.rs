@@ -13,14 +13,12 @@ use zagros_store::{Folder, StoreError};
 
 use crate::resume::failed;
 
-/// The summary of a run, in its folder.
 const SUMMARY: &str = "summary.json";
 /// The folder of a run's model, relative to the run folder.
 const MODEL: &str = "model";
 
 #[derive(Debug)]
 pub(crate) struct SavedModel {
-    /// The folder with the manifest.
     pub(crate) folder: Folder,
 }
 
@@ -118,7 +116,6 @@ pub(crate) fn folder_url(named: &Path) -> Option<&str> {
     named.to_str().filter(|text| text.contains("://"))
 }
 
-/// An error of a store or a disk, with its exit code.
 pub(crate) fn refused(error: StoreError) -> Failure {
     failed(WorkerError::from(error))
 }

@@ -10,7 +10,6 @@ use zagros_zip::ZipEq;
 
 use crate::workload;
 
-/// The rows of one feature of a batch.
 struct FeatureRows {
     /// The row of each sample.
     inverse: Vec<u32>,

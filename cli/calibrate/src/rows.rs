@@ -17,7 +17,6 @@ use crate::{moves, workload};
 
 /// Batches of a stretch: their rows are created before they are counted, and are far more than a cache holds.
 const COUNTED: usize = 24;
-/// Calls of one kind.
 const CALLS: usize = 64;
 /// Samples of a batch that shows the time of a round trip, and how many batches do.
 const SMALL: usize = 8;

@@ -90,7 +90,6 @@ async fn run(job: Job, batches: Vec<Batch>) -> Result<MeterWindow, Failure> {
     meter.measured_window().ok_or_else(|| Failure::with_help(Exit::Internal, "no step was counted".to_owned(), "this is a bug"))
 }
 
-/// A batch in equal parts.
 fn parts(whole: &Batch) -> Vec<Batch> {
     let size = whole.size / PARTS;
     let numbers = whole.numeric.len() / whole.size.max(1);

@@ -5,7 +5,6 @@ pub enum CostError {
     /// The text is no TOML of the expected form.
     #[error("{what} cannot be read: {reason}")]
     Form {
-        /// The file, in words.
         what: &'static str,
         reason: String,
     },

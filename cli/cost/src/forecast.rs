@@ -31,7 +31,6 @@ pub struct Forecast {
     /// A sample, whatever the machines.
     pub work: SampleWork,
     pub stages: StageTimes,
-    /// What bounds the run.
     pub limits: RateLimits,
     pub memory: RoleMemory,
     /// The rows on disk; `None` if all of them are in memory, or their number is not known.
@@ -62,7 +61,6 @@ pub struct EpochCost {
 }
 
 impl Forecast {
-    /// The forecast for these machines.
     pub fn new(inputs: ForecastInputs<'_>) -> Result<Self, CostError> {
         let ForecastInputs { job, data, calibration, machines } = inputs;
         let work = SampleWork::new(job, data)?;

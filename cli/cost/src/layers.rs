@@ -2,7 +2,6 @@
 
 use zagros_job::{DenseLayout, DenseTensor, Job, Model, TensorRole};
 
-/// A product with a matrix of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MatrixProduct {
     /// Values that it reads.

@@ -17,11 +17,8 @@ pub enum RateLimit {
     DenseThread,
     /// The threads that parse.
     Parsers,
-    /// All cores of the machines of a group.
     Cores { group: String },
-    /// The threads of the embedding servers.
     Servers,
-    /// The network of the machines of a group.
     Network { group: String },
     /// The disks of the embedding servers, with the rows that are not in memory.
     Disks,

@@ -33,7 +33,6 @@ pub struct MachineGroup {
     pub servers: f64,
     /// Speed of a core, times that of the calibrated one.
     pub core_speed: f64,
-    /// Threads of the roles.
     pub threads: ThreadPlan,
     /// The device of each worker.
     pub gpu: Option<Gpu>,
@@ -128,13 +127,11 @@ impl Machines {
         }
     }
 
-    /// Dense workers in all.
     #[must_use]
     pub fn worker_count(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.workers).sum()
     }
 
-    /// Embedding servers in all.
     #[must_use]
     pub fn server_count(&self) -> f64 {
         self.groups.iter().map(|group| group.count * group.servers).sum()

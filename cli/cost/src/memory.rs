@@ -57,7 +57,6 @@ impl RoleMemory {
         self.store == WeightStore::Streamed
     }
 
-    /// A worker of the job.
     #[must_use]
     pub fn worker_bytes(&self) -> f64 {
         if self.is_streamed() { self.streamed_worker() } else { self.resident_worker() }

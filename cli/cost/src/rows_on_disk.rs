@@ -21,7 +21,6 @@ const WRITTEN: f64 = 1.4;
 const STEP: f64 = 1.05;
 const LARGEST_EXPONENT: f64 = 4.0;
 
-/// The rows that are on disk, and the share of a sample in them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowsOnDisk {
     /// Rows in the memory of all servers together.

@@ -104,7 +104,6 @@ pub struct StageTimes {
     pub disk_wait: f64,
 }
 
-/// Where stages run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RolePlace<'a> {
     pub(crate) calibration: &'a Calibration,

@@ -69,12 +69,10 @@ pub struct SampleWork {
     /// Bytes from the servers to a worker: rows.
     pub bytes_down: f64,
     pub dense: DenseWork,
-    /// Its weights on the network.
     pub traffic: WeightTraffic,
 }
 
 impl SampleWork {
-    /// The work of a job on data of this shape.
     pub fn new(job: &Job, data: &DataShape) -> Result<Self, CostError> {
         let dense = DenseWork::from_job(job).ok_or(CostError::UnknownNetwork)?;
         let table = |(index, distinct): (usize, &f64)| {

@@ -57,7 +57,6 @@ pub(crate) struct ColumnHints {
     pub(crate) is_whole: bool,
 }
 
-/// A column, as the sample shows it.
 #[derive(Clone, Debug)]
 pub struct Column {
     pub name: String,

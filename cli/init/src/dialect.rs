@@ -16,7 +16,6 @@ const MAX_RAGGED: f64 = 0.05;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextDialect {
     pub separator: char,
-    /// Fields of a row.
     pub fields: usize,
     /// Whether blanks around a field are removed.
     pub trim: bool,

@@ -47,7 +47,6 @@ pub enum InitError {
         line: String,
         files: LookedAt,
     },
-    /// Too many rows have another number of fields.
     #[error(
         "{files}{bad} of {rows} rows do not have {fields} fields; number {line} of the rows has {found}: the separator {separator:?} is wrong, or the file is damaged"
     )]
@@ -75,14 +74,12 @@ pub enum InitError {
         separator: char,
         fields: usize,
     },
-    /// No column looks like a label.
     #[error(
         "no column has exactly two values, so none is likely the label; columns and their values in the sample: {columns}; name one with `--label COLUMN`: a number becomes a regression, and a few texts become classes"
     )]
     NoLabel {
         columns: String,
     },
-    /// The label that the user names is no column.
     #[error("there is no column {name:?}; the columns are {columns}")]
     NoSuchColumn { name: String, columns: String },
     /// The label that the user names is nothing that can be learned.

@@ -29,7 +29,6 @@ const POSITIVE: [&str; 8] = ["1", "true", "yes", "y", "t", "click", "clicked", "
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelColumn {
     pub column: usize,
-    /// What its values are.
     pub kind: LabelForm,
     /// Whether the column is a guess, and which others were possible.
     pub other_candidates: Vec<String>,
@@ -41,7 +40,6 @@ pub enum LabelForm {
     Click {
         positive: String,
         negative: String,
-        /// Rows of the sample that are positive.
         positive_rows: usize,
         /// Whether it is a guess which of its texts is the positive one.
         is_value_guessed: bool,

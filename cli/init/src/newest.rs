@@ -44,18 +44,14 @@ const OTHER_TIMES: [&str; 14] = [
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewestParts {
-    /// The place of the column of times.
     pub column: usize,
-    /// The first time of the validation part.
     pub validation_from: PartBound,
-    /// The first time of the test part.
     pub test_from: PartBound,
     /// Shares of the sample's rows.
     pub validation_share: f64,
     pub test_share: f64,
     /// Whether the name of the column does not say that it is the time of a row.
     pub is_guess: bool,
-    /// Other columns of times.
     pub others: Vec<String>,
 }
 

@@ -13,7 +13,6 @@ const MIN_ROWS: usize = 10;
 
 #[derive(Clone, Debug)]
 pub struct Sketch {
-    /// How the data is written.
     pub layout: DataLayout,
     pub columns: Vec<Column>,
     /// Columns that the trainer cannot read, and why.

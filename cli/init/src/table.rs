@@ -24,7 +24,6 @@ pub(crate) struct SampleTable {
     pub(crate) unusable: Vec<(String, String)>,
 }
 
-/// A column of texts, one a row.
 #[derive(Debug)]
 pub(crate) struct TableColumn {
     pub(crate) name: String,

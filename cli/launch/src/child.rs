@@ -80,7 +80,6 @@ pub struct ChildEnvironment {
     pub unset: Vec<&'static str>,
 }
 
-/// A running or ended child.
 #[derive(Debug)]
 pub struct ChildProcess {
     pub role: RoleName,

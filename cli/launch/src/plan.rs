@@ -69,7 +69,6 @@ impl LaunchPlan<'_> {
         lack.map_or(Ok(()), |what| Err(Failure::with_help(Exit::Storage, what, help)))
     }
 
-    /// Returns its address.
     pub async fn start_coordinator(&self, supervisor: &mut Supervisor) -> Result<String, Failure> {
         let journal = self.journal();
         // Those of an earlier run in this folder.
@@ -106,15 +105,13 @@ impl LaunchPlan<'_> {
         Ok(())
     }
 
-    /// Starts one dense worker, with `more` arguments.
     pub fn start_worker(&self, index: u32, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
         let folder = self.folder.display().to_string();
         let resume: &[&str] = if self.resume { &["--resume"] } else { &[] };
         self.start_role(RoleName::DenseWorker(index), coordinator, &[&["--folder", &folder], resume, more].concat())
     }
 
-    /// Starts one role, with `more` arguments.
-    pub fn start(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
+    pub fn start_role(&self, role: RoleName, coordinator: &str, more: &[&str]) -> Result<ChildProcess, Failure> {
         let announce = role.announcement_file(self.folder);
         let mut arguments = role.subcommand_args();
         arguments.extend(["--config".to_owned(), self.job_file.display().to_string()]);

@@ -25,7 +25,6 @@ impl LastLines {
         lines.push_back(line);
     }
 
-    /// The lines, indented for an error message.
     pub(crate) fn indented(&self) -> String {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().map(|line| format!("    {line}\n")).collect()
@@ -38,7 +37,6 @@ pub struct ChildOutput {
     /// Whether lines are only kept, and not printed.
     pub silent: bool,
     pub console: RunConsole,
-    /// Folder of the log files.
     pub logs: Option<PathBuf>,
 }
 

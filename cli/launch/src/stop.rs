@@ -42,7 +42,6 @@ pub struct GracePeriods {
     pub others: Duration,
 }
 
-/// Why the wait for a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PhaseEnd {
     Ended,

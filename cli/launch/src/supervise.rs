@@ -42,7 +42,6 @@ pub struct Supervisor {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// Every worker is done.
     Done,
     /// The run must stop. Every child still runs.
     StopRequested,

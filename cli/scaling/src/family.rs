@@ -13,7 +13,6 @@ const LEAST_SHARE: f64 = 0.125;
 /// Work of scoring a sample, as a share of that of training on it with the dense network.
 const FORWARD: f64 = 1.0 / 3.0;
 
-/// What a run costs, as it was measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunCost {
     /// Seconds of a process besides its samples.
@@ -41,7 +40,6 @@ impl RunCost {
     }
 }
 
-/// A family as it is asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilyRequest {
     /// Dense parameters of each size, from small to large.
@@ -71,7 +69,6 @@ pub struct MemberRun {
     pub shares: Vec<f64>,
 }
 
-/// A family that is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Family {
     /// Sizes: the first ones of the request.

@@ -44,7 +44,6 @@ pub(crate) fn fit_from(law: &Law, measured: &Measurements) -> Result<Law, Scalin
     Ok(problem.law(&problem.newton(start, delta), delta))
 }
 
-/// A form, and what it is fitted to.
 struct FitProblem {
     form: LawForm,
     /// Of each axis: the smallest place on it, and ln(x / smallest) of each measurement.

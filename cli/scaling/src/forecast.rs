@@ -30,12 +30,10 @@ pub struct ForecastPlan {
     pub target: ForecastTarget,
     /// Probability of the interval, such as 0.9.
     pub level: f64,
-    /// Laws of the bootstrap.
     pub replays: usize,
     pub seed: u64,
 }
 
-/// Whether a forecast is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ForecastDecision {
@@ -43,17 +41,14 @@ pub enum ForecastDecision {
     Made,
     /// The interval includes that the target brings nothing.
     Refused {
-        /// Why, in words.
         reason: String,
     },
 }
 
-/// The forecast of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LossForecast {
     pub target: ForecastTarget,
     pub level: f64,
-    /// The laws that were fitted.
     pub choice: LawChoice,
     /// The log loss that the law says, nats.
     pub loss: f64,
@@ -68,7 +63,6 @@ pub struct LossForecast {
 }
 
 impl LossForecast {
-    /// Chooses a law and forecasts the target.
     pub fn from_measurements(measured: &Measurements, plan: &ForecastPlan) -> Result<Self, ScalingError> {
         let choice = LawChoice::fit(measured)?;
         let law = choice.chosen_law();

@@ -45,7 +45,6 @@ impl LawForm {
     /// All of them. Of equally good ones the first is chosen.
     pub const ALL: [Self; 4] = [Self::SizeAndSamples, Self::Size, Self::Compute, Self::Samples];
 
-    /// The axes of its power laws.
     #[must_use]
     pub fn axes(self) -> &'static [LawAxis] {
         match self {

@@ -15,7 +15,6 @@ const SETTLED: f64 = 1e-7;
 /// Values of one row of the matrix; unused columns are 0.
 pub(crate) type Row = [f64; MOST];
 
-/// Coefficients, and the objective that they have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinearSolution {
     /// At least 0 each.
@@ -55,7 +54,6 @@ pub(crate) fn huber(residual: f64, delta: f64) -> f64 {
     if size <= delta { 0.5 * size * size } else { delta * (size - 0.5 * delta) }
 }
 
-/// Weighted least squares with coefficients of at least 0.
 fn least_squares(rows: &[Row], targets: &[f64], weights: &[f64], columns: usize) -> Row {
     let mut matrix = [[0.0; MOST]; MOST];
     let mut right = [0.0; MOST];

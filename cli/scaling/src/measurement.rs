@@ -11,7 +11,6 @@ const FLOP: f64 = 6.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Dense parameters N.
     pub parameters: f64,
     /// Samples D that were trained on, each once.
     pub samples: f64,

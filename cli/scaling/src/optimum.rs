@@ -6,7 +6,6 @@ use crate::law::{LawAxis, Law, LawForm};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ComputeOptimum {
-    /// Compute of training, FLOP.
     pub compute: f64,
     pub parameters: f64,
     pub samples: f64,

@@ -78,7 +78,6 @@ pub struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    /// The job file.
     #[must_use]
     pub fn job_file(&self) -> &Path {
         self.job.as_deref().or(self.config.as_deref()).expect("clap asks for one of both")

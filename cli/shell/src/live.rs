@@ -14,7 +14,6 @@ const RUNS: &str = "runs";
 /// The default of `cluster.coordinator`.
 const DEFAULT: &str = "127.0.0.1:7700";
 
-/// A coordinator that a command asks.
 #[derive(Clone, Debug)]
 pub struct FoundCoordinator {
     /// `host:port` of its gRPC.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-/// A port that a role listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RolePort {
     Coordinator,

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 /// The file, in the folder of a run.
 const FILE: &str = "logs/processes.jsonl";
 
-/// One line of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessRecord {
     /// When, in RFC 3339.
@@ -23,7 +22,6 @@ pub struct ProcessRecord {
     pub change: ProcessChange,
 }
 
-/// What happened to a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub enum ProcessChange {
@@ -33,7 +31,6 @@ pub enum ProcessChange {
         how: String,
         /// Whether this is an end as it should be.
         well: bool,
-        /// Whether it was asked to end.
         asked: bool,
     },
 }

@@ -35,7 +35,6 @@ pub(crate) enum SplitAnswer {
     Nothing,
 }
 
-/// The coordinator, and the data that it deals out.
 #[derive(Debug)]
 pub(crate) struct SimCoordinator {
     core: Core,
@@ -128,7 +127,6 @@ impl SimCoordinator {
         self.core.group(time(now), &GroupRequest { member, incarnation, after })
     }
 
-    /// Whether every split is complete.
     pub(crate) fn is_epoch_complete(&mut self, now: f64) -> bool {
         let status = self.core.status(time(now));
         status.splits > 0 && status.splits_done == status.splits

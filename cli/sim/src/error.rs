@@ -7,14 +7,12 @@ pub enum SimError {
     /// The text is no TOML of the expected form.
     #[error("{what}: {reason}")]
     Form {
-        /// The table or file, in words.
         what: String,
         /// What is wrong, and what may be meant.
         reason: String,
     },
     #[error(transparent)]
     Cost(#[from] CostError),
-    /// A value that no run has.
     #[error("[{table}] has {key} = {value}, which {why}")]
     Value {
         table: &'static str,
@@ -26,17 +24,13 @@ pub enum SimError {
     /// There is neither a job nor a described workload.
     #[error("nothing says what is trained: name a job file, or add a [workload] table to the machines file")]
     NoWorkload,
-    /// Both a job and a described workload.
     #[error("both a job file and a [workload] table say what is trained: remove one of them")]
     TwoWorkloads,
-    /// A key that cannot be varied.
     #[error("`{key}` cannot be varied{hint}")]
     UnknownAxis {
         key: String,
-        /// What may be meant.
         hint: String,
     },
-    /// A list of values that is none.
     #[error("--what-if {text}: write a key and its values, such as staleness=0,1,4")]
     Axis {
         text: String,

@@ -8,7 +8,6 @@ use crate::world::{LostProcess, ProcessLoss};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FailureReport {
-    /// Hours between two failures of a machine.
     pub hours_between_failures: f64,
     /// Of each role whose machine can be lost.
     pub roles: Vec<FailureCost>,

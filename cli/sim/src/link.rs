@@ -1,6 +1,5 @@
 //! One direction of a machine's network: messages leave one after another, in the order in which they come.
 
-/// A link that sends so many bytes a second.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkLink {
     bytes_per_second: f64,
@@ -21,7 +20,6 @@ impl NetworkLink {
         self.free_at
     }
 
-    /// Seconds.
     pub(crate) fn busy_seconds(&self) -> f64 {
         self.busy
     }

@@ -43,10 +43,8 @@ pub struct SimReport {
     pub too_little_memory: Option<(String, f64)>,
 }
 
-/// Where the milliseconds of a step went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepReport {
-    /// Waiting for the rows of the batch.
     pub wait_for_rows_ms: f64,
     /// Gather, forward, backward, update, scatter.
     pub dense_ms: f64,
@@ -67,7 +65,6 @@ impl StepReport {
     }
 }
 
-/// What bounds a run.
 pub(crate) fn bottleneck(busy: &[BusyResource], step: &StepReport, dense_share: f64) -> String {
     let of_step = |part: f64| part / step.all().max(f64::MIN_POSITIVE);
     match busy.first() {

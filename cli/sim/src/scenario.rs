@@ -12,7 +12,6 @@ use crate::error::SimError;
 use crate::settings::SimSettings;
 use crate::workload::Workload;
 
-/// A file of machines, read and checked.
 #[derive(Clone, Debug)]
 pub struct ClusterFile {
     pub machines: Machines,

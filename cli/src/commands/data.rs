@@ -132,7 +132,6 @@ fn not_generated(error: IngestError) -> Failure {
     Failure::from_error(exit, error)
 }
 
-/// The measures of the planted probabilities.
 fn measure(args: &GenerateArgs, test: &[(f32, f32)]) -> Result<PlantedMeasures, Failure> {
     let mut scores = Scores::new();
     for &(label, logit) in test {

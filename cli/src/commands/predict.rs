@@ -232,7 +232,6 @@ fn labels(job: &Job) -> Vec<String> {
     job.features.targets.iter().map(|target| format!("{} ({})", target.name, kind(target))).collect()
 }
 
-/// Where the scores go.
 enum ScoreOutput {
     File(PredictionFile),
     Stream(PredictionStream<BufWriter<Stdout>>),
@@ -277,13 +276,10 @@ struct ScoreWriter {
     average: ModelAverage,
 }
 
-/// What the scores of a model are averaged with.
 struct ModelAverage {
     /// None if there is one model.
     others: Vec<ModelScoresReader>,
-    /// Whether logits are written.
     shows_logits: bool,
-    /// Whether malformed rows are written.
     keeps_malformed: bool,
 }
 

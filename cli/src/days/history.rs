@@ -18,7 +18,6 @@ const FORMAT: u32 = 1;
 /// Days that a day's data are compared with: a slow drift shows beside the earliest of them only.
 const REFERENCE_DAYS: usize = 7;
 
-/// All days of a job's name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DayHistory {
     format: u32,
@@ -29,7 +28,6 @@ pub(crate) struct DayHistory {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct DayRecord {
-    /// The model that it started from.
     pub(crate) from: Option<String>,
     /// That model, scored on this day's rows before any of them was learned from. `None` on a first day.
     pub(crate) before: Option<Evaluation>,
@@ -99,7 +97,6 @@ impl DayHistory {
         self.path.with_extension("html")
     }
 
-    /// Notes a day, and writes all.
     pub(crate) fn record_day(&mut self, day: &str, record: DayRecord) -> Result<(), Failure> {
         self.days.insert(day.to_owned(), record);
         self.write()

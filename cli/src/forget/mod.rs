@@ -27,7 +27,6 @@ pub(crate) use live::{LiveRemoval, forget_live};
 pub(crate) use places::ForgetPlace;
 pub(crate) use plan::{ForgetPlan, SavePlan};
 
-/// Rows that are to be removed.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedIds {
     pub(crate) table: String,

@@ -26,7 +26,6 @@ pub(crate) struct ForgetPlace {
     pub(crate) saves: Vec<Folder>,
     /// Folders without one, which may hold rows: of saves that did not finish, and of files that other saves need.
     pub(crate) others: Vec<Folder>,
-    /// The run folder, where it is known.
     run: Option<PathBuf>,
     /// The folders of logs and rows beyond memory that the run's servers left.
     left: Option<RowFolders>,

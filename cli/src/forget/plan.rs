@@ -38,7 +38,6 @@ pub(crate) struct PlannedCopy {
     pub(crate) follows: Option<usize>,
 }
 
-/// A model, state or checkpoint.
 #[derive(Debug)]
 pub(crate) struct SavePlan {
     pub(crate) folder: Folder,
@@ -63,7 +62,6 @@ impl ForgetPlan {
         Ok(Self { copies: planner.copies, saves })
     }
 
-    /// Ids that no file names.
     pub(crate) fn missing_ids<'a>(&self, wanted: &'a WantedIds) -> Vec<&'a u64> {
         let is_found = |id: &u64| {
             let is_in = |save: &SavePlan| [&save.rows, &save.counts, &save.traces].iter().any(|ids| ids.contains(id));

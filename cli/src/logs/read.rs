@@ -8,7 +8,6 @@ use zagros_launch::earlier_log;
 
 use super::line::LogLine;
 
-/// The log of one role.
 #[derive(Debug)]
 pub(crate) struct LogSource {
     /// `dense worker 0`.

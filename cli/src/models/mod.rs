@@ -38,7 +38,6 @@ const SEQUENCE: &str = "[features]\ncategorical = ['C1', 'C2', { column = 'C3', 
 
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelTable {
-    /// The input in words.
     pub(crate) input: String,
     pub(crate) batch_size: usize,
     /// Floating-point operations in a second, if samples a second are those of the dense network alone.
@@ -65,7 +64,6 @@ pub(crate) struct SizeRow {
     pub(crate) width: u64,
     /// Peak of `zagros train`, without rows.
     pub(crate) resident_bytes: u64,
-    /// Whether that fits.
     pub(crate) fits: bool,
     /// Peak of a dense worker with streamed weights, whose servers are other processes; none where the job's weights cannot be streamed.
     pub(crate) streamed_worker_bytes: Option<u64>,

@@ -116,7 +116,6 @@ impl RunRecord {
         self.epochs.retain(|later| later.step <= step);
     }
 
-    /// Evaluations of one part, in order.
     pub(crate) fn of_part(&self, part: &str) -> impl Iterator<Item = &ScoredPart> {
         self.evaluations.iter().filter(move |scored| scored.part == part)
     }

@@ -24,7 +24,6 @@ pub(crate) struct DiskFigures {
     reads_per_sample: f64,
     written_bytes_per_sample: f64,
     cpu_us_per_sample: f64,
-    /// Samples a second that the disks allow.
     samples_per_second: f64,
     /// Batches that are hinted before their lookup; with 0, lookups wait for the disk.
     lookahead: usize,

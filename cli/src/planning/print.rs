@@ -277,7 +277,6 @@ impl MemoryFigures {
     }
 }
 
-/// Bytes of a mean row of all tables.
 fn mean_row(job: &Job) -> f64 {
     job.tables.iter().map(|table: &Table| table.row_bytes() as f64).sum::<f64>() / job.tables.len().max(1) as f64
 }

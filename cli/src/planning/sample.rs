@@ -9,7 +9,6 @@ use zagros_ingest::{
 use zagros_job::Job;
 use zagros_zip::ZipEq;
 
-/// The most samples that are looked at.
 const MOST: usize = 1 << 16;
 
 /// Measures the first batch, or assumes what cannot be measured: data that are not there, that are elsewhere, or that need statistics of

@@ -73,7 +73,6 @@ impl QuantizePlan {
         planned.map_or_else(|| RowConversion::unchanged(saved), |table| table.conversion.clone())
     }
 
-    /// The files beside rows and job.
     pub(crate) fn other_files(&self) -> Vec<&FileRecord> {
         self.manifest.files_beside_rows(self.state == StateConversion::Keep)
     }

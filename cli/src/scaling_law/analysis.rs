@@ -12,9 +12,7 @@ use super::state::{FORECAST, FamilyPlan, read_json, write_json};
 
 /// Probability of the interval of a forecast.
 const LEVEL: f64 = 0.9;
-/// Laws of the bootstrap.
 const REPLAYS: usize = 400;
-/// Seed of the bootstrap.
 const SEED: u64 = 1;
 /// Compute budgets for which the best size is shown, as multiples of the largest trained compute.
 const BUDGETS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
@@ -31,7 +29,6 @@ pub(super) struct KeptForecast {
     pub(super) line_in_log_compute: Option<f64>,
 }
 
-/// The forecast beside the truth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct ForecastVerification {
     pub(super) size: String,
@@ -50,7 +47,6 @@ pub(super) struct ForecastVerification {
 pub(super) struct FamilyAnalysis {
     pub(super) points: Vec<MemberPoint>,
     pub(super) measured: Option<Measurements>,
-    /// Shares of the rows.
     pub(super) shares: Vec<f64>,
     /// `None` with `problem`.
     pub(super) forecast: Option<KeptForecast>,

@@ -6,7 +6,6 @@ use zagros_scaling::{Law, LawCell, Measurements};
 use super::analysis::FamilyAnalysis;
 
 const POINTS: usize = 60;
-/// Lines of equal loss.
 const LEVELS: usize = 6;
 /// How far beyond the measurements curves are drawn, as a factor.
 const BEYOND: f64 = 8.0;

@@ -30,7 +30,6 @@ pub(super) struct MemberPoint {
     #[serde(flatten)]
     pub(super) measured: Measurement,
     pub(super) auc: Option<f64>,
-    /// Seconds of training of the whole run.
     pub(super) seconds: f64,
 }
 
@@ -57,12 +56,10 @@ impl FamilyMember {
         format!("size {}, seed {}", self.size.size, self.seed)
     }
 
-    /// Steps of the whole run.
     pub(super) fn step_count(&self, setup: &FamilySetup) -> u64 {
         self.shares.last().map_or(1, |share| setup.step_count(*share))
     }
 
-    /// Changes that make the job one of this run.
     pub(super) fn job_sets(&self, setup: &FamilySetup) -> Vec<String> {
         let steps = self.step_count(setup);
         let every = self.shares.first().map_or(steps, |share| setup.step_count(*share));

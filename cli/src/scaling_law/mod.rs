@@ -124,7 +124,6 @@ async fn verify(
 }
 
 impl FamilyAnalysis {
-    /// Whether there is a forecast to verify.
     fn is_forecast(&self) -> bool {
         self.forecast.as_ref().is_some_and(|kept| kept.forecast.decision == ForecastDecision::Made)
     }

@@ -109,7 +109,6 @@ pub(super) fn forecast_text(kept: &KeptForecast) -> String {
     }
 }
 
-/// Forecast and truth in words.
 pub(super) fn verification_text(verification: &ForecastVerification) -> String {
     let side = if verification.inside { "inside" } else { "outside" };
     let error = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:+.5}"));

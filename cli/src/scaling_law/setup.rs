@@ -14,7 +14,6 @@ use crate::steps::EpochPlan;
 /// Sizes of a family without `--sizes`, a factor of four apart.
 const SIZES: [ModelSize; 5] =
     [ModelSize(28_000), ModelSize(111_000), ModelSize(440_000), ModelSize(1_800_000), ModelSize(7_000_000)];
-/// Sizes that a law needs.
 const LEAST_SIZES: usize = 3;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +90,6 @@ impl FamilySetup {
         }
     }
 
-    /// Steps of a share of the rows.
     pub(super) fn step_count(&self, share: f64) -> u64 {
         // A halved family has shares of half a unit.
         ((share / self.shares[0]) * self.unit as f64).round().max(1.0) as u64
@@ -127,7 +125,6 @@ fn load_size(file: &std::path::Path, sets: &[String], size: ModelSize) -> Result
     Ok((job, FamilySize { size, parameters }))
 }
 
-/// The change to the job that gives it a size.
 pub(super) fn size_set(size: ModelSize) -> String {
     format!("model.size=\"{size}\"")
 }

@@ -19,7 +19,6 @@ pub(super) enum NextStart {
     Alone(TrialTask),
     /// Nothing, until a trial ends.
     Wait,
-    /// Any trial of the sweep.
     Any,
 }
 

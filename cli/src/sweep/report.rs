@@ -68,7 +68,6 @@ fn pairs(setup: &SweepSetup, trial: &Trial) -> String {
     pairs.map(|(parameter, value)| format!("{}={value}", parameter.key)).collect::<Vec<_>>().join(" ")
 }
 
-/// The table of all trials, the best first.
 pub(super) struct TrialTable {
     pub(super) head: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,

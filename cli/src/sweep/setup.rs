@@ -27,7 +27,6 @@ pub(super) struct SweepSetup {
     pub(super) file: PathBuf,
     pub(super) sets: Vec<String>,
     pub(super) plan: SweepPlan,
-    /// The texts of the space.
     pub(super) texts: Vec<String>,
     pub(super) jobs: usize,
     pub(super) folder: PathBuf,
@@ -144,7 +143,6 @@ fn rungs(job: &Job, trials: usize) -> Result<Rungs, Failure> {
     })
 }
 
-/// A unit in words.
 pub(super) fn unit_name(unit: RungUnit) -> &'static str {
     match unit {
         RungUnit::Steps => "steps",

@@ -15,7 +15,6 @@ use crate::train_process::{TrainProcess, newest_run};
 
 const HELD_OUT: &str = "validation";
 
-/// A process that trains a trial to a rung.
 pub(super) struct TrialProcess {
     pub(super) task: TrialTask,
     process: TrainProcess,
@@ -24,7 +23,6 @@ pub(super) struct TrialProcess {
 pub(super) struct TrialEnd {
     pub(super) task: TrialTask,
     pub(super) status: io::Result<ExitStatus>,
-    /// How long it ran.
     pub(super) length: Duration,
 }
 

@@ -92,7 +92,6 @@ impl TargetListing {
         std::iter::once(RoleName::Coordinator).chain(servers).chain(workers).collect()
     }
 
-    /// One entry for each of these roles that listens.
     fn found(&self, roles: &[RoleName]) -> Vec<Value> {
         let run = self.run.file_name().unwrap_or_default().to_string_lossy();
         let group = |role: &RoleName| {

@@ -58,7 +58,6 @@ impl Rungs {
     }
 }
 
-/// How many trials of a rung go on.
 pub(crate) fn promoted_count(trials: usize) -> usize {
     trials.div_ceil(ETA as usize)
 }

@@ -13,7 +13,6 @@ const MOST_NARROW: usize = 100;
 /// A normal distribution whose mean is in the interval hits it at least every third time.
 const TRIES: u32 = 200;
 
-/// A density of positions from 0 to 1.
 #[derive(Clone, Debug)]
 pub(crate) struct PositionDensity {
     /// Mean and width.
@@ -50,7 +49,6 @@ impl PositionDensity {
     }
 }
 
-/// The shares of choices.
 #[derive(Clone, Debug)]
 pub(crate) struct ChoiceDensity {
     shares: Vec<f64>,

@@ -13,7 +13,6 @@ pub(crate) fn trial_rng(seed: u64, number: usize) -> Pcg64 {
     Pcg64::seed_from_u64(seed ^ (number as u64 + 1).wrapping_mul(SPREAD))
 }
 
-/// The point of a trial.
 pub(crate) fn point(space: &Space, chance: &mut Pcg64) -> Values {
     space.parameters().iter().map(|parameter| parameter.value_at(chance.random())).collect()
 }

@@ -59,7 +59,6 @@ pub enum SweepRecord {
     /// A trial was chosen. Trials are numbered from 0 in this order.
     Chosen {
         trial: usize,
-        /// Its values by key.
         values: BTreeMap<String, String>,
     },
     /// A trial was trained to a rung, and scored.

@@ -84,7 +84,6 @@ impl Parameter {
         Ok(Self { key: key.to_owned(), domain })
     }
 
-    /// The value at a position from 0 to 1.
     #[must_use]
     pub fn value_at(&self, position: f64) -> String {
         let position = position.clamp(0.0, 1.0);

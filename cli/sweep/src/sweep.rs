@@ -74,12 +74,10 @@ pub struct RungScore {
 pub struct Trial {
     /// Its values, in the order of the space.
     pub values: Values,
-    /// Its scores by rung.
     pub scores: Vec<RungScore>,
     pub state: TrialState,
 }
 
-/// A trial that is to be trained to a rung.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialTask {
     pub trial: usize,
@@ -93,7 +91,6 @@ pub enum NextAction {
     Train(TrialTask),
     /// Nothing, until a trial that runs is scored or fails.
     Wait,
-    /// The sweep is over.
     Done,
 }
 
@@ -114,7 +111,6 @@ impl Sweep {
         &self.plan
     }
 
-    /// The trials by number.
     #[must_use]
     pub fn trials(&self) -> &[Trial] {
         &self.trials
@@ -187,7 +183,6 @@ impl Sweep {
         trials
     }
 
-    /// The best trial that was scored.
     #[must_use]
     pub fn best_trial(&self) -> Option<usize> {
         let best = *self.ranked_trials().first()?;

@@ -21,7 +21,6 @@ use super::side::{CpuTimes, ServerSide};
 /// Batches that each client keeps for the measurements of lookups and updates alone.
 const KEPT: usize = 8;
 
-/// The cost of a stretch of work.
 #[derive(Clone, Debug, Default)]
 pub struct MeasuredStretch {
     /// From the first start to the last end.
@@ -44,7 +43,6 @@ pub struct ClientTally {
 
 #[derive(Debug)]
 pub struct MeasuredCase {
-    /// Clients at once.
     pub clients: usize,
     /// Batches with distinct ids, lookup and push.
     pub trained: MeasuredStretch,

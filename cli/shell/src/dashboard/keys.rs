@@ -20,7 +20,6 @@ pub(super) enum KeyInput {
     Resize,
 }
 
-/// Reads keys while it lives.
 pub(super) struct KeyReader {
     keys: mpsc::Receiver<KeyInput>,
     stop: Arc<AtomicBool>,

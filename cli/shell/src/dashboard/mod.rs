@@ -31,7 +31,6 @@ pub enum DashboardEnd {
     View,
     /// Ctrl-C: the run must stop, if this process runs it.
     Stop,
-    /// The run is over.
     Ended,
 }
 

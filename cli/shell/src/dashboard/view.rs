@@ -18,11 +18,9 @@ pub(crate) struct RunPicture {
     pub(crate) trouble: Option<String>,
     /// The last log lines, oldest first; none for a run on another machine.
     pub(crate) lines: Vec<String>,
-    /// What the keys do.
     pub(crate) keys: &'static str,
 }
 
-/// Draws the picture over the whole terminal.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &RunPicture) {
     let [body, keys] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
     frame.render_widget(Paragraph::new(picture.keys).dim(), keys);

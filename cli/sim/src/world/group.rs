@@ -15,7 +15,6 @@ use crate::error::SimError;
 /// Bytes of a value of the dense network.
 const VALUE_BYTES: f64 = 4.0;
 
-/// The call that the group is in.
 #[derive(Debug, Default)]
 pub(super) struct GroupGathering {
     /// Workers of the newest group, by rank.

@@ -63,7 +63,6 @@ enum SimEvent {
     GroupCall { era: u64 },
     /// The next rank pushes.
     NextTurn { era: u64 },
-    /// A worker asks the coordinator again.
     AskAgain(WorkerId),
     /// All members renew their leases.
     Heartbeat,

@@ -18,7 +18,6 @@ use crate::saved::snapshot_failure;
 const SMALL: usize = 12;
 const LARGE: usize = 16;
 
-/// The report of a table over all files.
 struct TableReport {
     header: TableHeader,
     norms: NormStatistics,
