@@ -56,7 +56,7 @@ mod tests {
             .iter()
             .zip_eq(&days[..records.len()])
             .for_each(|(record, day)| history.record_day(day, record.clone()).unwrap());
-        done(&days, &history, |_, _, model| was_so(model))
+        done_count(&days, &history, |_, _, model| was_so(model))
     }
 
     #[test]

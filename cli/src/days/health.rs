@@ -238,7 +238,7 @@ mod tests {
         }
         let counts = IdCounts::from_registry(&registry);
         let names = || ["user".to_owned(), "item".to_owned()].into_iter();
-        let found = tables(names(), Some(&counts), &counts);
+        let found = table_health(names(), Some(&counts), &counts);
         let expected = TableHealth { table: "user".to_owned(), new_ids: Some(0.1), created: 2, admitted: Some(0.25) };
         assert_eq!(found[0], expected);
         assert_eq!((found[1].new_ids, found[1].created, found[1].admitted), (None, 0, None));
@@ -246,6 +246,6 @@ mod tests {
         assert!(table_warnings(&found, "then", &earlier).is_empty());
         let many = [TableHealth { new_ids: Some(0.5), ..expected }];
         assert_eq!(table_warnings(&many, "then", &earlier), ["table user: 50.0 % of the ids are new, 5.0 % on then"]);
-        assert_eq!(tables(names(), None, &counts)[0].new_ids, None);
+        assert_eq!(table_health(names(), None, &counts)[0].new_ids, None);
     }
 }

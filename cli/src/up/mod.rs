@@ -46,7 +46,7 @@ pub(crate) async fn run(args: UpArgs, logging: Logging) -> Result<Exit, Failure>
         zagros_shell::dashboard::check_terminal()?;
     }
     let job = load_job(&args.job.job, &sets)?;
-    dense_worker::backend(&job)?;
+    dense_worker::choose_backend(&job)?;
     dense_worker::refuse_stdin(&job)?;
     let machine = machine_of_job(&job, zagros_job::threads::cores());
     if args.dry_run {
