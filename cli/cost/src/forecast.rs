@@ -86,6 +86,7 @@ impl Forecast {
         self.limits.samples_per_second()
     }
 
+    /// CPU seconds of all processes.
     #[must_use]
     pub fn cpu_per_sample(&self) -> f64 {
         self.stages.worker_cpu() + self.stages.server_cpu()

@@ -211,16 +211,19 @@ impl StageTimes {
         (reduce - dense_step * BACKWARD * OVERLAP).max(0.2 * reduce)
     }
 
+    /// CPU seconds a sample.
     #[must_use]
     pub fn worker_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| !stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
+    /// CPU seconds a sample, of all servers together.
     #[must_use]
     pub fn server_cpu(&self) -> f64 {
         self.cpu.iter().filter(|(stage, _)| stage.is_of_servers()).map(|(_, seconds)| seconds).sum()
     }
 
+    /// CPU seconds a sample.
     #[must_use]
     pub fn of_stage(&self, wanted: PlanStage) -> f64 {
         self.cpu.iter().filter(|(stage, _)| *stage == wanted).map(|(_, seconds)| seconds).sum()

@@ -54,6 +54,7 @@ pub struct LossForecast {
     pub loss: f64,
     /// Low end of the interval, nats.
     pub low: f64,
+    /// Nats.
     pub high: f64,
     /// Mean log loss of the largest trained size after the most samples, nats.
     pub last: f64,
