@@ -4,7 +4,7 @@ use crate::machines::Machines;
 use crate::stages::{PlanStage, StageTimes};
 use crate::work::SampleWork;
 
-/// StageTimes overlap, but they wait for one another where two of them take about as long: the time of a sample is the p-norm of the times
+/// Stages overlap, but they wait for one another where two of them take about as long: the time of a sample is the p-norm of the times
 /// of all limits. With p = 6, two equal limits make a run 12 % slower than one of them alone.
 const P: f64 = 6.0;
 /// How much the steps of a worker differ: standard deviation over mean. Workers that step together wait for the slowest.

@@ -33,7 +33,7 @@ struct AuditLine<'a> {
     /// Whether a fitted vocabulary of the save's job had this id.
     vocabulary: bool,
     files: Vec<&'a str>,
-    /// SHA-256, as of `manifest_after`.
+    /// SHA-256, as `manifest_after`.
     manifest_before: &'a str,
     manifest_after: &'a str,
 }
