@@ -20,8 +20,8 @@ use zagros_shell::{Exit, Failure, block_on};
 use crate::args::{Arguments, Benchmark};
 
 fn main() {
-    let arguments: Arguments = zagros_shell::arguments();
-    zagros_shell::conclude(|| dispatch(arguments))
+    let arguments: Arguments = zagros_shell::parse_arguments();
+    zagros_shell::run_to_exit(|| dispatch(arguments))
 }
 
 fn dispatch(arguments: Arguments) -> Result<Exit, Failure> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use tokio::process::Command;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
 use crate::args::PlanArgs;
 use crate::program;
@@ -108,7 +108,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
         }
     }
     if args.json {
-        answer(&serde_json::to_string(&all).or_internal()?)?
+        print_answer(&serde_json::to_string(&all).or_internal()?)?
     } else {
         all.print()
     }

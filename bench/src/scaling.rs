@@ -10,7 +10,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use zagros_dense_worker::Summary;
 use zagros_ingest::synthetic::{SyntheticSpec, generate_criteo};
-use zagros_shell::{Exit, Failure, OrInternal, answer, err, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, err, out};
 
 use crate::args::ScalingArgs;
 use crate::up::{self, UpRun};
@@ -87,7 +87,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
         figures.runs.push(run);
     }
     if args.json {
-        answer(&serde_json::to_string(&figures).or_internal()?)?
+        print_answer(&serde_json::to_string(&figures).or_internal()?)?
     } else {
         print(&figures)
     }

@@ -12,7 +12,6 @@ pub(crate) struct ScoreForm {
 }
 
 impl ScoreForm {
-    /// Scores of a sample.
     pub(crate) fn columns(&self) -> usize {
         self.targets.iter().map(|target| target.output_count()).sum()
     }

@@ -8,7 +8,6 @@ use zagros_shell::out;
 /// Characters of a value that are shown.
 const SHOWN: usize = 24;
 
-/// Prints a table for each column.
 pub(crate) fn print(columns: &[ColumnSlices]) {
     for column in columns {
         table(column).into_iter().for_each(|line| out!("{line}"));

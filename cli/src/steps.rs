@@ -10,10 +10,8 @@ use zagros_shell::{Exit, Failure, note};
 const FEW_STEPS: u64 = 100;
 /// Steps an epoch that a proposed batch has, about.
 const GOOD_STEPS: u64 = 400;
-/// Smallest batch that is proposed.
 const LEAST_BATCH: u64 = 32;
 
-/// An epoch of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EpochPlan {
     rows: RowCount,
@@ -95,7 +93,7 @@ impl EpochPlan {
 }
 
 /// Says before a run how many rows and steps it has. Data elsewhere are not read for it.
-pub(crate) fn announce(job: &Job) {
+pub(crate) fn announce_steps(job: &Job) {
     let is_elsewhere = job.data.train.iter().any(|path| path.to_string_lossy().contains("://"));
     if is_elsewhere || job.data.reads_stdin() {
         return;
@@ -110,9 +108,6 @@ pub(crate) fn announce(job: &Job) {
 }
 
 /// Gives a job with keys in epochs the steps of one: those that the run which it resumes began with, otherwise of its training rows.
-///
-/// # Errors
-/// When the rows can neither be counted nor estimated.
 pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result<(), Failure> {
     let keys = job.uncounted();
     let Some(first) = keys.first() else { return Ok(()) };

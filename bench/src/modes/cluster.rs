@@ -47,7 +47,7 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
         resume: false,
         logging: Logging::quiet(),
         output,
-        addresses: RoleAddresses::any(),
+        addresses: RoleAddresses::any_ports(),
         row_folders: RowFolders::new(&job, run.path()),
         secret: RoleKey::random(),
     };
@@ -77,9 +77,9 @@ async fn train(
     for index in 0..job.cluster.servers {
         let proxy = Proxy::listen(line).or_internal()?;
         let address = proxy.address().or_internal()?.to_string();
-        let mut server = plan.start(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
+        let mut server = plan.start_role(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
         let announced = server.wait_announced(plan.timeout).await;
-        supervisor.add(server);
+        supervisor.add_child(server);
         lines.push(proxy.run(announced?.address).or_internal()?);
     }
     plan.start_workers(job, &coordinator, supervisor)?;

@@ -15,7 +15,6 @@ use crate::{parquet_file, workload};
 
 const BATCHES: usize = 10;
 
-/// Measures each format on files of the workload.
 pub(crate) fn rates() -> Result<ParseRates, Failure> {
     let folder = TempDir::new().or_internal()?;
     let rows = (BATCHES * workload::BATCH) as u64;
@@ -24,7 +23,7 @@ pub(crate) fn rates() -> Result<ParseRates, Failure> {
     let csv = folder.path().join("rows.csv");
     workload::write_rows(&csv, rows)?;
     write_json_lines(&csv, &folder.path().join("rows.jsonl")).or_internal()?;
-    parquet_file::write(&folder.path().join("rows.parquet"), &workload::batches(None, BATCHES)?).or_internal()?;
+    parquet_file::write(&folder.path().join("rows.parquet"), &workload::load_batches(None, BATCHES)?).or_internal()?;
     let rate = |format: &str, file: &str| rate(format, &folder.path().join(file));
     Ok(ParseRates {
         criteo: rate("criteo", "train.txt")?,
@@ -36,7 +35,7 @@ pub(crate) fn rates() -> Result<ParseRates, Failure> {
 
 /// Bytes a second of CPU.
 fn rate(format: &str, file: &Path) -> Result<f64, Failure> {
-    let columns = if format == "criteo" { String::new() } else { workload::columns() };
+    let columns = if format == "criteo" { String::new() } else { workload::features_section() };
     let text = format!("[data]\nformat = \"{format}\"\ntrain = {file:?}\nthreads = 1\n{columns}");
     let job = Job::parse(&text, "the benchmark's job".as_ref(), &Overrides::none());
     let job = job.map_err(|errors| Failure::new(Exit::Internal, errors))?;

@@ -15,13 +15,11 @@ use zagros_table::{
     TableSet,
 };
 
-/// Values of a row.
 const DIM: usize = 16;
 /// Rows of the table: 150 MB. With few, many rows of a batch would be neighbours on disk and come in one read.
 const ROWS: u64 = 1_000_000;
 /// Bytes of memory of a tenth of them, and of the index of all.
 const BUDGET: usize = ROWS as usize * (15 + 12);
-/// Rows of a batch.
 const BATCH: usize = 4096;
 /// Batches after which as many rows leave as come, and those that are measured.
 const BATCHES: (usize, usize) = (30, 60);
@@ -31,7 +29,6 @@ const READS: usize = 8;
 /// Spreads numbers over all ids.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// CPU and wall time of rows on disk.
 pub(crate) fn rates() -> Result<ColdRates, Failure> {
     let (in_memory, _) = batches(None)?;
     let (on_disk, read) = batches(Some(BUDGET))?;

@@ -11,12 +11,11 @@ use zagros_shell::{Exit, Failure, OrInternal};
 
 /// Samples per step of this workload, in every compared system.
 pub const BATCH: usize = 4096;
-/// Numeric and categorical columns.
 const NUMBERS: usize = 13;
 const CATEGORIES: usize = 26;
 
 /// The first `count` batches, read from a folder or made in memory.
-pub fn batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
+pub fn load_batches(folder: Option<&Path>, count: usize) -> Result<Vec<Batch>, Failure> {
     let workload = match folder {
         Some(folder) => CritZipf::load(folder).map_err(|error| Failure::from_error(Exit::Data, error))?,
         None => CritZipf::generate(IdVocabulary::Small, count * BATCH),
@@ -48,7 +47,7 @@ pub fn write_rows(path: &Path, samples: u64) -> Result<(), Failure> {
 }
 
 /// The section `[features]` of a job on these rows.
-pub fn columns() -> String {
+pub fn features_section() -> String {
     let (numeric, categorical) = (names("n", NUMBERS), names("c", CATEGORIES));
     let (numeric, categorical) = (Vec::from_iter(numeric), Vec::from_iter(categorical));
     format!("[features]\nlabel = \"label\"\nnumeric = {numeric:?}\ncategorical = {categorical:?}\n")
@@ -88,8 +87,7 @@ pub fn job_text(dim: usize, model: &str, train: &str, cluster: &str) -> String {
     )
 }
 
-/// Parses and checks the text.
-pub fn job(text: &str) -> Result<Job, Failure> {
+pub fn parse_job(text: &str) -> Result<Job, Failure> {
     let job = Job::parse(text, "the benchmark's job".as_ref(), &Overrides::none());
     job.map_err(|errors| Failure::new(Exit::Usage, errors))
 }
@@ -100,11 +98,11 @@ mod tests {
 
     #[test]
     fn the_job_has_a_table_for_each_column_of_a_batch() {
-        let job = job(&job_text(8, "kind = \"ffnn\"", "", "servers = 3")).unwrap();
+        let job = parse_job(&job_text(8, "kind = \"ffnn\"", "", "servers = 3")).unwrap();
         let tables: Vec<usize> = job.features.categorical.iter().map(|feature| feature.table).collect();
         assert_eq!(tables, Vec::from_iter(0..26));
         assert!(job.tables.iter().all(|table| table.dim == 8) && job.cluster.servers == 3);
-        let batch = batches(None, 2).unwrap().remove(1);
+        let batch = load_batches(None, 2).unwrap().remove(1);
         assert_eq!((batch.size, batch.categorical.len()), (BATCH, tables.len()));
     }
 }

@@ -16,15 +16,12 @@ use zagros_job::{Columnar, DecimalMark, Delimited, Format, Job, Source, Values};
 use crate::InitError;
 use crate::column::is_missing;
 use crate::decimals::has_commas;
-use crate::dialect::{Dialect, Divided};
+use crate::dialect::{TextDialect, DividedLines};
 
 /// What may separate the values of a list in a text, the likelier first.
 const LIST_SEPARATORS: [char; 4] = ['|', ';', ',', ' '];
 
 /// The job with the format of the rows of files that the job's own format does not read; `None` if it does, or if no format is known to.
-///
-/// # Errors
-/// When a file cannot be read, the files have several formats, or the columns of text have no names.
 pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitError> {
     let start = file_start(files).map_err(|source| InitError::Unreadable {
         data: files.first().cloned().unwrap_or_default(),
@@ -87,7 +84,7 @@ fn of_lines(job: &Job, start: &FileStart) -> Result<Option<Job>, InitError> {
 }
 
 /// Gives features that were lists a separator: that of most of their texts.
-fn divide_lists(job: &mut Job, found: &Divided) {
+fn divide_lists(job: &mut Job, found: &DividedLines) {
     let separator = |column: &str| {
         let place = found.names.iter().position(|name| name == column);
         let texts = || found.rows.iter().filter_map(|row| row.get(place?));
@@ -113,15 +110,15 @@ fn divide_lists(job: &mut Job, found: &Divided) {
 }
 
 /// The lines of a file as fields. Those that nothing divides are fields.
-fn divided(start: &FileStart) -> Divided {
-    Divided::from_lines(&start.lines).unwrap_or_else(|_| {
-        let dialect = Dialect { separator: ',', fields: 1, trim: false, header: true, ..Dialect::of_criteo() };
-        Divided { dialect, names: start.lines.first().cloned().into_iter().collect(), rows: Vec::new() }
+fn divided(start: &FileStart) -> DividedLines {
+    DividedLines::from_lines(&start.lines).unwrap_or_else(|_| {
+        let dialect = TextDialect { separator: ',', fields: 1, trim: false, header: true, ..TextDialect::of_criteo() };
+        DividedLines { dialect, names: start.lines.first().cloned().into_iter().collect(), rows: Vec::new() }
     })
 }
 
 /// Text of this dialect, whose columns are named by a header or by the job; `None` if the job does not name them.
-fn delimited(own: &Format, found: &Divided, header: bool) -> Option<Format> {
+fn delimited(own: &Format, found: &DividedLines, header: bool) -> Option<Format> {
     let dialect = &found.dialect;
     let columns = match own {
         _ if header => Vec::new(),

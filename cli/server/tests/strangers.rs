@@ -72,7 +72,6 @@ impl Coordinator {
         Self { child, grpc, admin, secret, _folder: folder }
     }
 
-    /// Resident memory in bytes.
     fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();

@@ -37,7 +37,7 @@ impl Announcement {
         is_ours && !is_zombie
     }
 
-    /// Reads the file; `None` while there is none.
+    /// `None` while there is no file.
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }

@@ -19,9 +19,7 @@ pub const SECRET_FILE: &str = "ZAGROS_RUN_SECRET_FILE";
 const MOST: u64 = 4096;
 
 /// The access that the environment gives: [`SECRET`] or [`SECRET_FILE`]. An empty value counts as none.
-///
-/// # Errors
-/// If both are set, if the file cannot be read or others may read it, or if the text is no secret.
+/// Both set, a file that others may read, and a text that is no secret are refused.
 pub fn from_environment() -> Result<Credentials, Failure> {
     find(|name| std::env::var_os(name))
 }
@@ -70,9 +68,6 @@ pub fn secret_file(run: &Path) -> PathBuf {
 }
 
 /// Writes a key to a new file that only this user may read. Replaces an earlier one.
-///
-/// # Errors
-/// If the file cannot be written.
 pub fn write_secret(path: &Path, key: &RoleKey) -> Result<(), Failure> {
     let written = || {
         if let Some(folder) = path.parent() {

@@ -7,9 +7,6 @@ use crate::exit::{Exit, Failure};
 
 /// Checks the folders before anything else is done. Otherwise only the first checkpoint, or the end of training, would show
 /// that a bucket does not exist or that credentials are wrong.
-///
-/// # Errors
-/// Says what is wrong, where, and what to do.
 pub fn check_folders(job: &Job) -> Result<(), Failure> {
     let are_kept = job.checkpoint.keep > 0 || job.output.keep_best > 0;
     let checkpoints = job.checkpoint.folder.as_ref().filter(|_| are_kept);

@@ -34,8 +34,7 @@ pub(crate) struct LocalRun {
 }
 
 impl LocalRun {
-    /// # Errors
-    /// When the secret of the run cannot be read, or the folder is none of a run that `zagros up` has started.
+    /// Refuses a folder that is none of a run that `zagros up` has started.
     pub(crate) fn open(run: &Path) -> Result<Self, Failure> {
         let records = ProcessRecord::read(run);
         if !run.is_dir() || (records.is_empty() && !run.join("roles").is_dir()) {

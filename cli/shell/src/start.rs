@@ -34,7 +34,6 @@ pub fn parse_job(text: &str, path: &Path, sets: &[String]) -> Result<Job, Failur
     Job::parse(text, path, &overrides).map_err(|errors| Failure::new(Exit::Usage, errors))
 }
 
-/// The number of threads of each part, in words.
 pub fn describe_threads(job: &Job, machine: &Machine) -> String {
     let (torch, parse, server) = (job.train.threads, job.data.threads, job.cluster.server_threads);
     machine.describe(&ThreadPlan { torch, parse, server })

@@ -3,12 +3,11 @@
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 use zagros_dense_worker::Manifest;
-use zagros_shell::{Exit, Failure, answer, out};
+use zagros_shell::{Exit, Failure, print_answer, out};
 
 use crate::args::QuantizeArgs;
 use crate::quantize::{PlannedTable, QuantizePlan, apply};
 
-/// Plans, writes, and prints.
 pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     let plan = QuantizePlan::prepare(args)?;
     let bar = ProgressBar::new(plan.row_bytes());
@@ -18,7 +17,6 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// Bytes before and after.
 struct CopySizes {
     rows: [u64; 2],
     model: [u64; 2],
@@ -44,7 +42,7 @@ fn print(plan: &QuantizePlan, CopySizes { rows, model }: &CopySizes, args: &Quan
             "row_bytes": {"before": rows[0], "after": rows[1]},
             "bytes": {"before": model[0], "after": model[1]},
         });
-        return answer(&report.to_string());
+        return print_answer(&report.to_string());
     }
     out!("{} → {}", plan.from, plan.to);
     for PlannedTable { saved, conversion } in &plan.tables {

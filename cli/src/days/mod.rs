@@ -34,7 +34,7 @@ use self::health::{DayHealth, IdCounts, ReferenceDrift};
 use self::history::{DayHistory, DayRecord};
 use self::range::PLACEHOLDER;
 use crate::report;
-use crate::resume::{ResumeChoice, Start};
+use crate::resume::{ResumeChoice, RunStart};
 use crate::saved::{SavedModel, check_trust};
 use crate::steps;
 use crate::terminal::Terminal;
@@ -47,7 +47,6 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Done days whose data is looked at again: rows come late by days, not by months.
 const LATE_DAYS: usize = 7;
 
-/// What is to be trained, day after day.
 pub(crate) struct DailyTraining {
     /// The job, with the placeholder in its paths.
     pub(crate) job: Job,
@@ -59,17 +58,13 @@ pub(crate) struct DailyTraining {
     pub(crate) choice: ResumeChoice,
 }
 
-/// One day's part.
 struct Day {
     name: String,
     job: Job,
 }
 
 impl DailyTraining {
-    /// Scores and trains each day that is not done, and prints a line for each.
-    ///
-    /// # Errors
-    /// When the paths have no placeholder, and whatever goes wrong in scoring or training. What is done stays done.
+    /// Scores and trains each day that is not done, and prints a line for each. What is done stays done after an error.
     pub(crate) async fn run(self, shutdown: Shutdown, signals: &StopSignals) -> Result<Exit, Failure> {
         self.check()?;
         let mut history = DayHistory::load(&self.job)?;
@@ -92,12 +87,12 @@ impl DailyTraining {
             let day = self.day(day, from.clone());
             let (profile, reference) = profile(&day, &history, signals).await?;
             let Some((mut record, counts)) = train_day(&day, self.choice, &shutdown, signals).await? else {
-                return Ok(report::interrupted(signals));
+                return Ok(report::interrupt_exit(signals));
             };
             record.health = Some(health(&day, (profile, reference), &counts, &history));
             from.clone_from(&record.model);
             print(&day.name, &record);
-            history.note(&day.name, record)?;
+            history.record_day(&day.name, record)?;
             write_page(&self.job.name, &history);
             self.delete_models(&mut history, &day.name)?;
         }
@@ -130,9 +125,8 @@ impl DailyTraining {
         Ok(())
     }
 
-    /// How many days are done, as this job says.
     fn done(&self, days: &[String], history: &DayHistory) -> usize {
-        chain::done(days, history, |day, record, model| {
+        chain::done_count(days, history, |day, record, model| {
             let given = self.job.train.start_from.clone().filter(|_| *day == days[0]);
             was_trained_so(model, &self.day(day, given.or_else(|| record.from.clone())).job)
         })
@@ -160,7 +154,6 @@ impl DailyTraining {
         }
     }
 
-    /// A day's part: its data, its own name, and the model that it starts from.
     fn day(&self, name: &str, from: Option<String>) -> Day {
         let mut job = self.job.clone();
         let dated = |path: &mut PathBuf| *path = path.to_string_lossy().replace(PLACEHOLDER, name).into();
@@ -257,7 +250,7 @@ async fn profile(
     if let Some((earlier, previous)) = &previous {
         health::warnings(&profile, earlier, previous).iter().for_each(|warning| warn(&day.name, warning));
     }
-    let Some((earlier, reference)) = history.reference(&day.name).map(of_day) else { return Ok((profile, None)) };
+    let Some((earlier, reference)) = history.reference_day(&day.name).map(of_day) else { return Ok((profile, None)) };
     let reference = ReferenceDrift::new(&earlier, &look(day, Some(reference), signals).await?);
     reference.warnings(&profile).iter().for_each(|warning| warn(&day.name, warning));
     Ok((profile, Some(reference)))
@@ -270,7 +263,6 @@ async fn look(day: &Day, before: Option<DataProfile>, signals: &StopSignals) -> 
     looked.map_err(|error| report::failure(WorkerError::from(error), signals))
 }
 
-/// The state of a day's data, once it is learned.
 fn health(
     day: &Day,
     (profile, reference): (DataProfile, Option<ReferenceDrift>),
@@ -278,7 +270,7 @@ fn health(
     history: &DayHistory,
 ) -> DayHealth {
     let names = day.job.tables.iter().map(|table| table.name.clone());
-    let tables = health::tables(names, counts.scored.as_ref(), &counts.trained);
+    let tables = health::table_health(names, counts.scored.as_ref(), &counts.trained);
     let mut warnings = Vec::new();
     if let Some((earlier, before)) = history.health_before(&day.name) {
         warnings.extend(health::warnings(&profile, earlier, &before.profile));
@@ -302,7 +294,6 @@ fn write_page(name: &str, history: &DayHistory) {
     }
 }
 
-/// What the embedding servers counted.
 struct DayCounts {
     /// While the day was scored; `None` on a first day.
     scored: Option<IdCounts>,
@@ -326,7 +317,7 @@ async fn train_day(
         None => (None, None),
     };
     let data = DayData::measure(&day.job).await;
-    let start = Start::find(&day.job, choice)?;
+    let start = RunStart::find(&day.job, choice)?;
     let run = start.folder.path().to_owned();
     let mut job = day.job.clone();
     steps::count_epochs(&mut job, start.point.as_ref())?;
@@ -354,7 +345,7 @@ async fn score(
     signals: &StopSignals,
 ) -> Result<(Evaluation, IdCounts), Failure> {
     let saved = SavedModel::find(model, TIMEOUT)?;
-    let of_model = saved.job(&[])?;
+    let of_model = saved.load_job(&[])?;
     // The job that trains vouches for its module.
     let trusted = match &job.model {
         Model::TorchScript { sha256, .. } => Some(sha256.as_str()),
@@ -381,7 +372,7 @@ async fn score(
 
 async fn train(
     job: &Job,
-    start: Start,
+    start: RunStart,
     shutdown: &Shutdown,
     signals: &StopSignals,
 ) -> Result<(Summary, IdCounts), Failure> {
@@ -399,6 +390,6 @@ async fn train(
 
 /// Whether a model is there, and learned what this job learns.
 fn was_trained_so(model: &str, job: &Job) -> bool {
-    let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.job(&[]));
+    let of_model = SavedModel::find(Path::new(model), TIMEOUT).and_then(|saved| saved.load_job(&[]));
     of_model.is_ok_and(|of_model| !job.changes_since(&of_model).iter().any(KeyChange::is_learning))
 }

@@ -13,7 +13,6 @@ use super::history::{DayHistory, DayRecord};
 
 type NamedDay<'a> = (&'a String, &'a DayRecord);
 
-/// The whole page.
 pub(crate) fn page(name: &str, history: &DayHistory) -> String {
     let days: Vec<NamedDay<'_>> = history.days().collect();
     let newest = days.iter().rev().find_map(|(day, record)| Some((*day, record.health.as_ref()?)));
@@ -196,9 +195,9 @@ mod tests {
             format!("name = 'ads'\n[data]\nformat = 'criteo'\ntrain = 'a'\n[output]\nfolder = {:?}\n", folder.path());
         let job = Job::parse(&text, "job.toml".as_ref(), &Overrides::none()).unwrap();
         let mut history = DayHistory::load(&job).unwrap();
-        history.note("2026-11-01", record(None, None)).unwrap();
-        history.note("2026-11-02", record(Some(0.5), Some(0.625))).unwrap();
-        history.note("2026-11-03", record(Some(0.0), Some(0.75))).unwrap();
+        history.record_day("2026-11-01", record(None, None)).unwrap();
+        history.record_day("2026-11-02", record(Some(0.5), Some(0.625))).unwrap();
+        history.record_day("2026-11-03", record(Some(0.0), Some(0.75))).unwrap();
         let page = page("ads", &history);
         assert!(page.contains("3 days from 2026-11-01 to 2026-11-03"), "{page}");
         assert!(page.contains("2026-11-02: &lt;price&gt;: drifts") && !page.contains("<price>"), "{page}");

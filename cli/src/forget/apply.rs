@@ -15,10 +15,8 @@ use super::{ForgetPlace, ForgetPlan, WantedIds, audit};
 use crate::resume::failed;
 use crate::saved::{not_written, refused, saved_file, snapshot_failure};
 
-/// Removes the rows. `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted.
-///
-/// # Errors
-/// When a file is damaged, or cannot be read or written. The same command then goes on.
+/// `passed` gets the number of bytes of each file that was copied. Returns how many files were deleted. The same command
+/// continues after an error.
 pub(crate) fn apply(
     place: &ForgetPlace,
     plan: &ForgetPlan,
@@ -71,7 +69,6 @@ fn check_files(plan: &ForgetPlan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the copy of a file.
 fn copy(planned: &PlannedCopy, copies: &[FileRecord], wanted: &WantedIds) -> Result<FileRecord, Failure> {
     let PlannedCopy { folder, name, copy, bytes, follows, .. } = planned;
     let follows = follows.map(|before| {

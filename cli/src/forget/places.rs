@@ -26,7 +26,6 @@ pub(crate) struct ForgetPlace {
     pub(crate) saves: Vec<Folder>,
     /// Folders without one, which may hold rows: of saves that did not finish, and of files that other saves need.
     pub(crate) others: Vec<Folder>,
-    /// The run folder, where it is known.
     run: Option<PathBuf>,
     /// The folders of logs and rows beyond memory that the run's servers left.
     left: Option<RowFolders>,
@@ -34,10 +33,8 @@ pub(crate) struct ForgetPlace {
 }
 
 impl ForgetPlace {
-    /// Finds the folders of a model or a run: a path, or `s3://bucket/prefix`.
-    ///
-    /// # Errors
-    /// When there is none, when one checkpoint of several is named, or when the run trains.
+    /// Finds the folders of a model or a run: a path, or `s3://bucket/prefix`. Refuses one checkpoint of several, and a run
+    /// that trains.
     pub(crate) fn find(named: &Path, timeout: Duration) -> Result<Self, Failure> {
         if named.is_file() {
             let what = format!("{} is a file", named.display());
@@ -70,9 +67,6 @@ impl ForgetPlace {
     }
 
     /// The folders of a run that trains. Only for reading.
-    ///
-    /// # Errors
-    /// When there is none yet.
     pub(crate) fn of_live_run(run: &Path, timeout: Duration) -> Result<Self, Failure> {
         Self::folders(saved::open(run, timeout)?, timeout, None)
     }
@@ -113,7 +107,6 @@ impl ForgetPlace {
         Ok(Self { named, saves, others, run, left, _lock: lock })
     }
 
-    /// The run folder, where it is known.
     pub(super) fn run(&self) -> Option<&Path> {
         self.run.as_deref()
     }

@@ -9,10 +9,6 @@ use zagros_zip::ZipEq;
 use super::report::{PAGE, TrialTable, write_file};
 use super::setup::SweepSetup;
 
-/// Writes the page.
-///
-/// # Errors
-/// When the file cannot be written.
 pub(super) fn write_page(setup: &SweepSetup, sweep: &Sweep) -> Result<(), Failure> {
     write_file(&setup.folder.join(PAGE), page(setup, sweep).as_bytes())
 }
@@ -35,7 +31,7 @@ fn lead(setup: &SweepSetup, sweep: &Sweep) -> String {
 }
 
 fn best(setup: &SweepSetup, sweep: &Sweep) -> String {
-    let Some(best) = sweep.best() else { return String::new() };
+    let Some(best) = sweep.best_trial() else { return String::new() };
     let TrialTable { head, rows } = TrialTable::new(setup, sweep);
     let Some(row) = rows.first() else { return String::new() };
     let cells = head.iter().map(String::as_str).zip_eq(row.iter().cloned()).filter(|(_, cell)| !cell.is_empty());
@@ -81,7 +77,7 @@ fn chart(setup: &SweepSetup, sweep: &Sweep) -> Chart {
 /// All trials, the best last: a long table shows its last rows.
 fn trials(setup: &SweepSetup, sweep: &Sweep) -> String {
     let TrialTable { head, rows } = TrialTable::new(setup, sweep);
-    let best = sweep.best().map(|best| best.to_string());
+    let best = sweep.best_trial().map(|best| best.to_string());
     let class = |row: &Vec<String>| if row.first() == best.as_ref() { "best" } else { "" };
     let rows: Vec<_> = rows.iter().rev().map(|row| (class(row), row.clone())).collect();
     let head: Vec<&str> = head.iter().map(String::as_str).collect();

@@ -17,7 +17,7 @@ impl FaultTarget {
     /// The name for people.
     pub(crate) fn display(self) -> String {
         match self {
-            Self::Process(role) => role.display(),
+            Self::Process(role) => role.display_name(),
             Self::Link(link) => link.display(),
             Self::Servers(count) => format!("{count} embedding servers"),
         }

@@ -8,7 +8,7 @@ use crate::args::HealthArgs;
 use crate::exit::{Exit, Failure};
 use crate::out;
 
-/// Asks once. Success is an answer of 200.
+/// Success is an answer of 200.
 pub(super) async fn run(args: HealthArgs) -> Result<Exit, Failure> {
     let path = if args.ready { "/readyz" } else { "/healthz" };
     let help = "the role's log has the cause; its HTTP address is the key cluster.admin";

@@ -6,13 +6,12 @@ use std::path::Path;
 
 use zagros_transport::{Credentials, PeerRole, RoleKey};
 
-use crate::answer::answer;
+use crate::answer::print_answer;
 use crate::args::{SecretArgs, SecretCommand};
 use crate::credentials::{from_environment, read, write_secret};
 use crate::exit::{Exit, Failure};
 use crate::note;
 
-/// Makes or prints.
 pub(super) fn run(args: SecretArgs) -> Result<Exit, Failure> {
     match args.command {
         SecretCommand::New { folder, keep } => make(&folder, keep)?,
@@ -64,7 +63,7 @@ fn print_token(file: Option<&Path>) -> Result<(), Failure> {
         let help = "name the file, such as roles/secret in the folder of a run of `zagros up`";
         Failure::with_help(Exit::Usage, "no secret is given", help)
     })?;
-    answer(&token)
+    print_answer(&token)
 }
 
 fn of_file(path: &Path) -> Result<RoleKey, Failure> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::json;
 use zagros_log::{LogError, LogSummary};
-use zagros_shell::{Exit, Failure, answer, out};
+use zagros_shell::{Exit, Failure, print_answer, out};
 
 /// Reads the whole log and checks it. A server may write to it meanwhile.
 pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {
@@ -16,7 +16,7 @@ pub(super) fn show(folder: &Path, json: bool) -> Result<Exit, Failure> {
         return Err(Failure::with_help(Exit::Data, format!("{} holds no log", folder.display()), help));
     }
     if json {
-        answer(&format!("{:#}", as_json(&summary)))?;
+        print_answer(&format!("{:#}", as_json(&summary)))?;
     } else {
         out!("{}", describe(&summary).trim_end());
     }

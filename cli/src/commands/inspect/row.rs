@@ -2,18 +2,17 @@
 
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_snapshot::{FoundRow, SnapshotHeader, TableHeader, row_bucket, decode_part, may_hold_bucket, slot_parts};
 
 use super::draw::number;
 use super::file_name;
-use super::model::Model;
+use super::model::InspectedModel;
 use crate::saved::snapshot_failure;
 
 /// Numbers per line.
 const COLUMNS: usize = 8;
 
-/// A row and its position.
 #[derive(Serialize)]
 struct RowReport {
     table: String,
@@ -31,9 +30,9 @@ struct RowReport {
 }
 
 /// Prints the row, or says where it would be.
-pub(super) fn show(model: &Model, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
+pub(super) fn show(model: &InspectedModel, table: &str, id: u64, json: bool) -> Result<Exit, Failure> {
     let mut would_be = Vec::new();
-    for chain in model.chains()? {
+    for chain in model.file_chains()? {
         let Some(file) = chain.files().last() else { continue };
         let reader = file.open().map_err(snapshot_failure)?;
         let header = reader.header().clone();
@@ -86,7 +85,7 @@ fn as_object<S: serde::Serializer>(parts: &[(&'static str, Vec<f32>)], to: S) ->
 
 fn print(report: &RowReport, table: &TableHeader, json: bool) -> Result<(), Failure> {
     if json {
-        return answer(&serde_json::to_string_pretty(report).or_internal()?);
+        return print_answer(&serde_json::to_string_pretty(report).or_internal()?);
     }
     let RowReport { id, file, block, bucket, element, norm, parts, mark, .. } = report;
     let bucket = bucket.map_or_else(String::new, |bucket| format!(", bucket {bucket}"));

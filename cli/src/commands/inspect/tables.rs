@@ -3,14 +3,14 @@
 use indicatif::{HumanBytes, HumanCount};
 use owo_colors::OwoColorize;
 use serde::Serialize;
-use zagros_shell::{Exit, Failure, OrInternal, answer, out};
+use zagros_shell::{Exit, Failure, OrInternal, print_answer, out};
 use zagros_snapshot::{
     BlockContent, BlockHeader, BlockKind, FileChain, NormStatistics, RowBatch, SnapshotError, TableHeader, decode_part,
     slot_parts,
 };
 
 use super::draw::{bars, number, sparkline};
-use super::model::Model;
+use super::model::InspectedModel;
 use super::progress;
 use crate::saved::snapshot_failure;
 
@@ -18,7 +18,6 @@ use crate::saved::snapshot_failure;
 const SMALL: usize = 12;
 const LARGE: usize = 16;
 
-/// The report of a table over all files.
 struct TableReport {
     header: TableHeader,
     norms: NormStatistics,
@@ -47,11 +46,11 @@ struct TableFacts<'a> {
 }
 
 /// Reads every row and prints one line per table, or everything about one table.
-pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
+pub(super) fn show(model: &InspectedModel, only: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let reports = read(model, only)?;
     if json {
         let facts: Vec<TableFacts<'_>> = reports.iter().map(TableFacts::new).collect();
-        answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
+        print_answer(&serde_json::to_string_pretty(&facts).or_internal()?)?;
         return Ok(Exit::Success);
     }
     print_model(model, &reports);
@@ -62,10 +61,10 @@ pub(super) fn show(model: &Model, only: Option<&str>, json: bool) -> Result<Exit
     Ok(Exit::Success)
 }
 
-fn read(model: &Model, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
+fn read(model: &InspectedModel, only: Option<&str>) -> Result<Vec<TableReport>, Failure> {
     let bar = progress(model);
     let mut reports: Vec<TableReport> = Vec::new();
-    for chain in model.chains()? {
+    for chain in model.file_chains()? {
         read_chain(&chain, only, &mut reports, &|bytes| bar.inc(bytes)).map_err(snapshot_failure)?;
     }
     bar.finish_and_clear();
@@ -148,7 +147,7 @@ impl<'a> TableFacts<'a> {
     }
 }
 
-fn print_model(model: &Model, reports: &[TableReport]) {
+fn print_model(model: &InspectedModel, reports: &[TableReport]) {
     let rows: u64 = reports.iter().map(|report| report.norms.rows).sum();
     if let Some(manifest) = &model.manifest {
         out!("{}  trained {} steps, release {}", manifest.job.bold(), HumanCount(manifest.steps), manifest.release);
@@ -158,7 +157,7 @@ fn print_model(model: &Model, reports: &[TableReport]) {
         HumanCount(rows),
         reports.len(),
         model.files.len(),
-        HumanBytes(model.bytes())
+        HumanBytes(model.total_bytes())
     );
 }
 

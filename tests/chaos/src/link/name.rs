@@ -19,7 +19,7 @@ impl LinkName {
     pub(crate) fn display(self) -> String {
         match self {
             Self::Server(index) => format!("workers ↔ embedding server {index}"),
-            Self::Coordinator(member) => format!("{} ↔ coordinator", member.display()),
+            Self::Coordinator(member) => format!("{} ↔ coordinator", member.display_name()),
         }
     }
 
@@ -29,6 +29,6 @@ impl LinkName {
             Self::Server(index) => RoleName::EmbeddingServer(index),
             Self::Coordinator(_) => RoleName::Coordinator,
         };
-        Announcement::read(&role.announcement(run)).map(|announced| announced.address)
+        Announcement::read(&role.announcement_file(run)).map(|announced| announced.address)
     }
 }
