@@ -71,13 +71,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = StateFile::new(folder.path().join("state.json"));
         for _ in 0..2 {
-            file.write(&coordinator).await;
+            file.write_once(&coordinator).await;
             let read = std::fs::read(&file.path).unwrap();
             let observation: Observation = serde_json::from_slice(&read).unwrap();
             assert_eq!((observation.job.as_str(), observation.state.as_str()), ("ads", "waiting"));
         }
         drop(folder);
-        file.write(&coordinator).await;
+        file.write_once(&coordinator).await;
         assert!(file.has_failed.load(Ordering::Relaxed));
     }
 }

@@ -151,7 +151,7 @@ mod tests {
         let map = BucketMap::split_evenly(Generation(4), 4, 2);
         let moved = map.with_moved(&[1, 3, 9], ServerIndex(2));
         let owners: Vec<u32> = (0..4).filter_map(|bucket| moved.bucket_owner(bucket)).map(|owner| owner.0).collect();
-        assert_eq!((moved.generation(), owners, moved.servers()), (Generation(5), vec![0, 2, 1, 2], 3));
+        assert_eq!((moved.generation(), owners, moved.server_count()), (Generation(5), vec![0, 2, 1, 2], 3));
         assert_eq!(map.server_count(), 2);
     }
 

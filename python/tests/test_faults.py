@@ -84,6 +84,18 @@ def test_a_server_that_is_killed_before_backward_is_named(layers: Layers) -> Non
     assert time.monotonic() - started < LONG
 
 
+def test_the_run_ends_when_a_server_is_killed_also_while_no_call_waits_for_it(layers: Layers) -> None:
+    layer = layers(timeout=20.0)
+    assert layer._servers is not None
+    os.kill(layer._servers.pids()["embedding-server-1"], signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(zagros.ZagrosError, match="embedding-server-1 .* was killed by signal 9"):
+        # What each rank asks during a wait for a collective.
+        while time.monotonic() < started + LONG:
+            layer._session.check()
+            time.sleep(0.01)
+
+
 def test_after_a_killed_server_the_newest_save_goes_on_bit_by_bit(layers: Layers, tmp_path: Path) -> None:
     settings = {"optimizer": zagros.Adagrad(lr=0.1), "init": zagros.Normal(0.1)}
 

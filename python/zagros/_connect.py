@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import sys
+import threading
 from collections.abc import Sequence
 
 from ._native import NativeSession, ZagrosError
@@ -67,6 +68,8 @@ def connect(
             started.stop()
         raise
     assert ranks.session is not None
+    if started:
+        threading.Thread(target=started.watch, args=(ranks.session,), daemon=True, name="zagros-servers").start()
     return ranks.session, started
 
 

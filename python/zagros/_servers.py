@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Sequence
 
-from ._native import ZagrosError
+from ._native import NativeSession, ZagrosError
 
 _PACKAGE = pathlib.Path(__file__).parent
 #: Travels in the wheel, with the system libraries that it needs.
@@ -27,6 +27,8 @@ PROGRAM = _PACKAGE / "_server" / "zagros-server"
 _LIBRARIES = _PACKAGE / "_server" / "lib"
 #: Seconds that a child has to end by itself.
 _PATIENCE = 5.0
+#: Seconds between two looks at the children.
+_LOOK = 0.2
 _LOOPBACK = "127.0.0.1:0"
 _PREFIX = "zagros-"
 #: The file in a folder that its process has locked. The kernel unlocks it, however the process ends.
@@ -99,6 +101,19 @@ class LocalServers:
                     f"{name} (process {child.pid}) {how}, and its rows are lost; make the embedding layer again and load "
                     f"the newest save. Its log {self.folder / name}.log says:\n{self._log(name)}"
                 )
+
+    def watch(self, session: NativeSession) -> None:
+        """Ends the run when a process is killed, so that every rank hears of it, also while this one waits for a collective of
+        the dense network. One that ends by itself tells the coordinator."""
+        while children := list(self._children.values()):
+            if any((child.poll() or 0) < 0 for child in children):
+                with contextlib.suppress(Exception):
+                    try:
+                        self.check()
+                    except ZagrosError as killed:
+                        session.close(str(killed))
+                return
+            time.sleep(_LOOK)
 
     def _log(self, name: str) -> str:
         lines = (self.folder / f"{name}.log").read_text(errors="replace").splitlines()

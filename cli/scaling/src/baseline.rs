@@ -1,7 +1,7 @@
 //! Forecasts without a law, which a law should beat.
 
 use crate::forecast::ForecastTarget;
-use crate::measurement::{LawCell, Measurements, compute};
+use crate::measurement::{LawCell, Measurements, training_flop};
 
 /// The mean loss of the largest trained size after the most samples, nats: "no gain".
 #[must_use]

@@ -8,7 +8,7 @@ use zagros_job::{Job, Table};
 use zagros_shell::out;
 
 use super::on_disk::DiskFigures;
-use super::streaming::{StreamingBalance, short};
+use super::streaming::{StreamingBalance, short_number};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct PlanFigures {
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        assert_eq!([1.5e12, 2e6, 999.0].map(short), ["1.50 T", "2.00 M", "999 "]);
+        assert_eq!([1.5e12, 2e6, 999.0].map(short_number), ["1.50 T", "2.00 M", "999 "]);
         assert_eq!([2.5, 0.5, 0.01].map(time), ["2.5 h", "30.0 min", "36.0 s"]);
     }
 }

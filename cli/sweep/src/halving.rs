@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(levels(1000, 1000), Some(vec![37, 111, 333, 1000]), "no more than three before the end");
         assert_eq!(levels(4, 9), Some(vec![1, 4]));
         assert_eq!([levels(2, 9), levels(1000, 1)], [None, None]);
-        assert_eq!([27, 9, 4, 3, 2].map(promoted), [9, 3, 2, 1, 1]);
+        assert_eq!([27, 9, 4, 3, 2].map(promoted_count), [9, 3, 2, 1, 1]);
     }
 
     proptest! {

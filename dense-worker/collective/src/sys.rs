@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn a_reason_is_its_first_line_without_the_source_position() {
         let reason = "[/src/gloo/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4\nframe #0: x";
-        assert_eq!(strip_position(&reason), "Connection closed by peer [127.0.0.1]:4");
+        assert_eq!(strip_position(reason), "Connection closed by peer [127.0.0.1]:4");
         assert_eq!(strip_position("no bracket"), "no bracket");
         assert_eq!(strip_position(""), "");
     }

@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn devices_have_the_names_that_libtorch_reads() {
-        assert_eq!([Device::Cpu, Device::Cuda(1)].map(name), ["cpu", "cuda:1"]);
+        assert_eq!([Device::Cpu, Device::Cuda(1)].map(device_name), ["cpu", "cuda:1"]);
         let refused = ScriptModule::load(b"no module", Device::Vulkan).unwrap_err();
         assert!(!refused.contains("device string"), "{refused}");
     }

@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use zagros_job::Job;
 use zagros_launch::RoleName;
 use zagros_plumbing::Shutdown;
+use zagros_protocol::RefusalKind;
 use zagros_protocol::control::ScaleStatus;
 
 use crate::FaultKind;
@@ -164,6 +165,8 @@ impl FaultInjector {
         for target in &fault.targets {
             if let FaultTarget::Servers(count) = target
                 && let Err(refusal) = round.scaling.scale_to(*count).await
+                // Refused as by a newer incarnation: the run has ended meanwhile.
+                && refusal.kind != RefusalKind::Fenced
             {
                 self.problems.push(format!("the run does not get {count} embedding servers: {refusal}"));
             }

@@ -129,7 +129,7 @@ impl ChaosRun<'_> {
             resume: false,
             logging: self.logging.clone(),
             output,
-            addresses: RoleAddresses::any(),
+            addresses: RoleAddresses::any_ports(),
             row_folders: RowFolders::new(self.job, &folder),
             secret: RoleKey::random(),
         };

@@ -53,12 +53,12 @@ impl RecordedCore {
         self.core.tick(now);
     }
 
-    pub(crate) fn drain(&mut self, now: Duration, reason: &str) {
+    pub(crate) fn drain_run(&mut self, now: Duration, reason: &str) {
         self.inputs.push((now, CoreInput::Drain(reason.to_owned())));
         self.core.drain_run(now, reason);
     }
 
-    pub(crate) fn end(&mut self, now: Duration, outcome: RunOutcome) {
+    pub(crate) fn end_run(&mut self, now: Duration, outcome: RunOutcome) {
         self.inputs.push((now, CoreInput::End(outcome.clone())));
         self.core.end_run(now, outcome);
     }

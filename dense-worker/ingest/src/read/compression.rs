@@ -156,7 +156,7 @@ mod tests {
     fn compress(compression: FileCompression, text: &[u8]) -> Vec<u8> {
         match compression {
             FileCompression::Gzip => {
-                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::FileCompression::fast());
+                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
                 encoder.write_all(text).unwrap();
                 encoder.finish().unwrap()
             }
@@ -167,7 +167,7 @@ mod tests {
                 encoder.finish().unwrap()
             }
             FileCompression::Bzip2 => {
-                let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::FileCompression::fast());
+                let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
                 encoder.write_all(text).unwrap();
                 encoder.finish().unwrap()
             }

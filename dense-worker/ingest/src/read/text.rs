@@ -169,14 +169,14 @@ mod tests {
     use std::fs;
     use std::io::Write;
 
-    use flate2::FileCompression;
+    use flate2::Compression;
     use flate2::write::GzEncoder;
     use tempfile::TempDir;
 
     use super::*;
 
     fn gzip(text: &[u8]) -> Vec<u8> {
-        let mut encoder = GzEncoder::new(Vec::new(), FileCompression::fast());
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder.write_all(text).unwrap();
         encoder.finish().unwrap()
     }

@@ -42,7 +42,7 @@ pub(super) async fn pull(
     for group in part.requests.chunks(REQUESTS_AT_ONCE) {
         let answers = try_join_all(group.iter().map(|request| client.lookup_answers(&request.ids, access))).await?;
         for (request, answers) in group.iter().zip_eq(answers) {
-            request.take(&mut layer, |tables| answers.write(tables))?;
+            request.take(&mut layer, |tables| answers.write_rows(tables))?;
         }
     }
     Ok(layer)

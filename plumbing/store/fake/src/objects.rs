@@ -177,7 +177,7 @@ mod tests {
     fn uploads_keep_to_the_limits() {
         use UploadOutcome::{Done, Refused};
         let mut objects = StoredObjects::default();
-        objects.limit(S3Limits { parts: 3, smallest_part: 2, largest_part: 3, equal_parts: true });
+        objects.set_limits(S3Limits { parts: 3, smallest_part: 2, largest_part: 3, equal_parts: true });
         let mut upload = |parts: &[usize]| {
             let upload = objects.begin_upload("key", Metadata::new());
             for (before, part) in parts.iter().enumerate() {

@@ -228,7 +228,7 @@ mod tests {
         let (mut near, mut far) = duplex(1024);
         let serving = tokio::spawn(async move { check_client(&mut far, Some(&key(PeerRole::Coordinator))).await });
         let client = [7; NONCE];
-        near.write_all(&[&[PeerRole::EmbeddingServer.byte()], &client[..]].concat()).await.unwrap();
+        near.write_all(&[&[PeerRole::EmbeddingServer.to_byte()], &client[..]].concat()).await.unwrap();
         let mut answer = [0; GREETING.len() + 1 + NONCE + MAC];
         near.read_exact(&mut answer).await.unwrap();
         let server = answer[GREETING.len() + 1..][..NONCE].try_into().unwrap();
