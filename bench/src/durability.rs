@@ -57,7 +57,7 @@ pub(crate) async fn run(args: DurabilityArgs) -> Result<Exit, Failure> {
     std::fs::create_dir_all(&folder).or_internal()?;
     workload::write_rows(&folder.join("train.csv"), samples)?;
     let mut figures = DurabilityFigures {
-        cores: zagros_job::threads::cores(),
+        cores: zagros_job::threads::core_count(),
         samples,
         servers: args.servers,
         threads: args.threads,

@@ -78,7 +78,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: 1, ..SyntheticSpec::default() };
     generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
-    let mut all = PlanCases { cores: zagros_job::threads::cores(), calibration: String::new(), cases: Vec::new() };
+    let mut all = PlanCases { cores: zagros_job::threads::core_count(), calibration: String::new(), cases: Vec::new() };
     for (network, keys) in NETWORKS {
         for batch in batches.iter().copied() {
             for workers in args.workers.iter().copied() {

@@ -129,7 +129,7 @@ fn job(size: ScaleSize) -> String {
 impl ScaleFigures {
     fn new(size: ScaleSize) -> Self {
         Self {
-            cores: zagros_job::threads::cores(),
+            cores: zagros_job::threads::core_count(),
             size,
             changes: Vec::new(),
             longest_undisturbed: 0.0,

@@ -74,7 +74,7 @@ pub(crate) async fn run(args: ScalingArgs) -> Result<Exit, Failure> {
     let folder = TempDir::new().or_internal()?;
     let spec = SyntheticSpec { rows, test_rows: rows / 4, ..SyntheticSpec::default() };
     generate(&spec, folder.path()).map_err(|error| Failure::from_error(Exit::Internal, error))?;
-    let cores = zagros_job::threads::cores();
+    let cores = zagros_job::threads::core_count();
     let job_file = folder.path().join("job.toml");
     let mut figures = ScalingFigures { cores, rows, servers: args.servers, batch, runs: Vec::new() };
     for workers in args.workers {

@@ -114,7 +114,7 @@ pub(crate) fn announce(job: &Job) {
 /// # Errors
 /// When the rows can neither be counted nor estimated.
 pub(crate) fn count_epochs(job: &mut Job, point: Option<&ResumePoint>) -> Result<(), Failure> {
-    let keys = job.uncounted();
+    let keys = job.uncounted_keys();
     let Some(first) = keys.first() else { return Ok(()) };
     let steps = match point.and_then(ResumePoint::epoch_steps) {
         Some(steps) => steps,

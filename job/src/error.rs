@@ -158,7 +158,7 @@ impl Problem {
     }
 
     /// The problem on one line, with position and help.
-    fn plain(&self) -> String {
+    fn plain_text(&self) -> String {
         let place = self.location().map(|(source, line, column)| format!("{source}:{line}:{column}: "));
         let help = self.help.as_ref().map(|help| format!("; {help}"));
         format!("{}{self}{}", place.unwrap_or_default(), help.unwrap_or_default())
@@ -201,7 +201,7 @@ impl Diagnostic for Problem {
 /// The problems of a job in the order of the file: at least one, and at most ten, because a person corrects a few and tries
 /// again.
 ///
-/// Displayed as a headline, because a renderer of [`Diagnostic`] shows the problems below it. [`Self::plain`] and `{:?}`
+/// Displayed as a headline, because a renderer of [`Diagnostic`] shows the problems below it. [`Self::plain_text`] and `{:?}`
 /// show everything, for logs.
 #[derive(Clone)]
 pub struct JobErrors {
@@ -232,8 +232,8 @@ impl JobErrors {
 
     /// A headline, then `file:line:column: problem; what to do` for each.
     #[must_use]
-    pub fn plain(&self) -> String {
-        let lines = self.problems.iter().map(Problem::plain);
+    pub fn plain_text(&self) -> String {
+        let lines = self.problems.iter().map(Problem::plain_text);
         std::iter::once(self.to_string()).chain(lines).collect::<Vec<_>>().join("\n")
     }
 }
@@ -248,7 +248,7 @@ impl fmt::Display for JobErrors {
 
 impl fmt::Debug for JobErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.plain())
+        f.write_str(&self.plain_text())
     }
 }
 
@@ -293,6 +293,6 @@ mod tests {
         ];
         let expected =
             "job file j has 4 problems\n--set:1:3: set; unset it\njob.toml:1:1: wrong\njob.toml:2:1: wrong\nnowhere";
-        assert_eq!(JobErrors::new("j", problems).plain(), expected);
+        assert_eq!(JobErrors::new("j", problems).plain_text(), expected);
     }
 }

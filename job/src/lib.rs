@@ -35,4 +35,4 @@ pub use load::{is_given, removed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};
 pub use settings::*;
 pub use shape::schema_json;
-pub use suggest::nearest;
+pub use suggest::nearest_name;

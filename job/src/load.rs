@@ -79,7 +79,7 @@ fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> R
     if !problems.is_empty() {
         return Err(problems);
     }
-    let context = Context { document: &document, file: path, threads: machine.plan() };
+    let context = Context { document: &document, file: path, threads: machine.plan_threads() };
     resolve::resolve(&context)
 }
 
@@ -169,7 +169,7 @@ mod tests {
     fn a_malformed_setting_stops_before_the_checks() {
         let errors = Job::parse("", Path::new("x"), &Overrides::sets(["train.seed"])).unwrap_err();
         assert_eq!(
-            errors.plain(),
+            errors.plain_text(),
             "job file x has 1 problem\n--set:1:1: setting `train.seed` has no `=`; write it like train.seed=3"
         );
     }
@@ -181,7 +181,7 @@ mod tests {
             "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, Male, <=50K\n";
         let tabs = "0\t1\t\t5\t68fd1e64\t80e26c9b\n";
         for text in [row.repeat(30_000), tabs.repeat(100), format!("click,age\n{}", "1,2\n".repeat(100))] {
-            let errors = Job::parse(&text, Path::new("adult.data"), &Overrides::none()).unwrap_err().plain();
+            let errors = Job::parse(&text, Path::new("adult.data"), &Overrides::none()).unwrap_err().plain_text();
             assert!(errors.contains("adult.data is data, not a job") && errors.len() < 1_000, "{errors}");
         }
         for text in [
@@ -190,7 +190,7 @@ mod tests {
             "[data]\n1 2\n3 4\n".to_owned(),
             "a\nb\nc=3\n".to_owned(),
         ] {
-            let errors = Job::parse(&text, Path::new("ads.toml"), &Overrides::none()).unwrap_err().plain();
+            let errors = Job::parse(&text, Path::new("ads.toml"), &Overrides::none()).unwrap_err().plain_text();
             assert!(!errors.contains("not a job"), "{errors}");
         }
     }

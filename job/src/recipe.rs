@@ -59,7 +59,7 @@ pub(crate) fn dim(size: ModelSize) -> usize {
 /// The network of the job with `size` weights over its features, as near as the steps of the width allow.
 pub(crate) fn solve(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
     let count = |width: u64| {
-        let weights = job.layout_of(&sized(job, size, width)).map_or(0, |layout| layout.parameters());
+        let weights = job.layout_of(&sized(job, size, width)).map_or(0, |layout| layout.parameter_count());
         (weights, weights as f64 / size.0 as f64)
     };
     let unit = match &job.model {
@@ -175,7 +175,7 @@ mod tests {
                 let miss = job.dense_parameters().unwrap() as f64 / size.0 as f64 - 1.0;
                 let allowed = if size.0 < 1_300_000 { 0.15 } else { 0.05 };
                 assert!(miss.abs() <= allowed, "{kind} {size}: {miss:+.3}, {:?}", job.model);
-                let width = job.model.width().unwrap();
+                let width = job.model.main_width().unwrap();
                 assert!(width.is_multiple_of(step(width)), "{kind} {size}: {width}");
                 widths.push(width);
             }
@@ -196,7 +196,7 @@ mod tests {
     fn heads_divide_the_streams_of_any_size() {
         for heads in [1, 3, 7, 12] {
             let text = format!("[model]\nkind = 'finalmlp'\nsize = '1.3m'\nheads = {heads}\n");
-            let width = job(CRITEO, &text).model.width().unwrap();
+            let width = job(CRITEO, &text).model.main_width().unwrap();
             assert!(width.is_multiple_of(heads), "{heads} {width}");
         }
     }

@@ -9,7 +9,7 @@ use crate::shape::{self, Field, Shape, TAG, Variant};
 
 /// The page, in Markdown: `docs/job-file.md` holds it, and a test compares the two.
 #[must_use]
-pub fn reference() -> String {
+pub fn reference_page() -> String {
     let Shape::Table(sections) = shape::job() else { return String::new() };
     let mut page = Page { text: introduction() };
     let (tables, keys): (Vec<&Field>, Vec<&Field>) = sections.iter().partition(|field| is_section(&field.shape));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn nested_choices_are_indented_under_their_key() {
-        let page = reference();
+        let page = reference_page();
         let expected = "- **`optimizer`**: a table with kind \"sgd\" or \"adagrad\" or \"row_adagrad\" or \"adam\" or \"adamw\" or \"ftrl\", default `{ kind = \"adagrad\", lr = 0.02, \
              epsilon = 1e-8, initial_accumulator = 0.0, l2 = 0.0 }`. How rows learn.\n  \
              - `kind = \"sgd\"`: Gradient descent: v ← momentum·v + g; w ← w − lr·v. State: none, or with momentum one value per weight.\n    - **`lr`**: a number from 1e-12 to 1000, default `0.1`. Learning rate.\n";

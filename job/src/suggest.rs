@@ -32,7 +32,7 @@ pub(crate) fn setting(node: &Node, path: &Path) -> Option<String> {
 }
 
 fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
-    match nearest(found, known) {
+    match nearest_name(found, known) {
         Some(near) => format!("did you mean {quote}{near}{quote}?"),
         None => {
             let known: Vec<String> = known.iter().map(|name| format!("{quote}{name}{quote}")).collect();
@@ -43,7 +43,7 @@ fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
 
 /// The most similar known name, if one is similar enough.
 #[must_use]
-pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest_name<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let found = found.to_lowercase().replace('-', "_");
     let score = |name: &str| strsim::jaro_winkler(&found, &name.to_lowercase());
     let best = known.iter().map(|name| (score(name), *name)).max_by(|a, b| a.0.total_cmp(&b.0))?;

@@ -228,7 +228,7 @@ fn worker_bounds(object: &HybridJob, document: &DocumentMut) -> Vec<(&'static st
 
 /// No role counts the steps of an epoch for the others.
 fn check_epochs(object: &HybridJob, job: &Job) -> Option<SpecProblem> {
-    let key = job.uncounted().into_iter().next()?;
+    let key = job.uncounted_keys().into_iter().next()?;
     let message = format!(
         "{key} is in epochs: set train.epoch_steps (`zagros train JOB --dry-run` shows the steps of an epoch), or give steps"
     );
@@ -236,14 +236,14 @@ fn check_epochs(object: &HybridJob, job: &Job) -> Option<SpecProblem> {
 }
 
 fn parse(text: &str) -> Result<Job, String> {
-    Job::parse(text, Path::new(JOB_FILE), &Overrides::none()).map_err(|errors| errors.plain())
+    Job::parse(text, Path::new(JOB_FILE), &Overrides::none()).map_err(|errors| errors.plain_text())
 }
 
 /// Checks the user's own text with the operator's keys as overrides, so that lines and columns are the user's.
 fn check_text(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<(), String> {
     let sets = settings(object, attempt).into_iter().map(|(section, key, item)| format!("{section}.{key}={item}"));
     let overrides = Overrides::sets(sets.collect::<Vec<_>>());
-    Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain())
+    Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain_text())
 }
 
 /// Checks the rules of the definition, because the installed definition may be older than this operator, and rules that it

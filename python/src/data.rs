@@ -46,7 +46,7 @@ fn job_of(text: Option<&str>, path: &str, sets: Vec<String>) -> PyResult<Job> {
         Some(text) => Job::parse(text, Path::new(path), &overrides),
         None => Job::load(Path::new(path), &overrides),
     };
-    job.map_err(|errors| PyValueError::new_err(errors.plain()))
+    job.map_err(|errors| PyValueError::new_err(errors.plain_text()))
 }
 
 /// The files of a part, and which of their rows belong to it.
@@ -74,7 +74,7 @@ impl BatchReader {
         let opened = py.detach(|| BatchStream::open(&job, options, Box::new(WholeFiles::new(&files(&job, &paths)?))));
         let labels = job.features.targets.iter().map(|target| target.name.clone()).collect();
         let inputs = job.features.numeric.iter().flat_map(|feature| {
-            let (inputs, own) = (feature.inputs(), feature.name());
+            let (inputs, own) = (feature.input_count(), feature.name());
             let name = move |index| if inputs == 1 { own.to_owned() } else { format!("{own}_{index}") };
             (0..inputs).map(name)
         });

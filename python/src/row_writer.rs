@@ -47,7 +47,7 @@ impl NativeRowWriter {
     #[new]
     fn new(job: &str, name: &str, path: PathBuf) -> PyResult<Self> {
         let job = parse(job, name).map_err(raised)?;
-        let tables: Vec<TableConfig> = job.tables.iter().map(|table| table.config()).collect();
+        let tables: Vec<TableConfig> = job.tables.iter().map(|table| table.table_config()).collect();
         let names = job.tables.iter().map(|table| table.name.clone());
         let headers: Vec<TableHeader> =
             names.zip_eq(&tables).enumerate().map(|(number, (name, table))| header(number, name, table)).collect();

@@ -85,7 +85,7 @@ impl SampleWork {
     pub fn new(job: &Job, data: &DataShape) -> Result<Self, CostError> {
         let dense = DenseWork::from_job(job).ok_or(CostError::UnknownNetwork)?;
         let table = |(index, distinct): (usize, &f64)| {
-            let config = job.tables[index].config();
+            let config = job.tables[index].table_config();
             TableWork { dim: config.dim as f64, push_dim: config.stride() as f64 / 2.0, distinct: *distinct }
         };
         let tables: Vec<TableWork> = data.distinct.iter().enumerate().map(table).collect();

@@ -31,7 +31,7 @@ pub fn rows_format(job: &Job, files: &[PathBuf]) -> Result<Option<Job>, InitErro
         source: Box::new(source),
     })?;
     let own = &job.data.format;
-    let columnar = || Columnar { missing: own.missing().to_vec() };
+    let columnar = || Columnar { missing: own.missing_texts().to_vec() };
     Ok(match start.content {
         content if content == DataContent::of_format(own) && content != DataContent::Lines => None,
         DataContent::Parquet => Some(with_format(job, Format::Parquet(columnar()))),
@@ -141,7 +141,7 @@ fn delimited(own: &Format, found: &Divided, header: bool) -> Option<Format> {
         } else {
             DecimalMark::Point
         },
-        missing: own.missing().to_vec(),
+        missing: own.missing_texts().to_vec(),
     }))
 }
 

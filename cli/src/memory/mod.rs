@@ -132,7 +132,7 @@ impl Need {
         let footprint = job.dense_footprint().unwrap_or_default();
         let at_servers = |table: zagros_job::Table| self.weights * table.row_bytes() as u64 / table.dim as u64;
         Self {
-            dense: footprint.peak().saturating_mul(workers),
+            dense: footprint.peak_bytes().saturating_mul(workers),
             saving: footprint.saving,
             dense_rows: job.dense_table().map_or(0, at_servers),
             ..self
@@ -188,7 +188,7 @@ fn usual_batch_bytes(job: &Job) -> u64 {
 
 /// The sketches of the admission filters of one server.
 pub(crate) fn sketch_bytes(job: &Job) -> u64 {
-    let configs = job.tables.iter().map(|table| table.config());
+    let configs = job.tables.iter().map(|table| table.table_config());
     configs.map(|config| config.admission.sketch_bytes(config.stripes)).sum()
 }
 

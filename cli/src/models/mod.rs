@@ -162,15 +162,15 @@ impl JobSource<'_> {
         let resident_bytes = Need::new(&job, &Machine::this()).usual_peak();
         Ok(SizeRow {
             size: size.to_owned(),
-            weights: layout.parameters(),
-            width: job.model.width().unwrap_or(0),
+            weights: layout.parameter_count(),
+            width: job.model.main_width().unwrap_or(0),
             resident_bytes,
             fits: memory.is_none_or(|memory| resident_bytes <= memory),
             streamed_worker_bytes: streamed.map(|job| Need::of_worker(&job).usual_peak()),
             streamed_store_bytes: store,
-            flop_per_sample: layout.flop(),
+            flop_per_sample: layout.step_flop(),
             samples_per_second: speed
-                .samples_per_second(&job, layout.flop())
+                .samples_per_second(&job, layout.step_flop())
                 .map_err(|failure| format!("{failure:?}"))?,
         })
     }

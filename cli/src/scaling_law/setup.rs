@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use zagros_ingest::files;
-use zagros_job::threads::cores;
+use zagros_job::threads::core_count;
 use zagros_job::{Job, ModelSize, Schedule, TestPart, ValidationPart};
 use zagros_scaling::FamilyRequest;
 use zagros_shell::{Exit, Failure, load_job, note};
@@ -80,7 +80,7 @@ impl FamilySetup {
             ));
         }
         let run_for_each_share = follows_length(&job)?;
-        let planned = (cores() / 2).max(1);
+        let planned = (core_count() / 2).max(1);
         let jobs = args.jobs.map_or(planned, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX));
         let folder = args.folder.clone().unwrap_or_else(|| default_folder(&job));
         let seeds = args.seeds;
@@ -242,7 +242,7 @@ fn follows_length(job: &Job) -> Result<bool, Failure> {
     if all.clone().all(|schedule| is_constant(&schedule)) {
         return Ok(false);
     }
-    if job.uncounted().iter().any(|key| key.contains("schedule")) {
+    if job.uncounted_keys().iter().any(|key| key.contains("schedule")) {
         return Ok(true);
     }
     let what = "the learning rate follows a schedule in steps, and the runs of a family are of different lengths";

@@ -49,7 +49,7 @@ pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -
     loop {
         let what: Vec<Statistic> = fitted
             .features
-            .unmeasured()
+            .unmeasured_statistics()
             .into_iter()
             .filter(|statistic| is_ready(&fitted.features, *statistic))
             .collect();
@@ -62,7 +62,7 @@ pub fn fit_features(job: &mut Job, read: &AtomicU64, cancel: &Arc<AtomicBool>) -
         let (values, notes) = total.measured(&fitted.features, &what);
         rare.extend(notes);
         for (statistic, value) in values {
-            fitted.features.set(statistic, value);
+            fitted.features.set_measured(statistic, value);
         }
     }
     *job = fitted;
@@ -80,7 +80,7 @@ fn is_ready(features: &Features, statistic: Statistic) -> bool {
         Statistic::Standardise(_) | Statistic::MinMax(_) | Statistic::Edges(_) => return true,
     };
     let edges = |of: &usize| names.contains(&features.categorical[*of].name);
-    features.unmeasured().iter().all(|other| !matches!(other, Statistic::Edges(of) if edges(of)))
+    features.unmeasured_statistics().iter().all(|other| !matches!(other, Statistic::Edges(of) if edges(of)))
 }
 
 /// The columns and features whose combination a numeric feature encodes.
@@ -133,11 +133,11 @@ fn reduced(job: &Job, what: &[Statistic]) -> (Job, FitSink) {
                 let (column, is_range) = (&features.numeric[feature], matches!(statistic, Statistic::MinMax(_)));
                 let shape = Shape::new(column);
                 let none = if is_range { Numbers::range(shape) } else { Numbers::Moments(shape, Moments::NONE) };
-                numbers.extend(vec![none; column.values()]);
+                numbers.extend(vec![none; column.value_count()]);
                 numeric.push(column.clone());
             }
             Statistic::Edges(feature) => {
-                let part = features.parts(&features.categorical[feature])[0];
+                let part = features.column_parts(&features.categorical[feature])[0];
                 numbers.push(Numbers::Quantiles(QuantileSketch::default()));
                 numeric.push(Numeric::from(part.column.to_owned()));
             }
@@ -231,7 +231,7 @@ impl Numbers {
             Self::Quantiles(sketch) => {
                 let parts = match statistic {
                     Statistic::Edges(of) => {
-                        features.categorical[of].buckets().map_or(1, zagros_job::Buckets::quantiles)
+                        features.categorical[of].buckets().map_or(1, zagros_job::Buckets::range_count)
                     }
                     _ => 1,
                 };
@@ -314,7 +314,7 @@ impl FitSink {
                     Measured::Ids(categories.next()?.frequent(features.categorical[feature].vocabulary()?))
                 }
                 Statistic::Standardise(feature) | Statistic::MinMax(feature) => {
-                    let each = numbers.by_ref().take(features.numeric[feature].values());
+                    let each = numbers.by_ref().take(features.numeric[feature].value_count());
                     of_vector(each.map(|numbers| numbers.measured(features, *statistic)).collect())?
                 }
                 Statistic::Edges(_) => numbers.next()?.measured(features, *statistic),

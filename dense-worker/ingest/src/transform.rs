@@ -142,7 +142,7 @@ impl EncodedInput {
 fn starts(features: &Features) -> impl Iterator<Item = (&Numeric, usize)> {
     features.numeric.iter().scan(0, |end, column| {
         let start = *end;
-        *end += column.inputs();
+        *end += column.input_count();
         Some((column, start))
     })
 }

@@ -84,9 +84,9 @@ pub fn check_writings(
 
 /// The columns that give categories by their texts, each once. Lists have no text of their own.
 fn text_columns(job: &Job) -> Vec<String> {
-    let categories = job.features.categories();
+    let categories = job.features.category_features();
     let features = categories.iter().filter(|feature| feature.values == Values::One);
-    let parts = features.flat_map(|feature| job.features.parts(feature));
+    let parts = features.flat_map(|feature| job.features.column_parts(feature));
     let columns = parts.filter(|part| *part.reading == Reading::Text).map(|part| part.column.to_owned());
     columns.collect::<BTreeSet<_>>().into_iter().collect()
 }

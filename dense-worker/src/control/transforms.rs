@@ -82,7 +82,7 @@ impl Worker {
 
     /// Reads all training files, unless a checkpoint has reported.
     async fn measure_unless_known(&mut self, caller: &Caller) -> Result<(), WorkerError> {
-        if self.job.features.unmeasured().is_empty() {
+        if self.job.features.unmeasured_statistics().is_empty() {
             return Ok(());
         }
         self.observer.observe(&Event::Fitting);
@@ -192,7 +192,7 @@ fn transforms(job: &Job, statistics: &[Statistic]) -> Vec<Transform> {
             Transform { mean, deviation, ids, values: [rare, values].concat(), ..Transform::default() }
         }
     };
-    statistics.iter().filter_map(|statistic| job.features.measured(*statistic)).map(message).collect()
+    statistics.iter().filter_map(|statistic| job.features.measured_value(*statistic)).map(message).collect()
 }
 
 fn measured(statistic: Statistic, message: &Transform) -> Option<Measured> {
@@ -233,7 +233,7 @@ fn apply(job: &mut Job, statistics: &[Statistic], messages: &[Transform]) -> Res
         return Err(wrong(format!("{} values for {} statistics", messages.len(), statistics.len())));
     }
     for (statistic, message) in statistics.iter().zip_eq(messages) {
-        let is_set = measured(*statistic, message).is_some_and(|value| job.features.set(*statistic, value));
+        let is_set = measured(*statistic, message).is_some_and(|value| job.features.set_measured(*statistic, value));
         if !is_set {
             return Err(wrong(format!("no value of {statistic:?}")));
         }
@@ -300,7 +300,7 @@ mod tests {
             Categorical { source, ..Categorical::of_column("b", 0) },
             Categorical { ids: vocabulary, ..Categorical::of_column("v", 0) },
         ];
-        let statistics = job.features.unmeasured();
+        let statistics = job.features.unmeasured_statistics();
         let mut known = job.clone();
         let values = [
             Measured::Moments { mean: -1.5, deviation: 2.0 },
@@ -316,12 +316,12 @@ mod tests {
             Measured::Ids(vec![3, u64::MAX]),
         ];
         for (statistic, value) in statistics.iter().zip_eq(values) {
-            assert!(known.features.set(*statistic, value), "{statistic:?}");
+            assert!(known.features.set_measured(*statistic, value), "{statistic:?}");
         }
         let messages = transforms(&known, &statistics);
         apply(&mut job, &statistics, &messages).unwrap();
         assert_eq!(job.features, known.features);
-        assert!(job.features.unmeasured().is_empty());
+        assert!(job.features.unmeasured_statistics().is_empty());
         let error = apply(&mut job, &statistics, &messages[1..]).unwrap_err().to_string();
         assert!(error.contains("4 values for 5 statistics"), "{error}");
     }

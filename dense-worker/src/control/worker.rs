@@ -191,7 +191,7 @@ impl Worker {
             // What is wrong with the rows is said when they are trained on.
             self.job.data.written = blocking("writings", move || writings(&job, &files)).await?.unwrap_or_default();
         }
-        let measured = self.job.features.unmeasured();
+        let measured = self.job.features.unmeasured_statistics();
         if let Some(point) = &self.resume {
             let now = sizes(&files, &fingerprints);
             point.prepare(&mut self.job, &now)?;

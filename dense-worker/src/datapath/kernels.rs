@@ -36,7 +36,7 @@ impl Column {
     pub const fn width(&self) -> usize {
         match self.form {
             VectorForm::Pooled(_) => self.dim,
-            VectorForm::Sequence(sequence) => sequence.width(self.dim),
+            VectorForm::Sequence(sequence) => sequence.input_width(self.dim),
         }
     }
 }
@@ -72,8 +72,8 @@ impl Columns {
         }
         let (mut numeric, mut end) = (Vec::new(), 0);
         for feature in &job.features.numeric {
-            numeric.push(end..end + feature.inputs());
-            end += feature.inputs();
+            numeric.push(end..end + feature.input_count());
+            end += feature.input_count();
         }
         Self { features, width, numeric }
     }
@@ -204,7 +204,7 @@ fn weighted<'a>(
 
 /// Where the vectors of `count` real positions are in a sequence.
 fn real_values(sequence: &Sequence, count: usize, dim: usize) -> Range<usize> {
-    let start = sequence.start(count);
+    let start = sequence.first_position(count);
     start * dim..(start + count) * dim
 }
 
@@ -374,7 +374,7 @@ mod tests {
         ];
         for (pooling, vectors, row_gradients) in cases {
             let mut weights = [0.25, 2.0, 0.25, 1.0, 2.0];
-            [0..3, 3..3, 3..5].into_iter().for_each(|bag| pooling.weigh(&mut weights[bag]));
+            [0..3, 3..3, 3..5].into_iter().for_each(|bag| pooling.scale_weights(&mut weights[bag]));
             let column = Column { table: TableId(0), dim: 2, offset: 0, form: VectorForm::Pooled(pooling) };
             let positions = Positions::Weighted { inverse: &inverse, offsets: &offsets, weights: &weights };
             let (mut found, mut into) = ([9.0; 6], [0.0; 6]);

@@ -71,7 +71,7 @@ impl<'a> Weights<'a> {
             streamed,
             precision: job.train.precision,
             layers: job.mlp,
-            outputs: job.features.outputs(),
+            outputs: job.features.output_count(),
             buffers: Vec::new(),
             lent: LentBuffers::default(),
         }

@@ -56,7 +56,7 @@ impl InputShape {
         let mut columns = Vec::new();
         for (feature, sequence) in features.iter().filter_map(|f| Some((f, f.values.sequence()?))) {
             let shape = SequenceShape { offset: end, dim: dim(feature), sequence: *sequence };
-            end += sequence.width(shape.dim);
+            end += sequence.input_width(shape.dim);
             sequences.push(shape);
             columns.push(&feature.name);
         }
@@ -69,7 +69,7 @@ impl InputShape {
         Self {
             numeric: job.features.numeric_inputs(),
             embeddings: vectors.iter().map(|feature| dim(feature)).collect(),
-            attention: job.model.attention().iter().filter_map(pair).collect(),
+            attention: job.model.attention_pairs().iter().filter_map(pair).collect(),
             sequences,
         }
     }
@@ -77,7 +77,7 @@ impl InputShape {
     /// Values of all feature vectors and sequences side by side.
     #[must_use]
     pub fn width(&self) -> usize {
-        let sequences = self.sequences.iter().map(|shape| shape.sequence.width(shape.dim));
+        let sequences = self.sequences.iter().map(|shape| shape.sequence.input_width(shape.dim));
         self.vectors() + sequences.sum::<usize>()
     }
 

@@ -143,7 +143,7 @@ fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
         Values::Many { pooling, pool_at, .. } => (Some(pooling), Some(pool_at), None),
         Values::Sequence { sequence, .. } => (None, None, Some(sequence)),
     };
-    let weights = feature.values.weights().map(str::to_owned);
+    let weights = feature.values.weight_column().map(str::to_owned);
     let table = (table != feature.name).then(|| table.to_owned());
     let default = feature.default.clone();
     let file = CategoricalFile {

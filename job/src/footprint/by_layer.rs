@@ -19,7 +19,7 @@ impl Job {
         let inputs = largest(weights.iter().filter(is_read).map(|tensor| tensor.inputs.size * tensor.uses));
         // A norm keeps what it reads. Dropout keeps its factors and its outputs.
         let norms = u64::from(self.mlp.norm != MlpNorm::None);
-        let dropped = 2 * u64::from(self.model.dropout() > 0.0);
+        let dropped = 2 * u64::from(self.model.dropout_share() > 0.0);
         let kept: u64 = given.iter().sum();
         (1 + norms + dropped) * kept + OF_ONE * largest(given.into_iter()) + 2 * inputs
     }

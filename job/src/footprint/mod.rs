@@ -42,14 +42,14 @@ pub struct DenseFootprint {
 impl DenseFootprint {
     /// While the network trains.
     #[must_use]
-    pub fn training(&self) -> u64 {
+    pub fn training_bytes(&self) -> u64 {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.kept
     }
 
     /// The peak, without a save.
     #[must_use]
-    pub fn peak(&self) -> u64 {
-        self.training().max(self.building)
+    pub fn peak_bytes(&self) -> u64 {
+        self.training_bytes().max(self.building)
     }
 }
 
@@ -64,7 +64,7 @@ impl Job {
     #[must_use]
     pub fn dense_footprint_with(&self, threads: usize) -> Option<DenseFootprint> {
         let layout = self.dense_layout()?;
-        let bytes = VALUE * layout.parameters();
+        let bytes = VALUE * layout.parameter_count();
         let (state, largest) = (self.state_values(), VALUE * largest(layout.tensors.iter().map(DenseTensor::len)));
         let by_autograd = self.is_by_autograd();
         let threads = if by_autograd { 1 } else { threads.max(1) as u64 };
@@ -86,7 +86,7 @@ impl Job {
 
     /// Values that the optimiser keeps for each weight.
     fn state_values(&self) -> u64 {
-        self.dense_optimizer.rule().0.vectors().len() as u64
+        self.dense_optimizer.update_rule().0.vectors().len() as u64
     }
 
     /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.
@@ -108,7 +108,7 @@ impl Job {
     /// Values of a thread of the step without autograd: outputs and slopes of each layer, the inputs, and copies of weights.
     fn chunk_values(&self, layout: &DenseLayout) -> u64 {
         let read = weights(layout).filter(|tensor| tensor.inputs.power == 0).map(|tensor| tensor.inputs.size);
-        let dropped = u64::from(self.model.dropout() > 0.0);
+        let dropped = u64::from(self.model.dropout_share() > 0.0);
         let rows = (2 + dropped) * outputs(layout).sum::<u64>() + 2 * largest(read).next_multiple_of(LINE);
         CHUNK_ROWS * rows + weights(layout).map(|tensor| self.copied_values(tensor)).sum::<u64>()
     }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!((plain.optimizer, plain.saving), (0, 0));
         let average = footprint("[train]\nthreads = 1\nema = 0.5\n");
         assert_eq!((average.copies, average.saving), (bytes, 4 * bytes));
-        assert!(one.training() == one.peak() && one.peak() > 4 * bytes);
+        assert!(one.training_bytes() == one.peak_bytes() && one.peak_bytes() > 4 * bytes);
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct StreamedFootprint {
 
 impl StreamedFootprint {
     #[must_use]
-    pub fn worker(&self) -> u64 {
+    pub fn worker_bytes(&self) -> u64 {
         self.layers + self.activations + self.messages + self.kept
     }
 }
@@ -69,12 +69,12 @@ impl Job {
     /// Whether a streamed step keeps the outputs of some layers only, and computes the others again for the backward: where those of all
     /// layers are beyond `train.memory`.
     #[must_use]
-    pub fn recomputes(&self) -> bool {
+    pub fn recomputes_outputs(&self) -> bool {
         self.recomputes_with(self.train.threads)
     }
 
     fn recomputes_with(&self, threads: usize) -> bool {
-        let needed = || self.streamed_footprint_keeping(threads, KeptOutputs::All).map_or(0, |all| all.worker());
+        let needed = || self.streamed_footprint_keeping(threads, KeptOutputs::All).map_or(0, |all| all.worker_bytes());
         !self.is_by_autograd() && self.train.memory.is_some_and(|memory| needed() > memory)
     }
 
@@ -104,7 +104,7 @@ impl Job {
 
     /// Where autograd makes the step, on all threads together. It makes the gradient of a layer before that is copied for its push.
     fn streamed_footprint_by_layer(&self, layout: &DenseLayout) -> Option<StreamedFootprint> {
-        let sizes: Vec<u64> = self.dense_layers()?.iter().map(|layer| layer.weights() as u64).collect();
+        let sizes: Vec<u64> = self.dense_layers()?.iter().map(|layer| layer.weight_count() as u64).collect();
         let largest_layer = VALUE * largest(sizes.iter().copied());
         Some(StreamedFootprint {
             layers: 2 * VALUE * largest_pair(&sizes) + largest_layer,
@@ -118,8 +118,8 @@ impl Job {
 
     /// Of all servers: weights, the optimiser's state, and staged gradients.
     fn store_bytes(&self, layout: &DenseLayout) -> u64 {
-        let values = 1 + self.state_values() + u64::from(self.staging() != Staging::None);
-        VALUE * values * layout.parameters()
+        let values = 1 + self.state_values() + u64::from(self.gradient_staging() != Staging::None);
+        VALUE * values * layout.parameter_count()
     }
 
     /// The most samples of a thread, with those that fill its last block.
@@ -138,7 +138,7 @@ impl Job {
         let inputs = shapes.first().map(|first| first[0]).into_iter().chain(ends().map(|pair| pair[1][0]));
         let last = ends().map(|pair| pair[0][1]).chain(shapes.last().map(|last| last[1]));
         let slopes = last.sum::<u64>() + 2 * largest(outputs(layout));
-        let dropped = u64::from(self.model.dropout() > 0.0);
+        let dropped = u64::from(self.model.dropout_share() > 0.0);
         let all = outputs(layout).sum::<u64>();
         let outputs = match kept {
             KeptOutputs::All => all,
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!(footprint("[optimizer]\nkind = 'sgd'\n").store, 4 * weights);
         let two = footprint("[train]\nthreads = 2\n");
         assert_eq!(two.layers, 4 * (3 * (429 * 64 + 64 * 32) + 2 * 64 * 432));
-        assert_eq!(adam.worker(), adam.layers + adam.activations + adam.messages);
-        assert_eq!(two.worker(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
+        assert_eq!(adam.worker_bytes(), adam.layers + adam.activations + adam.messages);
+        assert_eq!(two.worker_bytes(), two.layers + two.activations + two.messages + 12 * 4 * 429 * 64);
     }
 
     #[test]
@@ -236,11 +236,11 @@ mod tests {
             job(CRITEO, &format!("{text}threads = 1\nbatch_size = {ROWS}\nweights = 'streamed'\n"))
         };
         let kept = deep("").streamed_footprint().unwrap();
-        let (enough, short) = (kept.worker(), kept.worker() - 1);
+        let (enough, short) = (kept.worker_bytes(), kept.worker_bytes() - 1);
         let enough = deep(&format!("memory = '{enough}'\n"));
-        assert!(!enough.recomputes() && enough.streamed_footprint() == Some(kept));
+        assert!(!enough.recomputes_outputs() && enough.streamed_footprint() == Some(kept));
         let short = deep(&format!("memory = '{short}'\n"));
-        assert!(short.recomputes());
+        assert!(short.recomputes_outputs());
         let fewer = short.streamed_footprint().unwrap();
         // Of nine outputs the third, the sixth and the last, and memory for two.
         assert_eq!(kept.activations - fewer.activations, 4 * ROWS * (8 * 64 + 1 - (2 * 64 + 1 + 2 * 64)));
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(one.layers, 4 * (2 * (sizes[0] + sizes[1]) + sizes[0]));
         assert_eq!((one.store, one), (12 * (sizes[0] + sizes[1] + 33), two));
         assert_eq!(one.activations % (4 * 100), 0);
-        assert!(!job(CRITEO, &format!("{FFNN}{text}memory = '64KiB'\n")).recomputes());
+        assert!(!job(CRITEO, &format!("{FFNN}{text}memory = '64KiB'\n")).recomputes_outputs());
     }
 
     #[test]

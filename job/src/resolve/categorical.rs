@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(named, [("a", "a"), ("r", "r"), ("d", "d"), ("r_x_b", "r_x_b"), ("b", "b")]);
         let categorical = &job.features.categorical;
         let parts: Vec<_> =
-            job.features.parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
+            job.features.column_parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
         assert_eq!(parts, [("a", Reading::Buckets(Buckets::Edges(vec![1.0, 2.5]))), ("b", Reading::Text)]);
         assert_eq!(
             categorical[2].source,
@@ -304,7 +304,7 @@ mod tests {
             weights: Some("c".into()),
         };
         assert_eq!(feature.values, values);
-        assert_eq!(made.features.columns(feature).collect::<Vec<_>>(), ["a", "c"]);
+        assert_eq!(made.features.source_columns(feature).collect::<Vec<_>>(), ["a", "c"]);
         let again = Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());
         assert_eq!(again.unwrap(), made);
         let other = job(DELIMITED, &text("{ column = 'a', separator = '|', weights = 'b', pooling = 'mean' }"));

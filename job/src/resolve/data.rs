@@ -166,7 +166,7 @@ impl Resolver<'_> {
     /// A comma cannot separate numbers and be inside them.
     fn commas_fit(&mut self, file: &DataFile, features: &Features) {
         let vectors = features.numeric.iter().map(|feature| (&feature.column, feature.separator.as_deref()));
-        let bags = features.categorical.iter().filter(|feature| feature.values.weights().is_some());
+        let bags = features.categorical.iter().filter(|feature| feature.values.weight_column().is_some());
         let bags = bags.map(|feature| (&feature.name, feature.values.separator()));
         let has_comma = |separator: Option<&str>| separator.is_some_and(|text| text.contains(','));
         let divided = vectors.chain(bags).find(|(_, separator)| has_comma(*separator));

@@ -28,7 +28,7 @@ impl Resolver<'_> {
             self.cross(&path.key("encode").key("with"), &encoding.with, &parts, learned, known);
             self.encoded_alone(&path, feature);
             self.keys_of_target(&path.key("encode"), encoding);
-            if encoding.fitted.as_ref().is_some_and(|table| !table.fits(encoding.own_folds() + 1)) {
+            if encoding.fitted.as_ref().is_some_and(|table| !table.fits_columns(encoding.own_folds() + 1)) {
                 let message = "the numbers of an encoding are one for each fold and one for all other rows, of each id";
                 let help = "remove the key: the numbers are measured";
                 self.problem(path.key("encode").key("fitted"), message, "not of a resolved job", help);

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn threads_are_planned_unless_given() {
-        let planned = crate::threads::Machine::this().plan();
+        let planned = crate::threads::Machine::this().plan_threads();
         let automatic = job(CRITEO, "");
         assert_eq!((automatic.data.threads, automatic.train.threads), (planned.parse, planned.torch));
         let given = job(CRITEO, "threads = 5\n[train]\nthreads = 6\n");

@@ -43,9 +43,9 @@ impl Resolver<'_> {
         });
         let Some((key, one_name, one, other_name, other)) = lists else { return };
         for (name, list) in [(one_name, one), (other_name, other)] {
-            if list.len() != feature.values() {
+            if list.len() != feature.value_count() {
                 let message =
-                    format!("`{key}.{name}` has {} numbers, the feature has {}", list.len(), feature.values());
+                    format!("`{key}.{name}` has {} numbers, the feature has {}", list.len(), feature.value_count());
                 self.problem(path.key(key), message, "of another length", "give one number, or one for each");
             }
         }
@@ -113,7 +113,7 @@ mod tests {
         let made = job(DELIMITED, &text(&each));
         let feature = &made.features.numeric[0];
         let given = Standardise::GivenEach { mean: vec![0.0, 1.0, 2.5], deviation: vec![2.0; 3] };
-        assert_eq!((feature.values(), feature.inputs(), &feature.standardise), (3, 4, &given));
+        assert_eq!((feature.value_count(), feature.input_count(), &feature.standardise), (3, 4, &given));
         assert_eq!(made.features.numeric_inputs(), 4);
         let again =
             crate::Job::parse(&made.to_toml(), std::path::Path::new("/jobs/job.toml"), &crate::Overrides::none());

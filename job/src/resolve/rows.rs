@@ -38,7 +38,7 @@ impl Resolver<'_> {
                 let help = "give `ttl_steps`, or use evict = { kind = \"lru\" }";
                 self.problem(path.key("ttl_seconds"), message, "not in steps", help);
             }
-            let keeps_small = table.small_norm > 0.0 && table.retention().keeps_evicted_rows();
+            let keeps_small = table.small_norm > 0.0 && table.eviction_policy().keeps_evicted_rows();
             if keeps_small && cluster.memory.is_none() && reported.insert((path.to_string(), 1)) {
                 let message = format!("`{path}.small_norm` sends rows to disk, which needs `cluster.memory`");
                 let help = "set `cluster.memory`, or delete the rows with victims = \"drop\"";
@@ -91,7 +91,7 @@ mod tests {
         let [table, _] = tables("");
         assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
         assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
-        assert_eq!(table.retention(), EvictionPolicy::default());
+        assert_eq!(table.eviction_policy(), EvictionPolicy::default());
     }
 
     #[test]
@@ -122,9 +122,9 @@ mod tests {
         let [a, b] = tables(&format!("{common}[tables.b]\nelement = 'f16'\nevict = {{ kind = 'lru' }}\n"));
         let order = EvictionOrder::Lfu { half_life: 10_000 };
         let expected = EvictionPolicy { order, ttl: None, small_norm: 0.5, target: EvictionTarget::Drop };
-        assert_eq!((a.element, a.retention()), (WeightType::Bf16, expected));
+        assert_eq!((a.element, a.eviction_policy()), (WeightType::Bf16, expected));
         assert_eq!(
-            (b.element, b.retention()),
+            (b.element, b.eviction_policy()),
             (WeightType::F16, EvictionPolicy { order: EvictionOrder::Lru, ..expected })
         );
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_table_that_sets_one_time_to_live_replaces_both() {
         let ttl =
-            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.retention().ttl);
+            |own: &str| tables(&format!("[embedding]\nttl_steps = 7\n[tables.b]\n{own}\n")).map(|t| t.eviction_policy().ttl);
         assert_eq!(ttl(""), [Some(Ttl::Steps(7)); 2]);
         assert_eq!(ttl("ttl_seconds = 9"), [Some(Ttl::Steps(7)), Some(Ttl::Seconds(9))]);
         assert_eq!(ttl("ttl_steps = 0"), [Some(Ttl::Steps(7)), None]);

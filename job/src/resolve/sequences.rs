@@ -267,7 +267,7 @@ mod tests {
                 ]
             );
             for same in [", hash_size = 100", ", vocabulary = { min_count = 2 }"] {
-                assert!(matches!(job(COLUMNS, &job_text(same, same, model)).model.attention(), [Attention { .. }]));
+                assert!(matches!(job(COLUMNS, &job_text(same, same, model)).model.attention_pairs(), [Attention { .. }]));
             }
         }
     }

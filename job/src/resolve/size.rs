@@ -82,7 +82,7 @@ impl Resolver<'_> {
             (Some(width), _) => width,
             (None, true) => BASE_WIDTH,
         };
-        if model.width().is_none() {
+        if model.main_width().is_none() {
             let help = "remove it, or set it to 0";
             let message = "µP follows the width of hidden layers, and this network has none of its own";
             self.problem("model.mup_base_width", message, "no hidden layer", help);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(refused("kind = 'mmoe'\nsize = '1m'\nhidden = [8]"), [twice("hidden")]);
         // The other keys keep their meaning.
         let free = model("kind = 'mmoe'\nsize = '1m'\nexperts = 7\ndropout = 0.5");
-        assert!(matches!(free.model, Model::Mmoe { experts: 7, .. }) && free.model.dropout() == 0.5);
+        assert!(matches!(free.model, Model::Mmoe { experts: 7, .. }) && free.model.dropout_share() == 0.5);
     }
 
     #[test]

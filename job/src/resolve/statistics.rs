@@ -11,8 +11,8 @@ impl Features {
     /// The most bytes of the message that tells a statistic to other workers.
     fn statistic_bytes(&self, statistic: Statistic) -> u64 {
         let values = match statistic {
-            Statistic::Standardise(feature) | Statistic::MinMax(feature) => 16 * self.numeric[feature].values() as u64,
-            Statistic::Edges(feature) => 8 * self.categorical[feature].buckets().map_or(0, Buckets::quantiles) as u64,
+            Statistic::Standardise(feature) | Statistic::MinMax(feature) => 16 * self.numeric[feature].value_count() as u64,
+            Statistic::Edges(feature) => 8 * self.categorical[feature].buckets().map_or(0, Buckets::range_count) as u64,
             Statistic::Vocabulary(feature) => {
                 8 * self.categorical[feature].vocabulary().map_or(0, |vocabulary| u64::from(vocabulary.max_size))
             }
@@ -28,7 +28,7 @@ impl Features {
 impl Resolver<'_> {
     /// Checks that the message of all statistics is none that the coordinator refuses.
     pub(super) fn statistics_fit(&mut self, features: &Features, cluster: &Cluster) {
-        let statistics = features.unmeasured();
+        let statistics = features.unmeasured_statistics();
         let bytes = |statistic: &Statistic| features.statistic_bytes(*statistic);
         let all: u64 = statistics.iter().map(bytes).sum();
         let Some(largest) = statistics.iter().copied().max_by_key(bytes) else { return };

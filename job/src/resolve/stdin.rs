@@ -30,7 +30,7 @@ impl Resolver<'_> {
             ("cluster.workers", workers > 1, "use one worker, or write the data to files"),
             (
                 "features",
-                !features.unmeasured().is_empty(),
+                !features.unmeasured_statistics().is_empty(),
                 "measuring values reads the data before training: give them, such as standardise = { mean = 1.5, deviation = 0.5 } \
                  or the edges of buckets, remove `vocabulary`, or write the data to a file",
             ),

@@ -137,7 +137,7 @@ impl Resolver<'_> {
 
     /// Checks that the network can give all outputs.
     pub(super) fn outputs_fit(&mut self, model: &Model, targets: &[Target]) {
-        let outputs: usize = targets.iter().map(Target::outputs).sum();
+        let outputs: usize = targets.iter().map(Target::output_count).sum();
         let name = match model {
             Model::DeepFm { .. } => "DeepFM",
             Model::WideDeep { .. } => "Wide & Deep",
@@ -226,9 +226,9 @@ mod tests {
     fn each_kind_has_its_keys() {
         let huber = targets("{ column = 'y', kind = 'regression', loss = 'huber', delta = 2, missing = 'skip' }");
         assert_eq!(huber[0].kind, TargetKind::Regression { loss: RegressionLoss::Huber { delta: 2.0 } });
-        assert_eq!((huber[0].missing, huber[0].outputs()), (MissingLabel::Skip, 1));
+        assert_eq!((huber[0].missing, huber[0].output_count()), (MissingLabel::Skip, 1));
         let classes = targets("{ column = 'y', name = 'level', kind = 'classes', classes = ['a', 'b', 'c'] }");
-        assert_eq!((classes[0].name.as_str(), classes[0].outputs()), ("level", 3));
+        assert_eq!((classes[0].name.as_str(), classes[0].output_count()), ("level", 3));
         let two = targets("['y', { column = 'n', given = 'y', weight = 0.5 }]");
         assert!(matches!(two[1].kind, TargetKind::Click { given: Some(0), .. }), "{two:?}");
         let refused = |label: &str| problems(DELIMITED, &features(label));

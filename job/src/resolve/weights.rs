@@ -11,7 +11,7 @@ impl Job {
     /// module.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
-        let vectors = self.dense_optimizer.rule().0.vectors().len() as u64;
+        let vectors = self.dense_optimizer.update_rule().0.vectors().len() as u64;
         let each = VALUE_AND_GRADIENT + vectors * size_of::<f32>() as u64;
         self.dense_parameters().map(|weights| weights * each)
     }

@@ -91,7 +91,7 @@ impl Buckets {
 
     /// Number of ranges: measured or to be measured, or that of the given edges.
     #[must_use]
-    pub fn quantiles(&self) -> u32 {
+    pub fn range_count(&self) -> u32 {
         match self {
             Self::Fit(quantiles) | Self::Fitted { quantiles, .. } => *quantiles,
             Self::Edges(edges) => edges.len() as u32 + 1,
@@ -169,7 +169,7 @@ impl Values {
 
     /// The column with a weight for each value, if there is one.
     #[must_use]
-    pub fn weights(&self) -> Option<&str> {
+    pub fn weight_column(&self) -> Option<&str> {
         match self {
             Self::Many { weights, .. } => weights.as_deref(),
             Self::One | Self::Sequence { .. } => None,
@@ -210,7 +210,7 @@ impl Pooling {
 
     /// Makes the weights of a cell the factors of its rows: the rows, each times its factor, add up to the pooled vector. Of weights that
     /// are all 0, each factor is 0.
-    pub fn weigh(self, weights: &mut [f32]) {
+    pub fn scale_weights(self, weights: &mut [f32]) {
         let squares = || weights.iter().map(|weight| f64::from(*weight).powi(2)).sum::<f64>();
         let whole = match self {
             Self::Sum => return,

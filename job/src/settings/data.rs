@@ -146,7 +146,7 @@ pub enum Format {
 impl Format {
     /// Texts that mean "missing", besides the empty one.
     #[must_use]
-    pub fn missing(&self) -> &[String] {
+    pub fn missing_texts(&self) -> &[String] {
         match self {
             Self::Criteo => &[],
             Self::Delimited(delimited) => &delimited.missing,

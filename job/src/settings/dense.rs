@@ -52,7 +52,7 @@ impl Job {
     /// All tables of a server in the order of their ids: the features' tables, then those of the dense network, if there are any.
     #[must_use]
     pub fn server_tables(&self) -> Vec<ServerTable> {
-        let server_table = |table: Table| ServerTable { config: table.config(), name: table.name };
+        let server_table = |table: Table| ServerTable { config: table.table_config(), name: table.name };
         let rows = self.tables.iter().cloned().chain(self.dense_table()).map(server_table);
         let layers = self.streamed_layers();
         rows.chain(layers.iter().flat_map(|layer| &layer.tensors).map(|tensor| self.tile_table(tensor))).collect()
@@ -70,17 +70,17 @@ impl Job {
     /// Whether the gradients of streamed weights wait until those of all layers are known: to be clipped by their norm, or so that
     /// none of a batch with a value that is not finite is applied.
     #[must_use]
-    pub fn staging(&self) -> Staging {
+    pub fn gradient_staging(&self) -> Staging {
         let waits = self.train.updates.clip_norm.is_some() || self.train.updates.non_finite == NonFinitePolicy::Skip;
         if waits { Staging::UNTIL_COMMIT } else { Staging::None }
     }
 
     fn tile_table(&self, StreamedTensor { segment, tiles, .. }: &StreamedTensor) -> ServerTable {
-        let (rule, lr) = self.dense_optimizer.rule();
+        let (rule, lr) = self.dense_optimizer.update_rule();
         let config = TableConfig {
             dim: tiles.dim,
             init: segment.initializer(),
-            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule, staging: self.staging() },
+            optimizer: Optimizer::Dense { lr, factor: segment.lr_factor as f32, rule, staging: self.gradient_staging() },
             schedule: self.train.updates.schedule.in_steps(),
             stripes: TILE_STRIPES,
             ..TableConfig::default()

@@ -77,7 +77,7 @@ impl DenseTiles {
 impl StreamedLayer {
     /// Weights of all its tensors.
     #[must_use]
-    pub fn weights(&self) -> usize {
+    pub fn weight_count(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.segment.range.len()).sum()
     }
 }
@@ -126,10 +126,10 @@ mod tests {
         assert_eq!(names, ["bottom.0", "bottom.1", "top.0", "top.1"]);
         let tables: Vec<u32> = found.iter().flat_map(|layer| &layer.tensors).map(|tensor| tensor.table).collect();
         assert_eq!(tables, (26..34).collect::<Vec<u32>>());
-        assert_eq!(found[0].weights(), 13 * 8 + 8);
+        assert_eq!(found[0].weight_count(), 13 * 8 + 8);
         let bound = (1.0 / 13.0_f64.sqrt()) as f32;
         assert_eq!(found[0].tensors[1].segment.initializer(), Initializer::Uniform { bound });
-        let all: usize = found.iter().map(StreamedLayer::weights).sum();
+        let all: usize = found.iter().map(StreamedLayer::weight_count).sum();
         assert_eq!(Some(all as u64), job.dense_parameters());
     }
 

@@ -65,7 +65,7 @@ pub struct EncodingTable {
 impl EncodingTable {
     /// Whether there are so many numbers of each category.
     #[must_use]
-    pub fn fits(&self, columns: usize) -> bool {
+    pub fn fits_columns(&self, columns: usize) -> bool {
         self.rare.len() == columns
             && self.values.len() == self.ids.len() * columns
             && self.deviation > 0.0

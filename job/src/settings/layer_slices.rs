@@ -112,7 +112,7 @@ mod tests {
         // 2^18 weights and no more: half of what ten of them need.
         let text = format!("{FFNN}memory = '{}'\n", 2 * 5 * 4 * (1 << 18));
         let (whole, cut) = (job(CRITEO, &text).streamed_layers(), layers(&text));
-        let sizes: Vec<_> = cut.iter().map(|layer| (layer.name.as_str(), layer.weights())).collect();
+        let sizes: Vec<_> = cut.iter().map(|layer| (layer.name.as_str(), layer.weight_count())).collect();
         let half = 1 << 18;
         let expected = [
             ("layers.0", 429 * 512 + 512),

@@ -100,7 +100,7 @@ pub struct DenseLayout {
 impl DenseLayout {
     /// Weights and biases.
     #[must_use]
-    pub fn parameters(&self) -> u64 {
+    pub fn parameter_count(&self) -> u64 {
         self.tensors.iter().map(DenseTensor::len).sum()
     }
 
@@ -108,7 +108,7 @@ impl DenseLayout {
     /// gradient of the input and for that of the weight; the same for products of values. Additions of biases, norms and activations are
     /// not counted.
     #[must_use]
-    pub fn flop(&self) -> u64 {
+    pub fn step_flop(&self) -> u64 {
         let weights = self.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight);
         let multiplied: u64 = weights.map(|tensor| tensor.len() * tensor.uses).sum();
         6 * (multiplied + self.products)
@@ -239,8 +239,8 @@ mod tests {
         let (fixed, wide) = (Extent::fixed, Extent::wide);
         assert_eq!(builder.mlp("top", fixed(13), &[wide(512), wide(256)], Some(fixed(16))), fixed(16));
         let layout = builder.finish();
-        assert_eq!(layout.parameters(), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
-        assert_eq!(layout.flop(), 6 * (13 * 512 + 512 * 256 + 256 * 16));
+        assert_eq!(layout.parameter_count(), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
+        assert_eq!(layout.step_flop(), 6 * (13 * 512 + 512 * 256 + 256 * 16));
         let names: Vec<&str> = layout.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         assert_eq!(names[..3], ["top.0.weight", "top.0.bias", "top.1.weight"]);
         assert_eq!(layout.tensors[2].shape, [256, 512]);
@@ -253,7 +253,7 @@ mod tests {
         builder.mlp("deep", Extent::fixed(4), &[Extent::wide(8)], Some(Extent::fixed(1)));
         builder.plain(|builder| builder.mlp("unit", Extent::fixed(4), &[Extent::fixed(2)], None));
         let layout = builder.finish();
-        assert_eq!(layout.parameters(), (4 * 8 + 8) + (8 + 1) + 2 * 8 + 8 + (4 * 2 + 2));
+        assert_eq!(layout.parameter_count(), (4 * 8 + 8) + (8 + 1) + 2 * 8 + 8 + (4 * 2 + 2));
         assert_eq!(layout.tensors[5].first, FirstValues::Constant(0.0));
     }
 
@@ -275,6 +275,6 @@ mod tests {
         builder.each_of(5, |builder| builder.matrix("query", 0, Extent::fixed(4), Extent::fixed(4)));
         builder.products(7);
         let layout = builder.finish();
-        assert_eq!((layout.parameters(), layout.flop()), (16, 6 * (5 * 16 + 7)));
+        assert_eq!((layout.parameter_count(), layout.step_flop()), (16, 6 * (5 * 16 + 7)));
     }
 }

@@ -44,7 +44,7 @@ impl Features {
 
     /// Whether both find the same categories in a row.
     pub(super) fn reads_as(&self, feature: &Categorical, theirs: &Self, other: &Categorical) -> bool {
-        let (ours, others) = (self.parts(feature), theirs.parts(other));
+        let (ours, others) = (self.column_parts(feature), theirs.column_parts(other));
         let is_same = |part: usize| {
             let (one, other) = (&ours[part], &others[part]);
             one.column == other.column && one.reading.reads_as(other.reading)
@@ -136,7 +136,7 @@ mod tests {
         let with_ids = |ids: &[u64], max_size: u32| {
             let mut features =
                 features("'n'", &format!("{{ column = 'a', vocabulary = {{ max_size = {max_size} }} }}"));
-            assert!(features.set(Statistic::Vocabulary(0), Measured::Ids(ids.to_vec())));
+            assert!(features.set_measured(Statistic::Vocabulary(0), Measured::Ids(ids.to_vec())));
             features
         };
         let same =

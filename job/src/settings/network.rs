@@ -35,8 +35,8 @@ impl Shape {
         Self {
             numeric: job.features.numeric_values() as u64,
             dims: vectors.map(dim).collect(),
-            sequences: model.attention().iter().filter_map(pair).collect(),
-            outputs: job.features.targets.iter().map(|target| target.outputs() as u64).collect(),
+            sequences: model.attention_pairs().iter().filter_map(pair).collect(),
+            outputs: job.features.targets.iter().map(|target| target.output_count() as u64).collect(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Job {
     /// Weights and biases of the dense network; `None` for a user's module, which is not loaded for this.
     #[must_use]
     pub fn dense_parameters(&self) -> Option<u64> {
-        Some(self.dense_layout()?.parameters())
+        Some(self.dense_layout()?.parameter_count())
     }
 
     /// The tensors of the dense network; `None` for a user's module.
@@ -372,7 +372,7 @@ fn transformers(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
 impl Model {
     /// Share of hidden units that a training step drops.
     #[must_use]
-    pub fn dropout(&self) -> f64 {
+    pub fn dropout_share(&self) -> f64 {
         match self {
             Self::Dlrm { dropout, .. }
             | Self::Ffnn { dropout, .. }
@@ -393,7 +393,7 @@ impl Model {
 
     /// The sequences that the network reads, each with its target.
     #[must_use]
-    pub fn attention(&self) -> &[Attention] {
+    pub fn attention_pairs(&self) -> &[Attention] {
         match self {
             Self::Din { attention, .. } | Self::Bst { attention, .. } => attention,
             _ => &[],
@@ -410,9 +410,9 @@ mod tests {
         // 27 vectors of 16 values, 13 numbers; bottom 256, 64, 16, top 367, 256, 128, 1.
         let dlrm = job(CRITEO, "").dense_layout().unwrap();
         let weights = 13 * 256 + 256 * 64 + 64 * 16 + 367 * 256 + 256 * 128 + 128;
-        assert_eq!(dlrm.flop(), 6 * (weights + 27 * 26 / 2 * 16));
+        assert_eq!(dlrm.step_flop(), 6 * (weights + 27 * 26 / 2 * 16));
         let ffnn = job(CRITEO, "[model]\nkind = 'ffnn'\nhidden = [8]\n").dense_layout().unwrap();
-        assert_eq!(ffnn.flop(), 6 * (429 * 8 + 8));
+        assert_eq!(ffnn.step_flop(), 6 * (429 * 8 + 8));
     }
 
     #[test]

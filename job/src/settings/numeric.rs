@@ -82,14 +82,14 @@ impl Numeric {
 
     /// Numbers of a cell.
     #[must_use]
-    pub fn values(&self) -> usize {
+    pub fn value_count(&self) -> usize {
         self.width.unwrap_or(1)
     }
 
     /// Inputs of the network: the numbers, and one for whether one is missing.
     #[must_use]
-    pub fn inputs(&self) -> usize {
-        self.values() + usize::from(self.missing_indicator)
+    pub fn input_count(&self) -> usize {
+        self.value_count() + usize::from(self.missing_indicator)
     }
 }
 

@@ -16,7 +16,7 @@ impl Features {
     /// The columns of a categorical feature: one, or those that a cross combines. A name in a cross is that of a feature of one value and
     /// one column, otherwise that of a column whose texts count.
     #[must_use]
-    pub fn parts<'a>(&'a self, feature: &'a Categorical) -> Vec<Part<'a>> {
+    pub fn column_parts<'a>(&'a self, feature: &'a Categorical) -> Vec<Part<'a>> {
         match &feature.source {
             Source::Column { column, reading } => vec![Part { column, reading }],
             Source::Cross(names) => names.iter().map(|name| self.part(name)).collect(),
@@ -24,8 +24,8 @@ impl Features {
     }
 
     /// The columns that a categorical feature reads: of its parts, and then that of its weights.
-    pub fn columns<'a>(&'a self, feature: &'a Categorical) -> impl Iterator<Item = &'a str> {
-        self.parts(feature).into_iter().map(|part| part.column).chain(feature.values.weights())
+    pub fn source_columns<'a>(&'a self, feature: &'a Categorical) -> impl Iterator<Item = &'a str> {
+        self.column_parts(feature).into_iter().map(|part| part.column).chain(feature.values.weight_column())
     }
 
     /// What a name in a cross stands for.

@@ -1,7 +1,7 @@
 //! What a job leaves to be measured over the training rows, and where the measured values go.
 //!
 //! ```text
-//! job file ─► unmeasured() ─► one pass over the training rows ─► set() ─► resolved job: saved with the model
+//! job file ─► unmeasured_statistics() ─► one pass over the training rows ─► set_measured() ─► resolved job: saved with the model
 //! ```
 
 use super::categorical::{Buckets, Categorical, IdRange, Reading, Source};
@@ -58,7 +58,7 @@ impl Features {
 
     /// What is still to be measured, in the order of the features.
     #[must_use]
-    pub fn unmeasured(&self) -> Vec<Statistic> {
+    pub fn unmeasured_statistics(&self) -> Vec<Statistic> {
         let mut found = Vec::new();
         for (position, feature) in self.numeric.iter().enumerate() {
             found.extend((feature.standardise == Standardise::Fit).then_some(Statistic::Standardise(position)));
@@ -77,7 +77,7 @@ impl Features {
 
     /// The value of a statistic; `None` if it is not known, or the features have none.
     #[must_use]
-    pub fn measured(&self, statistic: Statistic) -> Option<Measured> {
+    pub fn measured_value(&self, statistic: Statistic) -> Option<Measured> {
         match statistic {
             Statistic::Standardise(feature) => match self.numeric.get(feature)?.standardise.clone() {
                 Standardise::Given { mean, deviation } => Some(Measured::Moments { mean, deviation }),
@@ -103,7 +103,7 @@ impl Features {
     }
 
     /// Sets the value of a statistic. Returns whether the feature has such a one.
-    pub fn set(&mut self, statistic: Statistic, value: Measured) -> bool {
+    pub fn set_measured(&mut self, statistic: Statistic, value: Measured) -> bool {
         match (statistic, value) {
             (Statistic::Standardise(feature), Measured::Moments { mean, deviation }) => {
                 let given = Standardise::Given { mean, deviation };
@@ -127,7 +127,7 @@ impl Features {
                 match self.categorical.get_mut(feature).and_then(Categorical::buckets_mut) {
                     Some(Buckets::Edges(given)) => *given = edges,
                     Some(buckets @ (Buckets::Fit(_) | Buckets::Fitted { .. })) => {
-                        *buckets = Buckets::Fitted { quantiles: buckets.quantiles(), edges };
+                        *buckets = Buckets::Fitted { quantiles: buckets.range_count(), edges };
                     }
                     None => return false,
                 }
@@ -140,7 +140,7 @@ impl Features {
             }
             (Statistic::Encoding(feature), Measured::Encoding(table)) => {
                 let encoding = self.numeric.get_mut(feature).and_then(|feature| feature.encode.as_mut());
-                let encoding = encoding.filter(|encoding| table.fits(encoding.own_folds() + 1));
+                let encoding = encoding.filter(|encoding| table.fits_columns(encoding.own_folds() + 1));
                 encoding.map(|encoding| encoding.fitted = Some(table)).is_some()
             }
             _ => false,
@@ -149,7 +149,7 @@ impl Features {
 
     /// A numeric feature that has as many numbers as both lists.
     fn vector(&mut self, feature: usize, one: &[f64], other: &[f64]) -> Option<&mut Numeric> {
-        self.numeric.get_mut(feature).filter(|feature| [one.len(), other.len()] == [feature.values(); 2])
+        self.numeric.get_mut(feature).filter(|feature| [one.len(), other.len()] == [feature.value_count(); 2])
     }
 
     /// Forgets all that was measured. Given means, deviations and ranges look like measured ones, and are forgotten too.
@@ -167,7 +167,7 @@ impl Features {
         }
         for feature in &mut self.categorical {
             if let Some(buckets @ Buckets::Fitted { .. }) = feature.buckets_mut() {
-                *buckets = Buckets::Fit(buckets.quantiles());
+                *buckets = Buckets::Fit(buckets.range_count());
             }
             if let Some(vocabulary) = feature.vocabulary_mut() {
                 vocabulary.ids = None;
@@ -180,10 +180,10 @@ impl Features {
     pub fn take_measured(&mut self, from: &Self) {
         let of_crosses = |statistic: &Statistic| matches!(statistic, Statistic::Vocabulary(_) | Statistic::Encoding(_));
         // The categories of a cross follow from the edges of its parts.
-        let (last, first): (Vec<_>, Vec<_>) = self.unmeasured().into_iter().partition(of_crosses);
+        let (last, first): (Vec<_>, Vec<_>) = self.unmeasured_statistics().into_iter().partition(of_crosses);
         for statistic in first.into_iter().chain(last) {
             if let Some(value) = self.measured_alike(statistic, from) {
-                self.set(statistic, value);
+                self.set_measured(statistic, value);
             }
         }
     }
@@ -205,8 +205,8 @@ impl Features {
             Statistic::MinMax(feature) => Statistic::MinMax(numeric(feature)?),
             Statistic::Edges(feature) => {
                 let (ours, theirs, position) = categorical(feature)?;
-                let columns = self.parts(ours)[0].column == from.parts(theirs)[0].column;
-                let ranges = |of: &Categorical| of.buckets().map(Buckets::quantiles);
+                let columns = self.column_parts(ours)[0].column == from.column_parts(theirs)[0].column;
+                let ranges = |of: &Categorical| of.buckets().map(Buckets::range_count);
                 (columns && ranges(ours) == ranges(theirs)).then_some(Statistic::Edges(position))?
             }
             Statistic::Vocabulary(feature) => {
@@ -224,7 +224,7 @@ impl Features {
                 (our.is_like(their) && self.reads_as(&one, from, &other)).then_some(Statistic::Encoding(position))?
             }
         };
-        from.measured(theirs)
+        from.measured_value(theirs)
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
             Measured::Edges(vec![0.5, 7.0]),
             Measured::Ids(vec![9, 3]),
         ];
-        let statistics = features.unmeasured();
+        let statistics = features.unmeasured_statistics();
         assert_eq!(
             statistics,
             [
@@ -290,7 +290,7 @@ mod tests {
             ]
         );
         for (index, value) in values.into_iter().enumerate() {
-            assert!(features.set(statistics[index], value), "{:?}", statistics[index]);
+            assert!(features.set_measured(statistics[index], value), "{:?}", statistics[index]);
         }
         features
     }
@@ -298,9 +298,9 @@ mod tests {
     #[test]
     fn what_is_set_is_measured_and_can_be_forgotten() {
         let mut features = measured();
-        assert_eq!(features.unmeasured(), []);
-        assert_eq!(features.measured(Statistic::Vocabulary(2)), Some(Measured::Ids(vec![3, 9])));
-        assert!(!features.set(Statistic::Edges(0), Measured::Edges(vec![1.0])), "a feature of texts");
+        assert_eq!(features.unmeasured_statistics(), []);
+        assert_eq!(features.measured_value(Statistic::Vocabulary(2)), Some(Measured::Ids(vec![3, 9])));
+        assert!(!features.set_measured(Statistic::Edges(0), Measured::Edges(vec![1.0])), "a feature of texts");
         features.forget_measured();
         assert_eq!(features, job(DELIMITED, FEATURES).features);
     }
@@ -323,9 +323,9 @@ mod tests {
             numeric = [{ column = 'n', width = 2, separator = ' ', standardise = true }]\n";
         let mut features = job(DELIMITED, text).features;
         let each = |count| Measured::MomentsEach { mean: vec![1.0; count], deviation: vec![2.0; count] };
-        assert!(!features.set(Statistic::Standardise(0), each(3)), "two numbers");
-        assert!(features.set(Statistic::Standardise(0), each(2)));
-        assert_eq!((features.measured(Statistic::Standardise(0)), features.unmeasured()), (Some(each(2)), vec![]));
+        assert!(!features.set_measured(Statistic::Standardise(0), each(3)), "two numbers");
+        assert!(features.set_measured(Statistic::Standardise(0), each(2)));
+        assert_eq!((features.measured_value(Statistic::Standardise(0)), features.unmeasured_statistics()), (Some(each(2)), vec![]));
     }
 
     /// The numbers of one encoding mean nothing in another.
@@ -345,10 +345,10 @@ mod tests {
         ] {
             let mut features = encoded(encode);
             features.take_measured(&measured());
-            assert_eq!(features.unmeasured().is_empty(), taken, "{encode}");
+            assert_eq!(features.unmeasured_statistics().is_empty(), taken, "{encode}");
         }
         let mut target = encoded("by = 'target'");
-        assert!(!target.set(Statistic::Encoding(0), Measured::Encoding(counts(&[3]))), "numbers of each fold");
+        assert!(!target.set_measured(Statistic::Encoding(0), Measured::Encoding(counts(&[3]))), "numbers of each fold");
     }
 
     #[test]
@@ -357,8 +357,8 @@ mod tests {
             categorical = [{ column = 'b', vocabulary = { max_size = 9 } }, { column = 'n', name = 'r', buckets = 3 }]\n";
         let mut features = job(DELIMITED, text).features;
         features.take_measured(&measured());
-        assert_eq!(features.unmeasured(), [Statistic::Standardise(0)]);
-        assert_eq!(features.measured(Statistic::Edges(1)), Some(Measured::Edges(vec![0.5, 7.0])));
+        assert_eq!(features.unmeasured_statistics(), [Statistic::Standardise(0)]);
+        assert_eq!(features.measured_value(Statistic::Edges(1)), Some(Measured::Edges(vec![0.5, 7.0])));
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
             assert_ne!(text, FEATURES);
             let mut features = job(DELIMITED, &text).features;
             features.take_measured(&measured());
-            assert_eq!(features.unmeasured(), anew, "{now}");
+            assert_eq!(features.unmeasured_statistics(), anew, "{now}");
         }
     }
 }

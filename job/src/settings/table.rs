@@ -115,7 +115,7 @@ impl Default for TableSettings {
 impl TableSettings {
     /// The settings of the table on a server.
     #[must_use]
-    pub fn config(&self) -> TableConfig {
+    pub fn table_config(&self) -> TableConfig {
         TableConfig {
             dim: self.dim,
             init: self.init,
@@ -125,7 +125,7 @@ impl TableSettings {
             element: self.element,
             schedule: self.schedule.in_steps(),
             admission: self.admission,
-            retention: self.retention(),
+            retention: self.eviction_policy(),
             ..TableConfig::default()
         }
     }
@@ -146,7 +146,7 @@ impl TableSettings {
 
     /// Which rows leave memory, and where they go.
     #[must_use]
-    pub fn retention(&self) -> EvictionPolicy {
+    pub fn eviction_policy(&self) -> EvictionPolicy {
         let ttl = match (self.ttl_steps, self.ttl_seconds) {
             (0, 0) => None,
             (0, seconds) => Some(Ttl::Seconds(seconds)),
@@ -249,11 +249,11 @@ mod tests {
     fn limits_and_retention_reach_the_table() {
         let settings = TableSettings::default();
         assert_eq!(
-            (settings.config().limits, settings.config().retention),
+            (settings.table_config().limits, settings.table_config().retention),
             (UpdateLimits::default(), EvictionPolicy::default())
         );
         let limited = TableSettings { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0, ttl_seconds: 9, ..settings };
-        assert_eq!(limited.config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
-        assert_eq!(limited.config().retention.ttl, Some(Ttl::Seconds(9)));
+        assert_eq!(limited.table_config().limits, UpdateLimits { clip_value: 1.0, clip_norm: 2.0, weight_bound: 3.0 });
+        assert_eq!(limited.table_config().retention.ttl, Some(Ttl::Seconds(9)));
     }
 }

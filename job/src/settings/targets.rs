@@ -95,7 +95,7 @@ pub enum MissingLabel {
 impl Target {
     /// Outputs of the network for it.
     #[must_use]
-    pub fn outputs(&self) -> usize {
+    pub fn output_count(&self) -> usize {
         match &self.kind {
             TargetKind::Click { .. } | TargetKind::Regression { .. } => 1,
             TargetKind::Classes { classes } => classes.len(),

@@ -10,7 +10,7 @@ use zagros_job::JobErrors;
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The job of the tables is wrong.
-    #[error("{}", .0.plain())]
+    #[error("{}", .0.plain_text())]
     Job(#[from] JobErrors),
     /// The job cannot be written as TOML.
     #[error("the settings are no job: {0}; keys and values are those of docs/job-file.md")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use zagros_chaos::{ChaosOptions, ChaosRun, FaultKind, job_changes};
-use zagros_job::threads::cores;
+use zagros_job::threads::core_count;
 use zagros_plumbing::Shutdown;
 use zagros_shell::{
     Exit, Failure, Logging, OrInternal, block_on, check_folders, load_job, machine_of_job, share_cores, watch_signals,
@@ -75,7 +75,7 @@ async fn run(arguments: Arguments) -> Result<Exit, Failure> {
     sets.extend(changes.iter().cloned());
     let job = load_job(&file, &sets)?;
     check_folders(&job)?;
-    let (job, sets) = share_cores(&file, sets, &machine_of_job(&job, cores()))?;
+    let (job, sets) = share_cores(&file, sets, &machine_of_job(&job, core_count()))?;
     let stop = Shutdown::new();
     let _signals = watch_signals(&stop)?;
     let chaos = ChaosRun {

@@ -117,7 +117,7 @@ impl FuzzedFile {
         let mut measured = self.job.clone();
         let fitted = fit_features(&mut measured, &AtomicU64::new(0), &Arc::default());
         // It reads the columns that it needs, and not the faults of the others.
-        if !self.job.features.unmeasured().is_empty() {
+        if !self.job.features.unmeasured_statistics().is_empty() {
             let trained = stream(&measured, DataPart::Train, &found).unwrap_or(0);
             assert!(fitted.is_ok_and(|report| report.rows >= trained) || trained == 0);
         }

@@ -62,7 +62,7 @@ impl Categories {
         missing: &MissingTexts,
     ) -> Result<Self, IngestError> {
         let texts = |column: &UsedColumn| Texts::new(column.kind, missing.clone());
-        let parts = features.parts(feature);
+        let parts = features.column_parts(feature);
         match (feature.values.separator(), parts.as_slice()) {
             (Some(separator), _) => {
                 let separator = |column: &UsedColumn| Some(separator).filter(|_| !column.is_list());

@@ -266,7 +266,7 @@ mod tests {
         #[test]
         fn a_mean_is_smoothed_weighted_and_out_of_fold(rows in rows()) {
             let (table, _) = counted(EncodeBy::Target, 100, &rows).measured();
-            prop_assert!(table.fits(4));
+            prop_assert!(table.fits_columns(4));
             for (index, id) in table.ids.iter().enumerate() {
                 for fold in 0..4 {
                     let expected = by_formula(&rows, *id, (fold < 3).then_some(fold));

@@ -167,7 +167,7 @@ fn training_rows_are_encoded_by_their_fold_and_other_rows_by_all_rows() {
         (0..400).map(|n| format!("{},{},c{},\n", u8::from(n % 3 == 0), n % 17, n * n % 11)).collect();
     let (_folder, mut job) = encoded(&format!("click,age,city,tags\n{}", rows.concat()));
     fit_features(&mut job, &AtomicU64::new(0), &Arc::default()).unwrap();
-    assert!(job.features.unmeasured().is_empty());
+    assert!(job.features.unmeasured_statistics().is_empty());
     let (train, all) = (read(&job, DataPart::Train, 1), read(&job, DataPart::All, 1));
     assert_eq!((train.len(), train.clone()), (400, read(&job, DataPart::Train, 3)));
     let table = |feature: usize| job.features.numeric[feature].encode.as_ref().unwrap().fitted.as_ref().unwrap();

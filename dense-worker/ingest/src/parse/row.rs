@@ -95,7 +95,7 @@ impl RowParser {
             _ => Vec::new(),
         };
         let missing = MissingTexts::new(&job.data.format);
-        let categories = job.features.categories();
+        let categories = job.features.category_features();
         Self {
             syntax: syntax(&job.data.format),
             comment,
@@ -105,7 +105,7 @@ impl RowParser {
             missing,
             max_line_bytes: job.data.max_line_bytes,
             hold_out: HoldOut::from_job(job, part),
-            numeric: job.features.numbers().map(NumberCell::new).collect(),
+            numeric: job.features.number_features().map(NumberCell::new).collect(),
             categorical: categories.iter().map(|feature| Cell::new(&job.features, feature)).collect(),
             groups: wants_groups(job, part),
             fields: Fields::new(&job.data.format),
@@ -409,7 +409,7 @@ impl RowParser {
 
 impl Cell {
     fn new(features: &Features, feature: &Categorical) -> Self {
-        let parts = || features.parts(feature).iter().map(PartReader::new).collect();
+        let parts = || features.column_parts(feature).iter().map(PartReader::new).collect();
         let finder = |separator| Box::new(Finder::new(separator).into_owned());
         match (feature.values.separator(), &feature.source) {
             (Some(separator), _) => match Weights::from_feature(feature) {

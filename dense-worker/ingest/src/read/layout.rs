@@ -145,13 +145,13 @@ impl ColumnPositions {
     fn find(job: &Job, path: &Path, names: &[String]) -> Result<Self, IngestError> {
         let (features, predict) = (&job.features, job.eval.predict.as_ref());
         let find = |column: &String| position(path, names, column);
-        let categories = features.categories();
-        let categorical = categories.iter().flat_map(|feature| features.columns(feature));
+        let categories = features.category_features();
+        let categorical = categories.iter().flat_map(|feature| features.source_columns(feature));
         Ok(Self {
             fields: names.len(),
             labels: learned(predict.is_none().then_some(features.targets.iter().map(|target| find(&target.column))))?,
             weight: features.weight.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
-            numeric: features.numbers().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
+            numeric: features.number_features().map(|feature| find(&feature.column)).collect::<Result<_, _>>()?,
             categorical: categorical.map(|column| position(path, names, column)).collect::<Result<_, _>>()?,
             group: job.eval.group_by.as_ref().filter(|_| predict.is_none()).map(find).transpose()?,
             keys: job.eval.noted_columns().iter().map(find).collect::<Result<_, _>>()?,

@@ -65,7 +65,7 @@ fn described_features_are_the_same_in_every_format() {
             assert_eq!((&features, report), (&all[0].0.features, &all[0].1));
             assert_eq!(batch, &batches[0]);
         }
-        assert!(all[0].0.features.unmeasured().is_empty());
+        assert!(all[0].0.features.unmeasured_statistics().is_empty());
         check(&all[0].0, &batches[0]);
     }
 }

@@ -141,7 +141,7 @@ fn what_padding_holds_changes_no_logit_and_has_no_gradient() {
             for sequence in &shape.sequences {
                 let (length, dim) = (sequence.sequence.length, sequence.dim);
                 let count = sample % (length + 1);
-                let real = sequence.sequence.start(count)..sequence.sequence.start(count) + count;
+                let real = sequence.sequence.first_position(count)..sequence.sequence.first_position(count) + count;
                 let padded = (0..length * dim).filter(|value| !real.contains(&(value / dim)));
                 padding.extend(padded.map(|value| sample * width + sequence.offset + value));
             }

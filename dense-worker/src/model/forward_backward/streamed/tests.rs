@@ -45,7 +45,7 @@ impl TileTables {
         let of_layers = tables.iter().enumerate().skip(job.tables.len());
         let tables = of_layers.map(|(id, table)| Table::new(job.train.seed, id as u32, &table.config).unwrap());
         let (layers, first) = (job.worker_layers(), job.tables.len() as u32);
-        let update = if job.staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
+        let update = if job.gradient_staging() == Staging::None { TileUpdate::AtOnce } else { TileUpdate::Stage };
         let (limit, squares, log) = (GradientLimit::new(job), Mutex::default(), Mutex::default());
         Arc::new(Self { tables: tables.collect(), layers, first, limit, update, squares, log })
     }
@@ -219,7 +219,7 @@ fn a_worker_that_keeps_few_outputs_learns_the_same_bits() {
         for threads in [1, 2] {
             let mut job = sized_job(3, &[6, 6, 6], model.clone(), 300, threads);
             job.train.memory = Some(1);
-            assert!(job.recomputes());
+            assert!(job.recomputes_outputs());
             check(job, 300);
         }
     }
