@@ -58,10 +58,10 @@ impl ObjectCaches {
     /// Fills the caches for ever, and reports each job whose objects changed.
     pub async fn fill(&self, client: &Client, namespace: Option<&str>, changed: UnboundedSender<JobKey>) {
         futures::join!(
-            self.jobs.fill(scoped(client, namespace), changed.clone()),
-            self.sets.fill(scoped(client, namespace), changed.clone()),
-            self.pods.fill(scoped(client, namespace), changed.clone()),
-            self.services.fill(scoped(client, namespace), changed),
+            self.jobs.fill(scoped_api(client, namespace), changed.clone()),
+            self.sets.fill(scoped_api(client, namespace), changed.clone()),
+            self.pods.fill(scoped_api(client, namespace), changed.clone()),
+            self.services.fill(scoped_api(client, namespace), changed),
         );
     }
 
@@ -69,14 +69,14 @@ impl ObjectCaches {
     ///
     /// # Errors
     /// When that takes too long, or Kubernetes refuses to list or to watch a kind.
-    pub async fn listed(&self) -> Result<(), Error> {
-        let (jobs, sets) = futures::join!(self.jobs.listed(), self.sets.listed());
-        let (pods, services) = futures::join!(self.pods.listed(), self.services.listed());
+    pub async fn wait_until_listed(&self) -> Result<(), Error> {
+        let (jobs, sets) = futures::join!(self.jobs.wait_until_listed(), self.sets.wait_until_listed());
+        let (pods, services) = futures::join!(self.pods.wait_until_listed(), self.services.wait_until_listed());
         jobs.and(sets).and(pods).and(services)
     }
 
     #[must_use]
-    pub fn objects(&self, job: &JobKey) -> JobObjects {
+    pub fn objects_of_job(&self, job: &JobKey) -> JobObjects {
         JobObjects {
             jobs: self.jobs.objects_of(job),
             sets: self.sets.objects_of(job),
@@ -88,7 +88,7 @@ impl ObjectCaches {
 
 /// An API for a kind, in one namespace or in all.
 #[must_use]
-pub fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+pub fn scoped_api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -152,7 +152,7 @@ where
         }
     }
 
-    async fn listed(&self) -> Result<(), Error> {
+    async fn wait_until_listed(&self) -> Result<(), Error> {
         let mut turns = self.turns.subscribe();
         let waited = timeout(TIMEOUT, async {
             loop {
@@ -316,18 +316,18 @@ mod tests {
             cache.state().failure = error.map(|error| (Instant::now(), error));
         };
         refuse(403);
-        assert!(cache.listed().await.unwrap_err().needs_a_person());
+        assert!(cache.wait_until_listed().await.unwrap_err().needs_a_person());
         refuse(500);
         assert!(
-            cache.listed().await.unwrap_err().to_string().starts_with("the services of the cluster are not listed")
+            cache.wait_until_listed().await.unwrap_err().to_string().starts_with("the services of the cluster are not listed")
         );
         cache.state().take(Event::InitDone);
-        assert!(cache.listed().await.is_ok());
+        assert!(cache.wait_until_listed().await.is_ok());
         refuse(500);
-        assert!(cache.listed().await.is_ok());
+        assert!(cache.wait_until_listed().await.is_ok());
         refuse(403);
-        assert!(cache.listed().await.is_err());
+        assert!(cache.wait_until_listed().await.is_err());
         tokio::time::advance(REFUSED).await;
-        assert!(cache.listed().await.is_ok());
+        assert!(cache.wait_until_listed().await.is_ok());
     }
 }

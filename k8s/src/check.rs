@@ -61,7 +61,7 @@ pub struct CheckFindings {
 ///
 /// # Errors
 /// When Kubernetes cannot be asked.
-pub async fn check(
+pub async fn check_cluster(
     client: &Client,
     namespace: Option<&str>,
     lease_namespace: Option<&str>,

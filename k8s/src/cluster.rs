@@ -50,20 +50,20 @@ impl JobClient {
 
     /// The HybridJobs of the namespace.
     #[must_use]
-    pub fn jobs(&self) -> Api<HybridJob> {
+    pub fn typed_jobs(&self) -> Api<HybridJob> {
         self.api()
     }
 
     /// The same without a type, for an object that cannot be parsed.
     #[must_use]
-    pub fn raw(&self) -> Api<kube::api::DynamicObject> {
+    pub fn untyped_jobs(&self) -> Api<kube::api::DynamicObject> {
         let resource = kube::api::ApiResource::erase::<HybridJob>(&());
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
     /// The Secrets of the namespace.
     #[must_use]
-    pub(crate) fn secrets(&self) -> Api<Secret> {
+    pub(crate) fn secrets_api(&self) -> Api<Secret> {
         self.api()
     }
 
@@ -71,15 +71,15 @@ impl JobClient {
     ///
     /// # Errors
     /// When the request fails.
-    pub async fn current(&self) -> Result<Option<HybridJob>, Error> {
-        if_there(self.jobs().get(&self.job).await, format!("read HybridJob {}", self.job))
+    pub async fn read_job(&self) -> Result<Option<HybridJob>, Error> {
+        if_there(self.typed_jobs().get(&self.job).await, format!("read HybridJob {}", self.job))
     }
 
     /// A value of a ConfigMap. `None` when the ConfigMap or its key is missing.
     ///
     /// # Errors
     /// When the request fails.
-    pub async fn config(&self, name: &str, key: &str) -> Result<Option<String>, Error> {
+    pub async fn read_config(&self, name: &str, key: &str) -> Result<Option<String>, Error> {
         let api: Api<ConfigMap> = self.api();
         let found = if_there(api.get(name).await, format!("read ConfigMap {name}"))?;
         Ok(found.and_then(|map| map.data?.remove(key)))
@@ -146,8 +146,8 @@ impl JobClient {
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn withdraw(&self, shared: SharedObject) -> Result<(), Error> {
-        let (resource, name) = (shared.resource(), shared.name(&self.job));
+    pub async fn delete_shared(&self, shared: SharedObject) -> Result<(), Error> {
+        let (resource, name) = (shared.api_resource(), shared.object_name(&self.job));
         let title = format!("{} {name}", resource.kind);
         let api: Api<kube::api::DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
         let found = if_there(api.get_metadata(&name).await, format!("read {title}"))?;
@@ -165,7 +165,7 @@ impl JobClient {
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn end(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
+    pub async fn end_pods(&self, targets: &[RemovalTarget]) -> Result<(), Error> {
         for RemovalTarget { kind, name, how } in targets {
             info!(job = self.job, name, "pods are asked to end");
             match (kind, how) {
@@ -257,7 +257,7 @@ impl JobClient {
     ///
     /// # Errors
     /// When the request fails.
-    pub async fn hold(&self, object: &HybridJob, is_held: bool) -> Result<HybridJob, Error> {
+    pub async fn set_finalizer(&self, object: &HybridJob, is_held: bool) -> Result<HybridJob, Error> {
         let mut finalizers = object.finalizers().to_vec();
         finalizers.retain(|one| one != FINALIZER);
         if is_held {
@@ -265,7 +265,7 @@ impl JobClient {
         }
         let metadata = json!({ "resourceVersion": object.resource_version(), "finalizers": finalizers });
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let held = self.jobs().patch(&self.job, &PatchParams::default(), &patch).await;
+        let held = self.typed_jobs().patch(&self.job, &PatchParams::default(), &patch).await;
         held.map_err(Error::failed_to(format!("set the finalizer of HybridJob {}", self.job)))
     }
 
@@ -286,8 +286,8 @@ impl JobClient {
     ///
     /// # Errors
     /// When the request fails.
-    pub async fn record(&self, object: &HybridJob) -> Result<HybridJob, Error> {
-        let recorded = self.jobs().replace_status(&self.job, &PostParams::default(), object).await;
+    pub async fn record_status(&self, object: &HybridJob) -> Result<HybridJob, Error> {
+        let recorded = self.typed_jobs().replace_status(&self.job, &PostParams::default(), object).await;
         recorded.map_err(Error::failed_to(format!("record the status of HybridJob {}", self.job)))
     }
 
@@ -295,9 +295,9 @@ impl JobClient {
     ///
     /// # Errors
     /// When the request fails.
-    pub async fn delete(&self, object: &HybridJob) -> Result<(), Error> {
+    pub async fn delete_job(&self, object: &HybridJob) -> Result<(), Error> {
         let this = Preconditions { uid: object.uid(), resource_version: None };
-        let deleted = self.jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
+        let deleted = self.typed_jobs().delete(&self.job, &DeleteParams::background().preconditions(this)).await;
         gone_is_fine(deleted.map(|_| ()).map_err(Error::failed_to(format!("delete HybridJob {}", self.job))))
     }
 

@@ -57,17 +57,17 @@ impl Reconciliation<'_> {
         (self.context.clock)()
     }
 
-    pub(crate) fn memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
+    pub(crate) fn with_memory<T>(&self, job: &HybridJob, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, job.metadata.uid.as_deref(), look)
     }
 
     /// The memory of whichever job has this name.
-    pub(crate) fn named<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
+    pub(crate) fn with_memory_of_name<T>(&self, look: impl FnOnce(&mut JobMemory) -> T) -> T {
         self.context.memory.with_job(&self.key, None, look)
     }
 }
 
 /// The status of a job; empty before the first is recorded.
-pub(crate) fn status(job: &HybridJob) -> HybridJobStatus {
+pub(crate) fn recorded_status(job: &HybridJob) -> HybridJobStatus {
     job.status.clone().unwrap_or_default()
 }

@@ -15,15 +15,15 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use crate::build::BuildStage;
 use crate::conditions::{COMPLETE, Conditions, FAILED, READY, RECONCILED, SUSPENDED, VALID};
 use crate::crd::{AttemptFailure, HybridJobStatus, LastCheckpoint, Phase, Recovery, RunPolicy};
-use crate::judge::{AttemptVerdict, elapsed, judge};
-use crate::names::{Attempt, Role, selector};
+use crate::judge::{AttemptVerdict, elapsed_time, judge_attempt};
+use crate::names::{Attempt, Role, label_selector};
 use crate::observe::{ObservedObjects, PodState};
 use crate::readiness;
 use crate::removal::{RemovalScope, RemovalStep, is_overdue};
 use crate::scale::ScaleStep;
 use crate::spec_hash::SpecHash;
 pub use decision::{Decision, DecisionFacts, EventNote, OperatorWork};
-use fleet::{Fleet, back, worker_restarts};
+use fleet::{Fleet, worker_restarts, workers_back};
 pub(crate) use scaling::REFUSED as SCALE_REFUSED;
 
 /// The pause before the second attempt. It doubles for each further one.
@@ -62,9 +62,9 @@ pub fn decide(facts: &DecisionFacts<'_>) -> Decision {
     }
     let observed = facts
         .observed
-        .without_replaced(back(facts))
-        .without_members_from(facts.servers.staying(), facts.workers.pods());
-    match judge(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
+        .without_replaced(workers_back(facts))
+        .without_members_from(facts.servers.staying_count(), facts.workers.pod_count());
+    match judge_attempt(facts.status.attempt, &observed, &policy.exit_codes, facts.now) {
         AttemptVerdict::Going => going(facts, None),
         AttemptVerdict::Settling(left) => going(facts, Some(left)),
         AttemptVerdict::Succeeded => {
@@ -104,17 +104,17 @@ fn clean_up(facts: &DecisionFacts<'_>) -> Decision {
     let ended = facts.status.completion_time.as_ref().map_or(facts.now, |time| time.0);
     let left = policy.ttl_seconds_after_finished.map(|seconds| {
         let ttl = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-        ttl.saturating_sub(elapsed(ended, facts.now))
+        ttl.saturating_sub(elapsed_time(ended, facts.now))
     });
     let work =
         if left == Some(Duration::ZERO) { OperatorWork::Delete } else { OperatorWork::Tidy(policy.clean_pod_policy) };
-    let tidying = facts.observed.tidying(facts.status.attempt, policy.clean_pod_policy, facts.now);
+    let tidying = facts.observed.tidying_step(facts.status.attempt, policy.clean_pod_policy, facts.now);
     let again = if tidying == RemovalStep::Done { left } else { Some(left.unwrap_or(GLANCE).min(GLANCE)) };
     Decision { work, again, ..record(facts, |_, _| ()) }
 }
 
 fn suspend(facts: &DecisionFacts<'_>) -> Decision {
-    let removal = facts.observed.removal(RemovalScope::All, facts.now);
+    let removal = facts.observed.removal_step(RemovalScope::All, facts.now);
     let mut decision = record(facts, |status, facts| {
         let note = match &removal {
             RemovalStep::Wait(pod) => format!("waits: runPolicy.suspend is true; {pod} has not ended yet"),
@@ -124,7 +124,7 @@ fn suspend(facts: &DecisionFacts<'_>) -> Decision {
         status.message = Some(note.clone());
         status.start_time = None;
         status.progress = None;
-        status.roles = Some(readiness::counts(facts.spec, &ObservedObjects::default()));
+        status.roles = Some(readiness::role_counts(facts.spec, &ObservedObjects::default()));
         status.workers = 0;
         Conditions::new(status, facts.generation, facts.now).set(SUSPENDED, true, "Suspended", note.clone()).set(
             READY,
@@ -143,7 +143,7 @@ fn deadline(facts: &DecisionFacts<'_>) -> Option<Decision> {
     let seconds = facts.spec.run_policy.active_deadline_seconds?;
     let started = facts.status.start_time.as_ref()?.0;
     let limit = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-    (elapsed(started, facts.now) >= limit).then(|| {
+    (elapsed_time(started, facts.now) >= limit).then(|| {
         let note = format!("not done within runPolicy.activeDeadlineSeconds ({seconds} s)");
         end(facts, Phase::Failed, "DeadlineExceeded", note)
     })
@@ -199,10 +199,10 @@ fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, p
     status.worker_restarts = 0;
     status.workers_lost = None;
     status.workers_back = None;
-    status.output = Some(attempt.output());
-    status.selector = Some(selector(&attempt.role_labels(Role::Worker)));
+    status.output = Some(attempt.output_folder());
+    status.selector = Some(label_selector(&attempt.role_labels(Role::Worker)));
     status.workers = 0;
-    status.roles = Some(readiness::counts(facts.spec, &ObservedObjects::default()));
+    status.roles = Some(readiness::role_counts(facts.spec, &ObservedObjects::default()));
     scaling::forget(status);
     Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message.clone());
     status.message = Some(message);
@@ -214,7 +214,7 @@ fn backoff(facts: &DecisionFacts<'_>) -> Option<Duration> {
         return None;
     }
     let failed = facts.status.last_failure.as_ref()?.at.as_ref()?.0;
-    let left = pause(facts.status.restarts).saturating_sub(elapsed(failed, facts.now));
+    let left = pause(facts.status.restarts).saturating_sub(elapsed_time(failed, facts.now));
     (!left.is_zero()).then_some(left)
 }
 
@@ -229,7 +229,7 @@ fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
         let number = status.attempt;
         let message = format!("attempt {number} starts once {worker} of an earlier attempt has ended");
         status.phase = Some(Phase::Starting);
-        status.roles = Some(readiness::counts(facts.present, facts.observed));
+        status.roles = Some(readiness::role_counts(facts.present, facts.observed));
         status.message = Some(message.clone());
         Conditions::new(status, facts.generation, facts.now).set(READY, false, "Starting", message);
     });
@@ -238,23 +238,23 @@ fn drain(facts: &DecisionFacts<'_>, worker: &str) -> Decision {
 
 fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> Decision {
     let stage = stage(facts);
-    let staying = facts.observed.without_members_from(facts.servers.staying(), facts.workers.pods());
+    let staying = facts.observed.without_members_from(facts.servers.staying_count(), facts.workers.pod_count());
     let state = readiness::assess(facts.present, &staying, stage, facts.now);
     let fleet = Fleet::new(facts, &staying, state.is_ready);
     let step = scaling::step(facts);
-    let state = state.waiting_for(fleet.loss().as_deref());
+    let state = state.waiting_for(fleet.loss_message().as_deref());
     let mut decision = record(facts, |status, facts| {
         let phase =
             if state.is_ready || status.phase == Some(Phase::Running) { Phase::Running } else { Phase::Starting };
         note_spec(status, facts, facts.running);
         status.phase = Some(phase);
         status.message = Some(state.message.clone());
-        status.roles = Some(readiness::counts(facts.present, facts.observed));
-        status.workers = staying.ready(Role::Worker);
+        status.roles = Some(readiness::role_counts(facts.present, facts.observed));
+        status.workers = staying.ready_count(Role::Worker);
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         status.worker_restarts = worker_restarts(facts);
-        fleet.record(status, facts.now);
+        fleet.record_loss(status, facts.now);
         scaling::record(status, facts, &step);
         Conditions::new(status, facts.generation, facts.now)
             .set(READY, state.is_ready, &state.reason, state.message.clone())
@@ -303,7 +303,7 @@ fn what_happened(facts: &DecisionFacts<'_>, fleet: &Fleet<'_>, state: &readiness
     }
     match fleet {
         Fleet::Lost(_) => {
-            let (how, limit) = (fleet.loss().unwrap_or_default(), facts.spec.run_policy.backoff_limit);
+            let (how, limit) = (fleet.loss_message().unwrap_or_default(), facts.spec.run_policy.backoff_limit);
             let note = format!("{how}; it restarts and the others wait for it (at most {limit} times each)");
             Some(news(true, "WorkerLost", &note))
         }
@@ -322,14 +322,14 @@ fn due(facts: &DecisionFacts<'_>) -> Duration {
         return Duration::MAX;
     };
     let end = started.0.checked_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX);
-    elapsed(facts.now, end).max(Duration::from_secs(1))
+    elapsed_time(facts.now, end).max(Duration::from_secs(1))
 }
 
 /// Workers start once coordinator and servers are ready. A gang is scheduled whole, so its workers start at once.
 fn stage(facts: &DecisionFacts<'_>) -> BuildStage {
     let observed = facts.observed;
-    let servers = observed.ready(Role::Server) >= facts.present.embedding_servers.replicas;
-    let ready = servers && observed.ready(Role::Coordinator) > 0;
+    let servers = observed.ready_count(Role::Server) >= facts.present.embedding_servers.replicas;
+    let ready = servers && observed.ready_count(Role::Coordinator) > 0;
     let is_gang = facts.spec.scheduling.gang.is_some();
     if is_gang || ready || observed.workers.is_some() { BuildStage::Everything } else { BuildStage::Servers }
 }
@@ -390,7 +390,7 @@ fn end(facts: &DecisionFacts<'_>, phase: Phase, reason: &'static str, note: Stri
         status.phase = Some(phase);
         status.completion_time = Some(Time(facts.now));
         status.message = Some(note.clone());
-        status.roles = Some(readiness::counts(facts.present, facts.observed));
+        status.roles = Some(readiness::role_counts(facts.present, facts.observed));
         status.progress = facts.progress.clone().or(status.progress.take());
         status.last_checkpoint = last_checkpoint(facts);
         let type_ = if succeeded { COMPLETE } else { FAILED };

@@ -38,7 +38,7 @@ pub enum AttemptVerdict {
 
 /// Looks at the Jobs and at the ends of containers.
 #[must_use]
-pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: Timestamp) -> AttemptVerdict {
+pub fn judge_attempt(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: Timestamp) -> AttemptVerdict {
     let ends = [&observed.coordinator, &observed.workers].map(|job| job.as_ref().and_then(|job| job.end.as_ref()));
     if ends.iter().all(|end| matches!(end, Some(JobEnd::Complete { .. }))) || is_finished_without_some(observed) {
         return AttemptVerdict::Succeeded;
@@ -56,7 +56,7 @@ pub fn judge(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes, now: T
     let Some((since, message)) = failures.min_by_key(|(at, _)| *at) else {
         return hopeless.map_or(AttemptVerdict::Going, |pod| failed(attempt, pod, codes));
     };
-    let left = GRACE.saturating_sub(elapsed(since, now));
+    let left = GRACE.saturating_sub(elapsed_time(since, now));
     let is_over = [&observed.coordinator, &observed.workers].into_iter().all(|job| !is_running(job));
     if hopeless.is_none() && !is_over && !left.is_zero() {
         return AttemptVerdict::Settling(left);
@@ -151,7 +151,7 @@ fn exit_words(code: i32, reason: &str) -> String {
     words.to_owned()
 }
 
-pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn elapsed_time(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
@@ -188,7 +188,7 @@ mod tests {
     }
 
     fn verdict(observed: &ObservedObjects, now: i64) -> AttemptVerdict {
-        judge(1, observed, &ExitCodes::default(), timestamp(now))
+        judge_attempt(1, observed, &ExitCodes::default(), timestamp(now))
     }
 
     fn blamed(verdict: AttemptVerdict) -> (String, bool) {
@@ -335,7 +335,7 @@ mod tests {
             ..ObservedObjects::default()
         };
         let policy = ExitCodes { retryable: vec![5] };
-        let AttemptVerdict::Failed { retryable, .. } = judge(1, &seen, &policy, timestamp(60)) else {
+        let AttemptVerdict::Failed { retryable, .. } = judge_attempt(1, &seen, &policy, timestamp(60)) else {
             panic!("failed")
         };
         assert!(retryable);

@@ -68,7 +68,7 @@ impl LeaseHandle {
         let (handle, keeper) = Self::new(lease);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let keep = async move || match candidate().await {
-            Ok(candidate) => keeper.keep(candidate).await,
+            Ok(candidate) => keeper.keep_lease(candidate).await,
             Err(error) => error!(lease, error, "the lease cannot be taken"),
         };
         std::thread::Builder::new().name("lease".to_owned()).spawn(move || runtime.block_on(keep()))?;
@@ -79,13 +79,13 @@ impl LeaseHandle {
     ///
     /// # Errors
     /// When nothing keeps the lease.
-    pub async fn leads(&mut self) -> Result<(), Error> {
+    pub async fn wait_until_leading(&mut self) -> Result<(), Error> {
         let leads = self.state.wait_for(|state| matches!(state, LeaseState::Leads)).await.map(|_| ());
         leads.map_err(|_| self.unkept())
     }
 
     /// Waits until this operator no longer leads. Returns why.
-    pub async fn lost(&mut self) -> Error {
+    pub async fn wait_until_lost(&mut self) -> Error {
         let lost = match self.state.wait_for(|state| matches!(state, LeaseState::Lost(_))).await.as_deref() {
             Ok(LeaseState::Lost(error)) => Some(error.clone()),
             _ => None,
@@ -94,7 +94,7 @@ impl LeaseHandle {
     }
 
     /// Gives the lease back, so that the next leader does not wait for it to expire.
-    pub async fn release(mut self) {
+    pub async fn give_back(mut self) {
         self.stop.request();
         // The other side is gone once it has.
         while self.state.changed().await.is_ok() {}
@@ -108,18 +108,18 @@ impl LeaseHandle {
 
 impl LeaseKeeper {
     /// Takes the lease and renews it until it is lost or given back.
-    pub async fn keep(self, mut candidate: LeaseCandidate) {
+    pub async fn keep_lease(self, mut candidate: LeaseCandidate) {
         let held = async {
-            candidate.lead().await;
+            candidate.take_lease().await;
             self.state.send_replace(LeaseState::Leads);
-            candidate.hold().await
+            candidate.renew_lease().await
         };
         tokio::select! {
             lost = held => {
                 self.state.send_replace(LeaseState::Lost(lost));
             }
             () = self.stop.requested() => {
-                if let Err(error) = candidate.release().await {
+                if let Err(error) = candidate.give_back().await {
                     warn!(%error, "the lease was not given back: the next operator waits until it expires");
                 }
             }
@@ -159,7 +159,7 @@ impl LeaseCandidate {
     }
 
     /// Waits until it leads. Retries failures: an operator that cannot reach Kubernetes has nothing else to do.
-    pub async fn lead(&mut self) {
+    pub async fn take_lease(&mut self) {
         let mut waits_for = String::new();
         loop {
             match self.try_once().await {
@@ -177,7 +177,7 @@ impl LeaseCandidate {
     }
 
     /// Renews the lease for as long as it can. Returns why it no longer leads.
-    pub async fn hold(&mut self) -> Error {
+    pub async fn renew_lease(&mut self) -> Error {
         let mut renewed = Instant::now();
         let mut cause = String::new();
         loop {
@@ -199,7 +199,7 @@ impl LeaseCandidate {
     ///
     /// # Errors
     /// When a request fails.
-    pub async fn release(&mut self) -> Result<(), Error> {
+    pub async fn give_back(&mut self) -> Result<(), Error> {
         let Some(mut lease) = self.read().await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
         if spec.holder_identity.as_deref() == Some(&self.identity) {

@@ -240,7 +240,7 @@ impl ObservedObjects {
 
     /// The number of a role's pods that are ready or ended well.
     #[must_use]
-    pub fn ready(&self, role: Role) -> i32 {
+    pub fn ready_count(&self, role: Role) -> i32 {
         let of_job = |job: &Option<JobState>| job.as_ref().map_or(0, |job| job.ready + job.succeeded);
         match role {
             Role::Coordinator => of_job(&self.coordinator),
@@ -263,7 +263,7 @@ fn attempt_of<K: Resource>(object: &K) -> Option<i32> {
 /// Goes by the name, because the objects of all roles have the same labels.
 fn role_of_job(job: &Job) -> Option<Role> {
     let name = job.name_any();
-    [Role::Coordinator, Role::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.word())))
+    [Role::Coordinator, Role::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.short_name())))
 }
 
 /// As [`role_of_job`].
@@ -355,7 +355,7 @@ fn failure(failed: &JobCondition) -> JobEnd {
 
 impl RemainingPod {
     fn from_pod(pod: &Pod) -> Option<Self> {
-        let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
+        let role = Role::from_short_name(pod.labels().get(ROLE_LABEL)?)?;
         let until = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         (!has_ended(pod)).then(|| Self { name: pod.name_any(), attempt: attempt_of(pod), role, until })
     }
@@ -398,10 +398,10 @@ impl PodState {
     }
 
     fn from_pod(pod: &Pod) -> Option<Self> {
-        let role = Role::from_word(pod.labels().get(ROLE_LABEL)?)?;
+        let role = Role::from_short_name(pod.labels().get(ROLE_LABEL)?)?;
         let status = pod.status.clone().unwrap_or_default();
         // By its name: other containers in the pod, such as a mesh's, end for reasons of their own.
-        let container = status.container_statuses.iter().flatten().find(|one| one.name == role.word());
+        let container = status.container_statuses.iter().flatten().find(|one| one.name == role.short_name());
         let others = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
         let conditions = status.conditions.unwrap_or_default();
         let is_ready = conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True");

@@ -21,7 +21,7 @@ use zagros_plumbing::admin::{self, Readiness};
 use zagros_plumbing::metrics::Registry;
 use zagros_plumbing::{Lifecycle, Shutdown};
 
-use crate::cache::{JobKey, ObjectCaches, scoped};
+use crate::cache::{JobKey, ObjectCaches, scoped_api};
 use crate::context::{Clock, CoordinatorQuery, OperatorContext};
 use crate::crd::HybridJob;
 use crate::error::Error;
@@ -69,7 +69,7 @@ pub struct OperatorConfig {
 pub fn ask_coordinator() -> CoordinatorQuery {
     Arc::new(|attempt: Attempt, token: Option<PageToken>| {
         Box::pin(async move {
-            let asked = probe::ask(&attempt.status_address(), token.as_ref()).await;
+            let asked = probe::ask_status(&attempt.status_address(), token.as_ref()).await;
             asked.inspect_err(|error| debug!(%error, "the progress is unknown")).ok()
         })
     })
@@ -103,7 +103,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     let mut lease = config.lease;
     let ended = async {
         if let Some(lease) = &mut lease {
-            lease.leads().await?;
+            lease.wait_until_leading().await?;
         }
         metrics.leads.set(1);
         waits.store(false, Ordering::Release);
@@ -128,7 +128,7 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     };
     metrics.leads.set(0);
     if let (Some(lease), Ok(())) = (lease, &ended)
-        && tokio::time::timeout(TIMEOUT, lease.release()).await.is_err()
+        && tokio::time::timeout(TIMEOUT, lease.give_back()).await.is_err()
     {
         warn!("the lease was not given back: the next operator waits until it expires");
     }
@@ -154,7 +154,7 @@ async fn hold(lease: Option<&mut LeaseHandle>, shutdown: &Shutdown) -> Result<()
             Ok(())
         }
         Some(lease) => tokio::select! {
-            lost = lease.lost() => Err(lost),
+            lost = lease.wait_until_lost() => Err(lost),
             () = shutdown.requested() => Ok(()),
         },
     }
@@ -180,7 +180,7 @@ type Guarded = DeserializeGuard<HybridJob>;
 /// Watches the jobs and their objects.
 async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorContext>, stop: Shutdown) {
     let (known, writer) = reflector::store();
-    let jobs = edited_jobs(scoped(&client, namespace), writer);
+    let jobs = edited_jobs(scoped_api(&client, namespace), writer);
     let (changed, changes) = mpsc::unbounded_channel();
     let (caches, memory) = (context.caches.clone(), Arc::clone(&context.memory));
     let others = futures::stream::unfold(changes, async |mut changes| Some((changes.recv().await?, changes)));
@@ -194,7 +194,7 @@ async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorC
         if let Err(error) = result {
             debug!(%error, "a reconciliation failed");
         }
-        memory.tidy(store.len(), |key| store.get(&reference(key)).is_some());
+        memory.forget_unknown(store.len(), |key| store.get(&reference(key)).is_some());
     });
     tokio::select! {
         () = reconciled => {}

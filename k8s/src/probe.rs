@@ -23,7 +23,7 @@ pub struct ProbeError {
 ///
 /// # Errors
 /// When it does not answer in time, or something else answers.
-pub async fn ask(address: &str, token: Option<&PageToken>) -> Result<Progress, ProbeError> {
+pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<Progress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
     let (status, body) = ask_with(address, "/status", token.map(PageToken::reveal), TIMEOUT)
         .await
@@ -31,7 +31,7 @@ pub async fn ask(address: &str, token: Option<&PageToken>) -> Result<Progress, P
     if !status.is_success() {
         return Err(failed(format!("it answers {status}")));
     }
-    parse(&body).map_err(|error| failed(format!("not a status: {error}")))
+    parse_status(&body).map_err(|error| failed(format!("not a status: {error}")))
 }
 
 /// The fields of the coordinator's report that the operator uses. It ignores others.
@@ -95,7 +95,7 @@ struct ProbedEvaluation {
 }
 
 /// The progress in a report of the coordinator.
-pub(crate) fn parse(body: &[u8]) -> Result<Progress, serde_json::Error> {
+pub(crate) fn parse_status(body: &[u8]) -> Result<Progress, serde_json::Error> {
     let report: ProbedReport = serde_json::from_slice(body)?;
     let workers = || report.members.iter().filter_map(|member| member.progress.as_ref());
     let foremost = workers().max_by_key(|worker| worker.step);
@@ -178,7 +178,7 @@ mod tests {
     async fn the_coordinators_report_is_parsed() {
         let body = report();
         let address = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).await;
-        let progress = ask(&address, None).await.unwrap();
+        let progress = ask_status(&address, None).await.unwrap();
         assert_eq!((progress.step, progress.epoch, progress.epochs), (41, 2, 3));
         assert_eq!((progress.checkpoint_step, progress.servers), (30, 1));
         assert_eq!((progress.samples_per_second, progress.auc.as_deref()), (2001, Some("0.7560")));
@@ -188,11 +188,11 @@ mod tests {
     #[tokio::test]
     async fn another_answer_is_an_error_that_says_so() {
         let address = answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".to_owned()).await;
-        assert!(ask(&address, None).await.unwrap_err().to_string().contains("404"));
+        assert!(ask_status(&address, None).await.unwrap_err().to_string().contains("404"));
         let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_owned()).await;
-        assert!(ask(&address, None).await.unwrap_err().to_string().contains("not a status"));
+        assert!(ask_status(&address, None).await.unwrap_err().to_string().contains("not a status"));
         let address = answering("HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}".to_owned()).await;
-        let error = ask(&address, None).await.unwrap_err().to_string();
+        let error = ask_status(&address, None).await.unwrap_err().to_string();
         assert!(error.contains(&address), "{error}");
     }
 
@@ -200,6 +200,6 @@ mod tests {
     async fn a_coordinator_that_hangs_is_not_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        assert!(ask(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
+        assert!(ask_status(&address, None).await.unwrap_err().to_string().contains("does not answer /status within 2s"));
     }
 }

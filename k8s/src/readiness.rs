@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::build::BuildStage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
-use crate::judge::{elapsed, end_of};
+use crate::judge::{elapsed_time, end_of};
 use crate::names::Role;
 use crate::observe::{ObservedObjects, OwnedKind, PodState};
 
@@ -55,9 +55,9 @@ fn desired(spec: &HybridJobSpec, role: Role) -> i32 {
 
 /// Pods by role.
 #[must_use]
-pub fn counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
+pub fn role_counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
     let count = |role: Role| {
-        let (desired, ready) = (desired(spec, role), observed.ready(role));
+        let (desired, ready) = (desired(spec, role), observed.ready_count(role));
         RoleCount { desired, ready, summary: format!("{ready}/{desired}") }
     };
     RoleCounts {
@@ -72,7 +72,7 @@ pub fn counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
 pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage, now: Timestamp) -> PodReadiness {
     let missing: Vec<String> = Role::ALL
         .into_iter()
-        .map(|role| (role, observed.ready(role), desired(spec, role)))
+        .map(|role| (role, observed.ready_count(role), desired(spec, role)))
         .filter(|(_, ready, desired)| ready < desired)
         .map(|(role, ready, desired)| format!("{role} {ready}/{desired}"))
         .collect();
@@ -99,7 +99,7 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
         let message = format!("{waiting}; {how}");
         return PodReadiness { is_ready: false, reason: reason.to_owned(), message };
     }
-    if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed(since, now) >= SLOW)) {
+    if let Some(pod) = observed.pods.iter().find(|pod| pod.creating.is_some_and(|since| elapsed_time(since, now) >= SLOW)) {
         let message = format!("{waiting}; {}: {}", pod.name, slow(spec, &pod.name));
         return PodReadiness { is_ready: false, reason: "ContainerCreating".to_owned(), message };
     }
@@ -133,7 +133,7 @@ fn restarting(observed: &ObservedObjects) -> Option<(&'static str, String)> {
 /// The kubelet reports a volume that cannot be mounted by Events only, and the operator has no right to read Events.
 fn slow(spec: &HybridJobSpec, pod: &str) -> String {
     let output = spec.output.iter().map(|output| format!("claim {}", output.claim_name));
-    let volumes = spec.volumes.iter().filter_map(|volume| volume.source.named());
+    let volumes = spec.volumes.iter().filter_map(|volume| volume.source.object_name());
     let mounted: Vec<String> = output.chain(volumes).collect();
     format!(
         "its container is not created after {} min: the image is still pulled, or a volume is missing: {}; `kubectl describe pod {pod}` says which",
@@ -187,7 +187,7 @@ mod tests {
             ObservedObjects { coordinator: job(1), workers: job(2), servers: Some(3), ..ObservedObjects::default() };
         assert!(assess(&spec, &seen, BuildStage::Everything, Timestamp::UNIX_EPOCH).is_ready);
         let fewer = ObservedObjects { servers: Some(2), ..seen };
-        assert_eq!(counts(&spec, &fewer).embedding_servers.summary, "2/3");
+        assert_eq!(role_counts(&spec, &fewer).embedding_servers.summary, "2/3");
         assert!(!assess(&spec, &fewer, BuildStage::Everything, Timestamp::UNIX_EPOCH).is_ready);
     }
 

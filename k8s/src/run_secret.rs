@@ -63,7 +63,7 @@ impl JobClient {
     /// # Errors
     /// When a request fails.
     pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
-        let (name, api) = (secret_name(owner), self.secrets());
+        let (name, api) = (secret_name(owner), self.secrets_api());
         let read = async || api.get_opt(&name).await.map_err(Error::failed_to(format!("read Secret {name}")));
         if let Some(found) = read().await? {
             return Ok(RunAccess::from_secret(&found));

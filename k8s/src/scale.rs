@@ -64,19 +64,19 @@ pub enum ScaleStep {
 impl ServerScale {
     /// How many pods there should be now.
     #[must_use]
-    pub fn pods(&self) -> i32 {
+    pub fn pod_count(&self) -> i32 {
         self.known.as_ref().map_or(self.started, |known| known.servers)
     }
 
     /// How many of them stay. The others hand their buckets over, and how they end is of no consequence.
     #[must_use]
-    pub fn staying(&self) -> i32 {
-        self.pods().min(self.wanted)
+    pub fn staying_count(&self) -> i32 {
+        self.pod_count().min(self.wanted)
     }
 
     /// The next step. `heard` is what the coordinator reported just now.
     #[must_use]
-    pub fn step(&self, heard: Option<&Progress>) -> ScaleStep {
+    pub fn next_step(&self, heard: Option<&Progress>) -> ScaleStep {
         let asked = self.known.as_ref().map_or(self.started, |known| known.wanted);
         if asked != self.wanted {
             return ScaleStep::asking(heard);
@@ -99,20 +99,20 @@ impl WorkerScale {
     /// How many pods there should be now, all of which stay. A pod that comes before the coordinator was asked would be asked to leave. A pod beyond
     /// this number is asked to end, and has its grace period to leave. How it ends is of no consequence.
     #[must_use]
-    pub fn pods(&self) -> i32 {
+    pub fn pod_count(&self) -> i32 {
         self.changed().map_or(self.started, |known| known.workers_wanted)
     }
 
     /// How many workers train for certain: new ones that have not joined yet are not lost.
     #[must_use]
-    pub fn joined(&self) -> i32 {
-        self.changed().map_or(self.started, |known| known.workers).min(self.pods())
+    pub fn joined_count(&self) -> i32 {
+        self.changed().map_or(self.started, |known| known.workers).min(self.pod_count())
     }
 
     /// The next step. `heard` is what the coordinator reported just now.
     #[must_use]
-    pub fn step(&self, heard: Option<&Progress>) -> ScaleStep {
-        if self.pods() != self.wanted {
+    pub fn next_step(&self, heard: Option<&Progress>) -> ScaleStep {
+        if self.pod_count() != self.wanted {
             return ScaleStep::asking(heard);
         }
         match self.changed() {
@@ -171,7 +171,7 @@ mod tests {
     fn pods_of_workers_follow_what_the_coordinator_wants() {
         let pods = |wanted, known| {
             let scale = workers(wanted, known);
-            (scale.pods(), scale.joined())
+            (scale.pod_count(), scale.joined_count())
         };
         assert_eq!(pods(4, None), (2, 2), "it was not asked yet");
         assert_eq!(pods(4, Some((0, 0))), (2, 2), "only the servers' number was changed");
@@ -184,12 +184,12 @@ mod tests {
     #[test]
     fn a_change_of_the_workers_is_asked_for_and_waited_for() {
         let training = report("training");
-        assert_eq!(workers(2, None).step(Some(&training)), ScaleStep::Settled);
-        assert_eq!(workers(3, None).step(Some(&report("waiting"))), ScaleStep::Wait);
-        assert_eq!(workers(3, None).step(Some(&training)), ScaleStep::Ask);
-        assert_eq!(workers(3, Some((2, 3))).step(None), ScaleStep::Moving("worker 2 has not joined".to_owned()));
-        assert_eq!(workers(3, Some((3, 3))).step(None), ScaleStep::Settled);
-        assert_eq!(workers(2, Some((3, 3))).step(Some(&training)), ScaleStep::Ask);
+        assert_eq!(workers(2, None).next_step(Some(&training)), ScaleStep::Settled);
+        assert_eq!(workers(3, None).next_step(Some(&report("waiting"))), ScaleStep::Wait);
+        assert_eq!(workers(3, None).next_step(Some(&training)), ScaleStep::Ask);
+        assert_eq!(workers(3, Some((2, 3))).next_step(None), ScaleStep::Moving("worker 2 has not joined".to_owned()));
+        assert_eq!(workers(3, Some((3, 3))).next_step(None), ScaleStep::Settled);
+        assert_eq!(workers(2, Some((3, 3))).next_step(Some(&training)), ScaleStep::Ask);
         let moving = || ScaleStep::Moving("4 buckets".to_owned());
         assert_eq!(ScaleStep::Settled.combine(ScaleStep::Ask), ScaleStep::Ask);
         assert_eq!(ScaleStep::Wait.combine(moving()), ScaleStep::Wait);
@@ -202,26 +202,26 @@ mod tests {
 
     #[test]
     fn the_coordinator_is_asked_when_it_answers_and_the_run_trains() {
-        assert_eq!(scale(3, None).step(Some(&report("training"))), ScaleStep::Settled);
-        assert_eq!(scale(5, None).step(None), ScaleStep::Wait);
-        assert_eq!(scale(5, None).step(Some(&report("waiting"))), ScaleStep::Wait);
-        assert_eq!(scale(5, None).step(Some(&report("training"))), ScaleStep::Ask);
+        assert_eq!(scale(3, None).next_step(Some(&report("training"))), ScaleStep::Settled);
+        assert_eq!(scale(5, None).next_step(None), ScaleStep::Wait);
+        assert_eq!(scale(5, None).next_step(Some(&report("waiting"))), ScaleStep::Wait);
+        assert_eq!(scale(5, None).next_step(Some(&report("training"))), ScaleStep::Ask);
         // A user asked the coordinator for another number, and did not change the spec.
-        assert_eq!(scale(3, Some((4, 4, 0))).step(Some(&report("training"))), ScaleStep::Ask);
+        assert_eq!(scale(3, Some((4, 4, 0))).next_step(Some(&report("training"))), ScaleStep::Ask);
     }
 
     #[test]
     fn pods_come_once_the_coordinator_admits_them_and_go_once_it_lets_them_go() {
         let pods = |wanted, known| {
             let scale = scale(wanted, known);
-            (scale.pods(), scale.staying())
+            (scale.pod_count(), scale.staying_count())
         };
         assert_eq!(pods(5, None), (3, 3), "it was not asked yet");
         assert_eq!(pods(5, Some((5, 5, 8))), (5, 5));
         assert_eq!(pods(2, Some((5, 5, 0))), (5, 2), "the fifth still owns buckets");
         assert_eq!(pods(2, Some((5, 2, 1))), (5, 2));
         assert_eq!(pods(2, Some((2, 2, 0))), (2, 2));
-        assert_eq!(scale(2, Some((5, 2, 0))).step(None), ScaleStep::Moving("4 buckets still move".to_owned()));
-        assert_eq!(scale(2, Some((2, 2, 0))).step(None), ScaleStep::Settled);
+        assert_eq!(scale(2, Some((5, 2, 0))).next_step(None), ScaleStep::Moving("4 buckets still move".to_owned()));
+        assert_eq!(scale(2, Some((2, 2, 0))).next_step(None), ScaleStep::Settled);
     }
 }

@@ -20,5 +20,5 @@ pub fn secret_name(owner: &HybridJob) -> String {
 /// Key of a role's entry in the Secret.
 #[must_use]
 pub fn secret_entry(role: Role) -> &'static str {
-    role.word()
+    role.short_name()
 }

@@ -25,7 +25,7 @@ impl SpecHash {
     /// The hashes of a spec during an attempt that started with so many servers and workers. The spec may have other numbers:
     /// they are changed without another attempt.
     #[must_use]
-    pub fn during(spec: &HybridJobSpec, servers: i32, workers: i32) -> Self {
+    pub fn during_attempt(spec: &HybridJobSpec, servers: i32, workers: i32) -> Self {
         let mut spec = spec.clone();
         spec.embedding_servers.replicas = servers;
         spec.dense_workers.replicas = workers;

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
-use crate::crd::{HybridJob, HybridJobSpec, PodSettings, refusals};
+use crate::crd::{HybridJob, HybridJobSpec, PodSettings, admission_refusals};
 use crate::names::{ADMIN_PORT, Attempt, Role};
 use crate::paths::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 pub use crate::problem::SpecProblem;
@@ -20,7 +20,7 @@ const TIMEOUT_SECONDS: f64 = 300.0;
 
 /// What survives the end of a server's process unless the job file says so. Pods come and go.
 const DURABILITY: &str = "process";
-/// A HybridJob that can be built. Only [`validate`] makes one.
+/// A HybridJob that can be built. Only [`validate_job`] makes one.
 #[derive(Clone, Debug)]
 pub struct ValidJob {
     /// The spec, for fields that need no check, with as many servers and workers as the run has now.
@@ -34,7 +34,7 @@ pub struct ValidJob {
 impl ValidJob {
     /// Settings of a role's pods.
     #[must_use]
-    pub fn pod(&self, role: Role) -> &PodSettings {
+    pub fn pod_settings(&self, role: Role) -> &PodSettings {
         match role {
             Role::Coordinator => &self.spec.coordinator.pod,
             Role::Server => &self.spec.embedding_servers.pod,
@@ -75,7 +75,7 @@ impl ValidJob {
     /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3). The same throughout an
     /// attempt, whatever its number of workers is: Kubernetes keeps the rules of a Job for good.
     #[must_use]
-    pub fn rejoins(&self) -> bool {
+    pub fn workers_rejoin(&self) -> bool {
         let cluster = &self.job.cluster;
         self.job.train.mode != Mode::Sync && cluster.max_workers.unwrap_or(cluster.workers).max(cluster.workers) > 1
     }
@@ -96,7 +96,7 @@ impl ValidJob {
 
     /// All pods of the run.
     #[must_use]
-    pub fn pods(&self) -> i32 {
+    pub fn pod_count(&self) -> i32 {
         Role::ALL.into_iter().map(|role| self.replicas(role)).sum()
     }
 }
@@ -123,7 +123,7 @@ impl JobText {
 ///
 /// # Errors
 /// All problems at once.
-pub fn validate(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Result<ValidJob, Vec<SpecProblem>> {
+pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let mut problems = check_spec(object);
     let rendered = render(object, text, attempt);
     match parse(&rendered.text).and_then(|job| rendered.complete().map(|()| job)) {
@@ -192,15 +192,15 @@ const SIZES: [&str; 2] = ["servers", "workers"];
 /// The keys that the operator sets.
 fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'static str, Item)> {
     let everywhere = |port: u16| format!("0.0.0.0:{port}");
-    let servers = toml_edit::Array::from_iter([everywhere(Role::Server.port())]);
+    let servers = toml_edit::Array::from_iter([everywhere(Role::Server.data_port())]);
     vec![
         ("cluster", "servers", value(i64::from(object.spec.embedding_servers.replicas))),
         ("cluster", "workers", value(i64::from(object.spec.dense_workers.replicas))),
-        ("cluster", "coordinator", value(attempt.coordinator())),
+        ("cluster", "coordinator", value(attempt.coordinator_address())),
         ("cluster", "server_addresses", value(servers)),
-        ("cluster", "worker_address", value(everywhere(Role::Worker.port()))),
+        ("cluster", "worker_address", value(everywhere(Role::Worker.data_port()))),
         ("cluster", "admin", value(everywhere(ADMIN_PORT))),
-        ("output", "folder", value(attempt.output())),
+        ("output", "folder", value(attempt.output_folder())),
     ]
 }
 
@@ -252,7 +252,7 @@ fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
     // The operator writes the status, so the status is no reason to refuse a job.
     let written = HybridJob { status: None, ..object.clone() };
     let mut problems = match serde_json::to_value(written) {
-        Ok(value) => refusals(&value, None),
+        Ok(value) => admission_refusals(&value, None),
         Err(error) => vec![problem("spec", format!("cannot be written as JSON: {error}"))],
     };
     problems.extend(check_mounts(&object.spec));

@@ -21,10 +21,10 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
 
 /// A group that is scheduled whole or not at all.
 pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, ObjectMeta, Value) {
-    let mut spec = json!({ "minMember": plan.job.pods() });
+    let mut spec = json!({ "minMember": plan.job.pod_count() });
     match gang.scheduler {
         GangScheduler::Volcano => {
-            spec["minTaskMember"] = Role::ALL.into_iter().map(|role| (role.word(), plan.job.replicas(role))).collect();
+            spec["minTaskMember"] = Role::ALL.into_iter().map(|role| (role.short_name(), plan.job.replicas(role))).collect();
             if let Some(queue) = &gang.queue {
                 spec["queue"] = json!(queue);
             }
@@ -35,7 +35,7 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, Obje
             }
         }
     }
-    (group_resource(gang.scheduler), plan.metadata(plan.attempt.gang()), json!({ "spec": spec }))
+    (group_resource(gang.scheduler), plan.metadata(plan.attempt.pod_group_name()), json!({ "spec": spec }))
 }
 
 /// Kind of the object by which the Prometheus operator finds pods.

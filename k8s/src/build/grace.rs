@@ -12,7 +12,7 @@ const TIMES: u64 = 2;
 
 /// Seconds that a role's pods have.
 pub(super) fn period(plan: &BuildPlan<'_>, role: Role) -> i64 {
-    let given = plan.job.pod(role).termination_grace_period_seconds;
+    let given = plan.job.pod_settings(role).termination_grace_period_seconds;
     given.unwrap_or_else(|| match role {
         Role::Worker => saving(plan),
         // It leaves everything to the next process, on its disk: every acknowledged push is in its log already, and what only the

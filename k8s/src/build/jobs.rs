@@ -16,7 +16,7 @@ pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
     let replacing = plan.replaces_workers().then(|| replacing(plan));
     let once = || JobSpec { backoff_limit: Some(0), ..JobSpec::default() };
     Job {
-        metadata: plan.metadata(plan.attempt.workload(Role::Worker)),
+        metadata: plan.metadata(plan.attempt.workload_name(Role::Worker)),
         spec: Some(JobSpec {
             completion_mode: Some("Indexed".to_owned()),
             completions: Some(workers),
@@ -36,7 +36,7 @@ fn replacing(plan: &BuildPlan<'_>) -> JobSpec {
     retryable.sort_unstable();
     retryable.dedup();
     let hopeless = PodFailurePolicyOnExitCodesRequirement {
-        container_name: Some(Role::Worker.word().to_owned()),
+        container_name: Some(Role::Worker.short_name().to_owned()),
         operator: "NotIn".to_owned(),
         values: retryable,
     };

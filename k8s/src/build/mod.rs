@@ -66,7 +66,7 @@ impl BuildPlan<'_> {
     /// Whether Kubernetes starts another pod for a worker that is lost, or that leaves although it is wanted.
     fn replaces_workers(&self) -> bool {
         let policy = &self.job.spec.run_policy;
-        self.job.rejoins() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
+        self.job.workers_rejoin() && policy.backoff_limit > 0 && !policy.exit_codes.retryable.is_empty()
     }
 }
 
@@ -90,7 +90,7 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
 impl BuildPlan<'_> {
     /// Metadata of an object of the attempt.
     fn metadata(&self, name: String) -> ObjectMeta {
-        ObjectMeta { labels: Some(self.attempt.labels()), ..self.job_metadata(name) }
+        ObjectMeta { labels: Some(self.attempt.object_labels()), ..self.job_metadata(name) }
     }
 
     /// Metadata of an object that all attempts share.
@@ -128,7 +128,7 @@ impl BuildPlan<'_> {
 /// The job file of the attempt. It never changes, so a restarted pod reads the same file.
 fn config(plan: &BuildPlan<'_>) -> ConfigMap {
     ConfigMap {
-        metadata: plan.metadata(plan.attempt.config()),
+        metadata: plan.metadata(plan.attempt.config_name()),
         data: Some([(JOB_KEY.to_owned(), plan.job.rendered.clone())].into()),
         immutable: Some(true),
         ..ConfigMap::default()

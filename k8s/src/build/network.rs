@@ -22,12 +22,12 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
         ..ServicePort::default()
     };
     Service {
-        metadata: plan.metadata(plan.attempt.name(role)),
+        metadata: plan.metadata(plan.attempt.service_name(role)),
         spec: Some(ServiceSpec {
             cluster_ip: Some("None".to_owned()),
             publish_not_ready_addresses: Some(true),
             selector: Some(plan.attempt.role_labels(role)),
-            ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
+            ports: Some(vec![port("data", role.data_port()), port("http", ADMIN_PORT)]),
             ..ServiceSpec::default()
         }),
         ..Service::default()
@@ -39,9 +39,9 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
 /// needs the token of the run.
 pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let roles = [Role::Coordinator, Role::Server];
-    let data = roles.map(|role| tcp(role.port())).to_vec();
+    let data = roles.map(|role| tcp(role.data_port())).to_vec();
     let from_members = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &Role::ALL)]), ports: Some(data) };
-    let control = vec![tcp(Role::Coordinator.port())];
+    let control = vec![tcp(Role::Coordinator.data_port())];
     let from_operator = NetworkPolicyIngressRule { from: Some(vec![operator()]), ports: Some(control) };
     of_roles(plan, metadata, &roles, vec![from_members, from_operator])
 }
@@ -100,7 +100,7 @@ fn selects(plan: &BuildPlan<'_>, roles: &[Role]) -> LabelSelector {
     let of_roles = LabelSelectorRequirement {
         key: ROLE_LABEL.to_owned(),
         operator: "In".to_owned(),
-        values: Some(roles.iter().map(|role| role.word().to_owned()).collect()),
+        values: Some(roles.iter().map(|role| role.short_name().to_owned()).collect()),
     };
     LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), match_expressions: Some(vec![of_roles]) }
 }

@@ -24,7 +24,7 @@ const WORKER_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-comple
 
 /// The template of a role's pods.
 pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTemplateSpec {
-    let settings = plan.job.pod(role);
+    let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
     let mut labels = settings.labels.clone();
     labels.extend(plan.attempt.role_labels(role));
@@ -42,7 +42,7 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
             init_containers: Some(sidecars(plan, role)).filter(|sidecars| !sidecars.is_empty()),
             restart_policy: Some(restart.to_owned()),
             // Together with the Job's host names, this makes each worker's name resolve.
-            subdomain: Some(plan.attempt.name(role)),
+            subdomain: Some(plan.attempt.service_name(role)),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             service_account_name: spec.service_account_name.clone(),
@@ -65,7 +65,7 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
 /// A constraint without a selector applies to the pods of the role.
 fn spread(plan: &BuildPlan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
     let ours = || LabelSelector { match_labels: Some(plan.attempt.role_labels(role)), ..LabelSelector::default() };
-    let constraints = plan.job.pod(role).topology_spread_constraints.iter().cloned();
+    let constraints = plan.job.pod_settings(role).topology_spread_constraints.iter().cloned();
     constraints
         .map(|one| TopologySpreadConstraint { label_selector: one.label_selector.or_else(|| Some(ours())), ..one })
         .collect()
@@ -85,11 +85,11 @@ fn gang_marks(
     annotations: &mut BTreeMap<String, String>,
 ) {
     let Some(gang) = &plan.job.spec.scheduling.gang else { return };
-    let group = plan.attempt.gang();
+    let group = plan.attempt.pod_group_name();
     match gang.scheduler {
         GangScheduler::Volcano => {
             annotations.insert("scheduling.k8s.io/group-name".to_owned(), group);
-            annotations.insert("volcano.sh/task-spec".to_owned(), role.word().to_owned());
+            annotations.insert("volcano.sh/task-spec".to_owned(), role.short_name().to_owned());
         }
         GangScheduler::Coscheduling => {
             labels.insert("scheduling.x-k8s.io/pod-group".to_owned(), group);
@@ -116,7 +116,7 @@ fn anti_affinity(plan: &BuildPlan<'_>, role: Role) -> Affinity {
 }
 
 fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
-    let settings = plan.job.pod(role);
+    let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
     let pod_security = spec.pod_security_context.as_ref();
     let port = |name: &str, port: u16| ContainerPort {
@@ -126,7 +126,7 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         ..ContainerPort::default()
     };
     Container {
-        name: role.word().to_owned(),
+        name: role.short_name().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
         image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
         // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a process of
@@ -134,7 +134,7 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
         args: Some(arguments(plan, role)),
         env: Some(environment(plan, role)),
         env_from: secrets(&settings.env_from),
-        ports: Some(vec![port("data", role.port()), port("http", ADMIN_PORT)]),
+        ports: Some(vec![port("data", role.data_port()), port("http", ADMIN_PORT)]),
         resources: Some(resources(plan, role)),
         security_context: Some(security::of_container(settings.container_security_context.as_ref(), pod_security)),
         // Ten minutes for an image's first start on a slow disk. After that the two other probes count.
@@ -167,7 +167,7 @@ fn sidecars(plan: &BuildPlan<'_>, role: Role) -> Vec<Container> {
         restart_policy: Some("Always".to_owned()),
         ..Container::default()
     };
-    plan.job.pod(role).sidecars.iter().map(sidecar).collect()
+    plan.job.pod_settings(role).sidecars.iter().map(sidecar).collect()
 }
 
 fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
@@ -183,16 +183,16 @@ const ASKED_TO_END: i32 = 143;
 
 fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     let mut arguments = vec![role.command().to_owned(), "--config".to_owned(), JOB_FILE.to_owned()];
-    let host = plan.attempt.host(role);
+    let host = plan.attempt.service_host(role);
     match role {
         // The job file has the address at which others reach the coordinator; it listens on all addresses.
         Role::Coordinator => {
-            let address = format!("cluster.coordinator=0.0.0.0:{}", role.port());
+            let address = format!("cluster.coordinator=0.0.0.0:{}", role.data_port());
             let more = ["--set", &address, "--journal", JOURNAL_FOLDER, "--one-run"];
             arguments.extend(more.map(str::to_owned));
         }
         Role::Server | Role::Worker => {
-            let advertised = format!("{}-$(POD_INDEX).{host}:{}", plan.attempt.workload(role), role.port());
+            let advertised = format!("{}-$(POD_INDEX).{host}:{}", plan.attempt.workload_name(role), role.data_port());
             let more = ["--index", "$(POD_INDEX)", "--advertise", &advertised];
             arguments.extend(more.map(str::to_owned));
         }
@@ -236,7 +236,7 @@ fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
         value: Some(TERMINATION_MESSAGE.to_owned()),
         value_from: None,
     });
-    index.into_iter().chain(secret).chain(report).chain(plan.job.pod(role).env.iter().cloned()).collect()
+    index.into_iter().chain(secret).chain(report).chain(plan.job.pod_settings(role).env.iter().cloned()).collect()
 }
 
 /// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.
@@ -247,7 +247,7 @@ fn resources(plan: &BuildPlan<'_>, role: Role) -> ResourceRequirements {
         Role::Worker => "4Gi".to_owned(),
     };
     let cpu = if role == Role::Coordinator { ("100m", "1") } else { ("2", "2") };
-    let given = plan.job.pod(role).resources.clone().unwrap_or_default();
+    let given = plan.job.pod_settings(role).resources.clone().unwrap_or_default();
     let (requested, limited) = (given.requests.unwrap_or_default(), given.limits.unwrap_or_default());
     let defaults = [("cpu", cpu.0, cpu.1), ("memory", memory.as_str(), memory.as_str())];
     let (mut requests, mut limits) = (requested.clone(), limited.clone());

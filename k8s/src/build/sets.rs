@@ -43,9 +43,9 @@ fn set(plan: &BuildPlan<'_>, role: Role) -> StatefulSet {
     let attempt = plan.attempt;
     let claim = claims::template(plan, role);
     StatefulSet {
-        metadata: plan.metadata(attempt.workload(role)),
+        metadata: plan.metadata(attempt.workload_name(role)),
         spec: Some(StatefulSetSpec {
-            service_name: Some(attempt.name(role)),
+            service_name: Some(attempt.service_name(role)),
             replicas: Some(plan.job.replicas(role)),
             pod_management_policy: Some("Parallel".to_owned()),
             selector: LabelSelector { match_labels: Some(attempt.role_labels(role)), ..LabelSelector::default() },

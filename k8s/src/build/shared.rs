@@ -28,7 +28,7 @@ impl SharedObject {
     pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
 
     #[must_use]
-    pub fn resource(self) -> ApiResource {
+    pub fn api_resource(self) -> ApiResource {
         match self {
             Self::NetworkPolicy | Self::WorkerPolicy => ApiResource::erase::<NetworkPolicy>(&()),
             Self::Budget | Self::WorkerBudget => ApiResource::erase::<PodDisruptionBudget>(&()),
@@ -38,7 +38,7 @@ impl SharedObject {
 
     /// Its name. The name of a HybridJob has no dot, so this name cannot be that of another job's object.
     #[must_use]
-    pub fn name(self, job: &str) -> String {
+    pub fn object_name(self, job: &str) -> String {
         match self {
             Self::NetworkPolicy | Self::Budget | Self::PodMonitor => job.to_owned(),
             Self::WorkerPolicy | Self::WorkerBudget => format!("{job}.workers"),
@@ -58,7 +58,7 @@ impl SharedObject {
     }
 
     pub(super) fn manifest(self, plan: &BuildPlan<'_>) -> ObjectManifest {
-        let metadata = plan.job_metadata(self.name(&plan.attempt.job));
+        let metadata = plan.job_metadata(self.object_name(&plan.attempt.job));
         match self {
             Self::NetworkPolicy => plan.manifest(network::policy(plan, metadata)),
             Self::WorkerPolicy => plan.manifest(network::worker_policy(plan, metadata)),

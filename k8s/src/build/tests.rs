@@ -10,7 +10,7 @@ use zagros_zip::ZipEq;
 
 use super::*;
 use crate::fixture::{attempt, hybrid_job};
-use crate::validate::{JobText, validate};
+use crate::validate::{JobText, validate_job};
 
 /// All objects of a HybridJob's third attempt, by title.
 fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String, Value)> {
@@ -18,7 +18,7 @@ fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String,
     change(&mut owner);
     let text = owner.spec.job.inline.clone().unwrap();
     let attempt = attempt(3);
-    let job = validate(&owner, &JobText::OfSpec(text), &attempt).unwrap();
+    let job = validate_job(&owner, &JobText::OfSpec(text), &attempt).unwrap();
     let plan = BuildPlan { owner: &owner, job: &job, attempt: &attempt, servers: &ServerFacts::default() };
     let objects = build(&plan, stage);
     objects.iter().map(|one| (one.title(), serde_json::to_value(&one.object).unwrap())).collect()
@@ -78,7 +78,7 @@ fn the_hash_of_a_spec_is_the_same_in_every_version() {
     // During an attempt the number of servers is that with which the attempt started.
     let mut scaled = hybrid_job().spec;
     scaled.embedding_servers.replicas = 9;
-    assert_eq!(crate::spec_hash::SpecHash::during(&scaled, 3, 2).template, value(json!({})));
+    assert_eq!(crate::spec_hash::SpecHash::during_attempt(&scaled, 3, 2).template, value(json!({})));
     assert_eq!(value(json!({"runPolicy": {"backoffLimit": 9}, "networkPolicy": false})), value(json!({})));
     for change in [json!({"podSecurityContext": {}}), json!({"denseWorkers": {"pod": {"labels": {"a": "b"}}}})] {
         assert_ne!(value(change), value(json!({})));

@@ -56,7 +56,7 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
     output.sub_path = spec.output.as_ref().and_then(|output| output.sub_path.clone());
     let mut mounts = vec![mount("job", JOB_FOLDER, true), mount("tmp", "/tmp", false)];
     mounts.extend([output, mount(claims::STATE, STATE_PATH, false)]);
-    if plan.job.pod(role).shared_memory.is_some() {
+    if plan.job.pod_settings(role).shared_memory.is_some() {
         mounts.push(mount(SHARED_MEMORY, SHARED_MEMORY_PATH, false));
     }
     for (index, volume) in spec.volumes.iter().enumerate() {
@@ -71,7 +71,7 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
 pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
     let spec = &plan.job.spec;
     let job = ConfigMapVolumeSource {
-        name: plan.attempt.config(),
+        name: plan.attempt.config_name(),
         items: Some(vec![KeyToPath { key: JOB_KEY.to_owned(), path: JOB_KEY.to_owned(), mode: None }]),
         ..ConfigMapVolumeSource::default()
     };
@@ -87,7 +87,7 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
     if claims::template(plan, role).is_none() {
         volumes.push(empty(claims::STATE));
     }
-    if let Some(size) = &plan.job.pod(role).shared_memory {
+    if let Some(size) = &plan.job.pod_settings(role).shared_memory {
         let memory = EmptyDir { medium: Some(Medium::Memory), size_limit: Some(size.clone()) };
         volumes.push(Volume { empty_dir: Some(empty_dir(&memory)), ..named(SHARED_MEMORY) });
     }

@@ -10,12 +10,12 @@ use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::definition;
+use super::resource_definition;
 use crate::problem::{SpecProblem, problem};
 
 /// The schema of a HybridJob, with its rules compiled.
 static DEFINITION: LazyLock<(Value, CompiledSchema)> = LazyLock::new(|| {
-    let definition = serde_json::to_value(definition()).unwrap_or_default();
+    let definition = serde_json::to_value(resource_definition()).unwrap_or_default();
     let schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
     let compiled = compile_schema(&schema);
     (schema, compiled)
@@ -23,7 +23,7 @@ static DEFINITION: LazyLock<(Value, CompiledSchema)> = LazyLock::new(|| {
 
 /// All reasons for which Kubernetes would refuse a HybridJob, or a change of an old one.
 #[must_use]
-pub fn refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
+pub fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<SpecProblem> {
     let (schema, rules) = &*DEFINITION;
     let mut own = apply_defaults(schema, object);
     // The schema does not contain the fields that every object of Kubernetes has.

@@ -21,11 +21,11 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use admission::{refusals, schema_problems};
+pub use admission::{admission_refusals, schema_problems};
 pub use env_name::EnvName;
 pub use pod::PodSettings;
 pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
-pub use schema::{KUBERNETES_FIELDS, definition, definition_yaml};
+pub use schema::{KUBERNETES_FIELDS, definition_yaml, resource_definition};
 pub use sidecar::Sidecar;
 pub use status::{
     AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, Recovery, RoleCount,

@@ -27,7 +27,7 @@ pub const KUBERNETES_FIELDS: [&str; 11] = [
 
 /// The custom resource definition.
 #[must_use]
-pub fn definition() -> CustomResourceDefinition {
+pub fn resource_definition() -> CustomResourceDefinition {
     let made = HybridJob::crd();
     let Ok(mut definition) = serde_json::to_value(&made) else { return made };
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
@@ -43,7 +43,7 @@ pub fn definition() -> CustomResourceDefinition {
 /// # Errors
 /// When the definition cannot be written, which would be a bug.
 pub fn definition_yaml() -> Result<String, serde_saphyr::ser::Error> {
-    let yaml = serde_saphyr::to_string(&definition())?;
+    let yaml = serde_saphyr::to_string(&resource_definition())?;
     Ok(format!(
         "# Generated from k8s/src/crd: `UPDATE_DOCS=1 cargo test --release -p zagros-operator --test crd`.\n{yaml}"
     ))

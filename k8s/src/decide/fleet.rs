@@ -10,7 +10,7 @@ use crate::names::Role;
 use crate::observe::{ObservedObjects, PodState};
 
 /// When all workers were back after the last loss.
-pub(super) fn back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
+pub(super) fn workers_back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
 }
 
@@ -34,7 +34,7 @@ impl<'a> Fleet<'a> {
         if !facts.rejoins {
             return Self::Whole;
         }
-        let ended = staying.lost_worker(back(facts));
+        let ended = staying.lost_worker(workers_back(facts));
         let is_newer = |pod: &PodState| pod.exit.as_ref().and_then(|exit| exit.at) > reported;
         match reported {
             Some(_) if is_ready && every_worker_is_ready(facts, staying) => Self::Back,
@@ -46,7 +46,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// How the awaited worker was lost.
-    pub(super) fn loss(&self) -> Option<String> {
+    pub(super) fn loss_message(&self) -> Option<String> {
         match self {
             Self::Whole | Self::Back => None,
             Self::Lost(pod) | Self::Waiting(pod) => {
@@ -55,7 +55,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    pub(super) fn record(&self, status: &mut HybridJobStatus, now: Timestamp) {
+    pub(super) fn record_loss(&self, status: &mut HybridJobStatus, now: Timestamp) {
         match self {
             Self::Whole | Self::Waiting(_) => {}
             Self::Lost(pod) => {
@@ -76,7 +76,7 @@ fn a_worker_is_gone(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> boo
     let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
     let present = i32::try_from(staying.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
     let is_up = facts.status.phase == Some(Phase::Running);
-    is_up && (present < facts.workers.joined() || worker_restarts(facts) > facts.status.worker_restarts)
+    is_up && (present < facts.workers.joined_count() || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
 /// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.

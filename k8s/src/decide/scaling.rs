@@ -17,15 +17,15 @@ pub(crate) const REFUSED: &str = "ScaleRefused";
 /// What the change of both numbers waits for.
 pub(super) fn step(facts: &DecisionFacts<'_>) -> ScaleStep {
     let heard = facts.progress.as_ref();
-    facts.servers.step(heard).combine(facts.workers.step(heard))
+    facts.servers.next_step(heard).combine(facts.workers.next_step(heard))
 }
 
 /// What the coordinator is asked for: only numbers that it does not want already.
 pub(super) fn request(facts: &DecisionFacts<'_>) -> ScaleRequest {
     let heard = facts.progress.as_ref();
     let asks = |step: ScaleStep, wanted: i32| if step == ScaleStep::Ask { wanted.unsigned_abs() } else { 0 };
-    let servers = asks(facts.servers.step(heard), facts.servers.wanted);
-    ScaleRequest { servers, workers: asks(facts.workers.step(heard), facts.workers.wanted) }
+    let servers = asks(facts.servers.next_step(heard), facts.servers.wanted);
+    ScaleRequest { servers, workers: asks(facts.workers.next_step(heard), facts.workers.wanted) }
 }
 
 /// The numbers of the spec, in words.

@@ -61,8 +61,8 @@ impl DecisionCase {
 
     fn present(&self) -> HybridJobSpec {
         let mut present = self.spec.clone();
-        present.embedding_servers.replicas = self.servers.staying();
-        present.dense_workers.replicas = self.workers.pods();
+        present.embedding_servers.replicas = self.servers.staying_count();
+        present.dense_workers.replicas = self.workers.pod_count();
         present
     }
 

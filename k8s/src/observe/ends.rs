@@ -25,9 +25,9 @@ pub(super) fn started(container: &ContainerStatus) -> Option<Timestamp> {
 /// The report that a coordinator leaves at the end of its run, as the message of its container's end.
 pub(super) fn end_report(pod: &Arc<Pod>) -> Option<Progress> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let coordinator = containers.iter().find(|one| one.name == Role::Coordinator.word())?;
+    let coordinator = containers.iter().find(|one| one.name == Role::Coordinator.short_name())?;
     let ended = last_end(coordinator).filter(|ended| ended.exit_code == 0)?;
-    probe::parse(ended.message?.as_bytes()).ok()
+    probe::parse_status(ended.message?.as_bytes()).ok()
 }
 
 /// The present end of the container, or the one before its restart.

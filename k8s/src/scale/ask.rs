@@ -26,7 +26,7 @@ pub type CoordinatorScale = Arc<
 #[must_use]
 pub fn scale_by_coordinator() -> CoordinatorScale {
     Arc::new(|attempt: Attempt, credentials: Credentials, wanted: ScaleRequest| {
-        Box::pin(async move { scale(&attempt.coordinator(), &credentials, wanted).await })
+        Box::pin(async move { ask_for_scale(&attempt.coordinator_address(), &credentials, wanted).await })
     })
 }
 
@@ -34,7 +34,7 @@ pub fn scale_by_coordinator() -> CoordinatorScale {
 ///
 /// # Errors
 /// When it refuses or does not answer.
-pub async fn scale(address: &str, credentials: &Credentials, wanted: ScaleRequest) -> Result<(), Refusal> {
+pub async fn ask_for_scale(address: &str, credentials: &Credentials, wanted: ScaleRequest) -> Result<(), Refusal> {
     let control = GrpcControlPlane::connect(address, TIMEOUT, credentials);
     let control = control.map_err(|error| Refusal::invalid(error.to_string()))?;
     control.scale(wanted).await.map(|_| ())

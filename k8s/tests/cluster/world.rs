@@ -95,7 +95,7 @@ impl ClusterWorld {
     fn lease(&self, name: &str) -> LeaseHandle {
         let (handle, keeper) = LeaseHandle::new(MANAGER);
         let candidate = LeaseCandidate::new(self.api.client(), "zagros-system", MANAGER, name);
-        tokio::spawn(keeper.keep(candidate));
+        tokio::spawn(keeper.keep_lease(candidate));
         handle
     }
 

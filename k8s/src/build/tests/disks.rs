@@ -8,7 +8,7 @@ fn a_size_that_was_made_stays_when_the_memory_changes() {
     let mut owner = hybrid_job();
     spec_of(json!({"embeddingServers": {"pod": {"resources": {"limits": {"memory": "64Gi"}}}}}))(&mut owner);
     let attempt = attempt(3);
-    let job = validate(&owner, &JobText::OfSpec(owner.spec.job.inline.clone().unwrap()), &attempt).unwrap();
+    let job = validate_job(&owner, &JobText::OfSpec(owner.spec.job.inline.clone().unwrap()), &attempt).unwrap();
     let disk = Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity("12Gi".to_owned()));
     let set = crate::rollout::ServerSet { disk, ..Default::default() };
     let servers = ServerFacts { set: Some(set), ..ServerFacts::default() };

@@ -11,7 +11,7 @@ use crate::clock::ClusterClock;
 
 /// The schema of a HybridJob.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
-    let definition = serde_json::to_value(zagros_operator::crd::definition()).unwrap();
+    let definition = serde_json::to_value(zagros_operator::crd::resource_definition()).unwrap();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
 });
 
@@ -317,7 +317,7 @@ fn admit(key: &ObjectKey, object: &mut Value, old: Option<&Value>) -> Result<(),
         let schema: &Value = &SCHEMA;
         *object = kube_cel::apply_defaults(schema, object);
         let is_same = old.is_some_and(|old| kube_cel::apply_defaults(schema, old)["spec"] == object["spec"]);
-        let refusals = if is_same { Vec::new() } else { zagros_operator::crd::refusals(object, old) };
+        let refusals = if is_same { Vec::new() } else { zagros_operator::crd::admission_refusals(object, old) };
         let message: Vec<String> = refusals.iter().map(ToString::to_string).collect();
         return if message.is_empty() { Ok(()) } else { Err(invalid(message.join("; "))) };
     }
