@@ -1,7 +1,7 @@
 //! A batch between its lookup and its push.
 //!
 //! ```text
-//!            rows()                push, release, drop
+//!            wait_for_rows()       push, release, drop
 //!  Asked ───────────► Answered ───────────────────────► Over
 //!    │                                                   ▲
 //!    └───────────────────────────────────────────────────┘ release, drop: the lookup is given up
@@ -66,13 +66,13 @@ impl LookupBatch {
 
     /// The distinct ids, table after table.
     #[must_use]
-    pub fn ids(&self) -> &Arc<RoutedIds> {
+    pub fn unique_ids(&self) -> &Arc<RoutedIds> {
         &self.ids
     }
 
     /// For each feature and each of its ids, the position of the id in the distinct ids of the feature's table.
     #[must_use]
-    pub fn inverse(&self) -> &[Vec<u32>] {
+    pub fn id_positions(&self) -> &[Vec<u32>] {
         &self.inverse
     }
 
@@ -82,7 +82,7 @@ impl LookupBatch {
     }
 
     /// Gives the batch up: its lookup, its place, its push.
-    pub fn release(&self) {
+    pub fn give_up(&self) {
         self.exchange(BatchState::Over);
     }
 

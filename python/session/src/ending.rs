@@ -23,7 +23,7 @@ impl Session {
         }
         let flushed = match ending {
             SessionEnd::Done => self.flush(look),
-            SessionEnd::Failed(_) => self.check(),
+            SessionEnd::Failed(_) => self.check_usable(),
         };
         if !self.link.close(ending) {
             return Ok(());
@@ -34,7 +34,7 @@ impl Session {
             (SessionEnd::Failed(reason), _) => (Outcome::Failed, reason.to_owned()),
         };
         let left = self.link.membership.leave(outcome, &reason);
-        let left = self.run("to leave the run", 2 * self.timeout, look, left)?;
+        let left = self.run_in_time("to leave the run", 2 * self.timeout, look, left)?;
         match ending {
             SessionEnd::Done => flushed.and_then(|()| left.map_err(SessionError::from)),
             SessionEnd::Failed(_) => Ok(()),
@@ -59,6 +59,6 @@ impl Session {
                 tokio::time::sleep(PAUSE).await;
             }
         };
-        self.run("for the other workers to leave the run", self.timeout, look, gone)
+        self.run_in_time("for the other workers to leave the run", self.timeout, look, gone)
     }
 }

@@ -103,7 +103,7 @@ impl Link {
     }
 
     /// Waits until every push is acknowledged or has failed.
-    pub(crate) async fn pushed(&self) {
+    pub(crate) async fn wait_for_pushes(&self) {
         // The sender lives as long as this.
         let _ = self.open_pushes.subscribe().wait_for(|open| *open == 0).await;
     }

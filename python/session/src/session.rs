@@ -24,7 +24,7 @@ use crate::SessionError;
 use crate::batch::{BatchAccess, LookupAnswer, LookupBatch, WindowPlace};
 use crate::gradient_sum;
 use crate::link::{Link, StepPart};
-use crate::waiting::{Look, wait};
+use crate::waiting::{Look, wait_for_work};
 
 /// Threads that send and receive.
 const THREADS: usize = 2;
@@ -53,7 +53,7 @@ impl Reach {
     ///
     /// # Errors
     /// When one of them is malformed.
-    pub fn grpc(coordinator: &str, secret: Option<&str>, timeout: Duration) -> Result<Self, SessionError> {
+    pub fn over_grpc(coordinator: &str, secret: Option<&str>, timeout: Duration) -> Result<Self, SessionError> {
         let wrong = |what: &str, reason: &dyn std::fmt::Display| SessionError::Address {
             what: what.to_owned(),
             reason: reason.to_string(),
@@ -101,7 +101,7 @@ impl Session {
         let runtime = runtime.map_err(|error| SessionError::Task(error.to_string()))?;
         let timeout = job.cluster.timeout;
         let joined = async { join(job, rank, reach()?).await };
-        let link = wait(&runtime, "for the coordinator and its servers", 3 * timeout, look, joined)??;
+        let link = wait_for_work(&runtime, "for the coordinator and its servers", 3 * timeout, look, joined)??;
         Ok(Self {
             owner: std::process::id(),
             rank,
@@ -128,7 +128,7 @@ impl Session {
     /// # Errors
     /// When the session cannot be used any more, or there is no table of this position.
     pub fn look_up(&self, features: &[(usize, &[u64])], access: BatchAccess) -> Result<LookupBatch, SessionError> {
-        self.check()?;
+        self.check_usable()?;
         if access != BatchAccess::Read {
             self.link.check_not_draining()?;
         }
@@ -147,19 +147,19 @@ impl Session {
     ///
     /// # Errors
     /// When a server does not answer in time, the window is full for good, or `look` ends the wait. The batch is over then.
-    pub fn rows(&self, batch: &LookupBatch, look: Look<'_>) -> Result<BatchRows, SessionError> {
-        self.check()?;
+    pub fn wait_for_rows(&self, batch: &LookupBatch, look: Look<'_>) -> Result<BatchRows, SessionError> {
+        self.check_usable()?;
         let asked = batch.take_asked()?;
         let started = Deadline::from_now(PATIENCE);
         let look: Look<'_> = &|| {
             // The end of the run first: servers end after it, and `look` may find them gone.
-            self.check()?;
+            self.check_usable()?;
             look()?;
             let is_stuck = !batch.has_place() && self.link.pushes_in_flight() == 0 && started.is_past();
             let inside = self.window.inside();
             if is_stuck && inside > 0 { Err(SessionError::WindowFull { inside }) } else { Ok(()) }
         };
-        let answer = wait(&self.runtime, "for rows", 3 * self.timeout, look, asked)?;
+        let answer = wait_for_work(&self.runtime, "for rows", 3 * self.timeout, look, asked)?;
         let answer = answer.map_err(|error| SessionError::Task(error.to_string()))??;
         batch.set_answered(answer.place);
         Ok(answer.rows)
@@ -176,23 +176,23 @@ impl Session {
     /// When the session cannot be used any more, gradients do not have the shape of their batch's rows, or a batch was pushed
     /// before. Nothing is pushed then.
     pub fn push(&self, mut batches: Vec<(&LookupBatch, BatchRows)>, step: u64) -> Result<(), SessionError> {
-        self.check()?;
+        self.check_usable()?;
         let mut places = Vec::with_capacity(batches.len());
         let mut are_whole = true;
         for (batch, gradients) in &batches {
-            are_whole &= check_shape(batch.ids(), gradients)?;
+            are_whole &= check_shape(batch.unique_ids(), gradients)?;
             places.push(batch.take_place()?);
         }
         let (ids, mut gradients) = match batches.len() {
             0 => return Ok(()),
             1 if are_whole => {
                 let (batch, gradients) = batches.remove(0);
-                (Arc::clone(batch.ids()), gradients)
+                (Arc::clone(batch.unique_ids()), gradients)
             }
             _ => {
                 let parts: Vec<(&UniqueIds, BatchRows)> =
-                    batches.into_iter().map(|(batch, gradients)| (&***batch.ids(), gradients)).collect();
-                let (unique, sums) = gradient_sum::sum(&parts);
+                    batches.into_iter().map(|(batch, gradients)| (&***batch.unique_ids(), gradients)).collect();
+                let (unique, sums) = gradient_sum::sum_gradients(&parts);
                 (Arc::new(RoutedIds::from(unique)), sums)
             }
         };
@@ -228,12 +228,12 @@ impl Session {
         if !self.is_owner() {
             return Err(SessionError::Forked);
         }
-        self.run("for acknowledgements of pushes", 2 * self.timeout, look, self.link.pushed())
+        self.run_in_time("for acknowledgements of pushes", 2 * self.timeout, look, self.link.wait_for_pushes())
     }
 
     /// Forgets that a server has refused a push, once the rows that miss its gradients were replaced. Another failure stays: a
     /// push without an answer may still arrive.
-    pub fn reopen(&self) {
+    pub fn forget_refused_push(&self) {
         self.link.forget_refusal();
     }
 
@@ -242,29 +242,29 @@ impl Session {
     /// # Errors
     /// When one failed, or `look` ends the wait.
     pub fn flush(&self, look: Look<'_>) -> Result<(), SessionError> {
-        self.check()?;
+        self.check_usable()?;
         // A worker that knows why this push cannot succeed has ended the run.
-        let look: Look<'_> = &|| self.check().and_then(|()| look());
+        let look: Look<'_> = &|| self.check_usable().and_then(|()| look());
         self.wait_for_pushes(look)?;
-        self.check()
+        self.check_usable()
     }
 
     /// Waits for `work`.
-    pub(crate) fn run<T>(
+    pub(crate) fn run_in_time<T>(
         &self,
         what: &'static str,
         limit: Duration,
         look: Look<'_>,
         work: impl Future<Output = T>,
     ) -> Result<T, SessionError> {
-        wait(&self.runtime, what, limit, look, work)
+        wait_for_work(&self.runtime, what, limit, look, work)
     }
 
     /// Checks that the session can be used.
     ///
     /// # Errors
     /// When this is not the process that made it, a push failed, or the run goes on or ends without this process.
-    pub fn check(&self) -> Result<(), SessionError> {
+    pub fn check_usable(&self) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Err(SessionError::Forked);
         }

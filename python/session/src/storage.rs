@@ -43,7 +43,7 @@ impl Session {
     ///
     /// # Errors
     /// When a push failed, or a server cannot write.
-    pub fn save(&self, folder: &str, look: Look<'_>) -> Result<SavedRows, SessionError> {
+    pub fn save_rows(&self, folder: &str, look: Look<'_>) -> Result<SavedRows, SessionError> {
         self.flush(look)?;
         let save = async {
             let servers = self.link.client.newest_servers().await?;
@@ -55,7 +55,7 @@ impl Session {
             };
             all(servers.iter().map(save)).await
         };
-        let saved = self.run("for servers to save their rows", LIMIT, look, save)??;
+        let saved = self.run_in_time("for servers to save their rows", LIMIT, look, save)??;
         let rows = saved.iter().map(|saved| saved.rows).sum();
         let file =
             |file: FileDigest| SavedRowsFile { name: file.name, bytes: file.bytes, sha256: file.sha256.to_vec() };
@@ -63,13 +63,13 @@ impl Session {
     }
 
     /// Has every server take its part of the rows in these files of `folder`, in the place of those that it has. Returns how
-    /// many rows all servers took. A push that was refused before does not matter: [`Session::reopen`] forgets it.
+    /// many rows all servers took. A push that was refused before does not matter: [`Session::forget_refused_push`] forgets it.
     ///
     /// # Errors
     /// When a push has no answer, or a file is missing or damaged.
-    pub fn load(&self, folder: &str, files: Vec<SavedRowsFile>, look: Look<'_>) -> Result<u64, SessionError> {
+    pub fn load_rows(&self, folder: &str, files: Vec<SavedRowsFile>, look: Look<'_>) -> Result<u64, SessionError> {
         self.wait_for_pushes(look)?;
-        match self.check() {
+        match self.check_usable() {
             Ok(()) | Err(SessionError::RefusedPush(_)) => {}
             Err(error) => return Err(error),
         }
@@ -90,7 +90,7 @@ impl Session {
             };
             all(servers.iter().map(load)).await
         };
-        let loaded = self.run("for servers to load rows", LIMIT, look, load)??;
+        let loaded = self.run_in_time("for servers to load rows", LIMIT, look, load)??;
         Ok(loaded.iter().map(|loaded| loaded.rows).sum())
     }
 
@@ -98,7 +98,7 @@ impl Session {
     ///
     /// # Errors
     /// When a push failed, or a server does not answer in time.
-    pub fn describe(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
+    pub fn describe_tables(&self, look: Look<'_>) -> Result<Vec<TableRows>, SessionError> {
         self.flush(look)?;
         let describe = async {
             let servers = self.link.client.newest_servers().await?;
@@ -111,7 +111,7 @@ impl Session {
             };
             all(servers.iter().map(describe)).await
         };
-        let described = self.run("for servers to describe their rows", 3 * self.timeout, look, describe)??;
+        let described = self.run_in_time("for servers to describe their rows", 3 * self.timeout, look, describe)??;
         let none = |table: &crate::SessionTable| TableRows { table: table.name.clone(), rows: 0, bytes: 0 };
         let mut tables: Vec<TableRows> = self.tables().iter().map(none).collect();
         for table in described.into_iter().flat_map(|server| server.tables) {
