@@ -239,7 +239,7 @@ fn general(key: &str) -> String {
 mod tests {
     use super::*;
     use crate::fixture::{CRITEO, job};
-    use crate::shape::{self, Shape};
+    use crate::shape::{self, ValueShape};
 
     fn changes(before: &str, now: &str) -> Vec<(String, ChangeEffect)> {
         let changes = job(CRITEO, now).changes_since(&job(CRITEO, before));
@@ -247,17 +247,17 @@ mod tests {
     }
 
     /// Dotted keys of the job file. Keys of list items and of tables with a user's name occur once.
-    fn all_keys(path: &str, shape: &Shape, found: &mut Vec<String>) {
+    fn all_keys(path: &str, shape: &ValueShape, found: &mut Vec<String>) {
         let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         match shape {
-            Shape::Table(fields) => fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found)),
-            Shape::Tagged { variants, .. } => {
+            ValueShape::Table(fields) => fields.iter().for_each(|field| all_keys(&below(&field.name), &field.shape, found)),
+            ValueShape::Tagged { variants, .. } => {
                 found.push(below(shape::TAG));
                 for field in variants.iter().flat_map(|variant| &variant.fields) {
                     all_keys(&below(&field.name), &field.shape, found);
                 }
             }
-            Shape::Named(item) => all_keys(&below("any"), item, found),
+            ValueShape::Named(item) => all_keys(&below("any"), item, found),
             _ => found.push(path.to_owned()),
         }
     }

@@ -19,13 +19,13 @@ const WINDOW: (usize, usize) = (40, 80);
 
 /// Text that settings come from: the job file, one `--set` argument or one environment variable.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct SourceText {
     named: NamedSource<String>,
     /// Whether this is the job file. Relative data paths in the job file start at its folder.
     pub(crate) file: bool,
 }
 
-impl Source {
+impl SourceText {
     /// The job file.
     pub(crate) fn file(name: &str, text: &str) -> Arc<Self> {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: true })
@@ -53,7 +53,7 @@ impl Source {
 
 /// The text around a problem. A renderer counts columns in 16 bits and prints whole lines, so it gets only a window of a
 /// long line.
-impl SourceCode for Source {
+impl SourceCode for SourceText {
     fn read_span<'a>(
         &'a self,
         span: &SourceSpan,
@@ -80,14 +80,14 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
 
 /// Part of a source.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SourcePlace {
     /// Where the text is.
-    pub(crate) source: Arc<Source>,
+    pub(crate) source: Arc<SourceText>,
     /// Bytes of the text.
     pub(crate) span: Range<usize>,
 }
 
-impl Place {
+impl SourcePlace {
     /// The text itself; empty if the span is outside the source.
     pub(crate) fn text(&self) -> &str {
         self.source.text().get(self.span.clone()).unwrap_or_default()
@@ -108,14 +108,14 @@ impl Place {
 
 /// One problem of a job. Shown on one line, or as a [`Diagnostic`] with the line and a caret.
 #[derive(Clone, Debug)]
-pub struct Problem {
+pub struct JobProblem {
     message: String,
-    place: Option<Place>,
+    place: Option<SourcePlace>,
     label: String,
     help: Option<String>,
 }
 
-impl Problem {
+impl JobProblem {
     /// A problem without a position.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: shortened(message.into()), place: None, label: String::new(), help: None }
@@ -123,7 +123,7 @@ impl Problem {
 
     /// Points at the text that causes the problem, with a short label beside the caret.
     #[must_use]
-    pub(crate) fn at_place(mut self, place: Place, label: impl Into<String>) -> Self {
+    pub(crate) fn at_place(mut self, place: SourcePlace, label: impl Into<String>) -> Self {
         self.place = Some(place);
         self.label = label.into();
         self
@@ -174,15 +174,15 @@ fn shortened(mut text: String) -> String {
     text
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for JobProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for JobProblem {}
 
-impl Diagnostic for Problem {
+impl Diagnostic for JobProblem {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
@@ -208,12 +208,12 @@ pub struct JobErrors {
     name: String,
     /// How many problems there are, including those that are not shown.
     count: usize,
-    problems: Vec<Problem>,
+    problems: Vec<JobProblem>,
 }
 
 impl JobErrors {
     /// Sorts the problems by position: overrides first, then down the file.
-    pub(crate) fn new(name: impl Into<String>, mut problems: Vec<Problem>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, mut problems: Vec<JobProblem>) -> Self {
         problems.sort_by_key(|problem| match &problem.place {
             Some(place) if place.source.file => (1, place.span.start),
             Some(place) => (0, place.span.start),
@@ -226,14 +226,14 @@ impl JobErrors {
 
     /// The first problems, at most ten.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[JobProblem] {
         &self.problems
     }
 
     /// A headline, then `file:line:column: problem; what to do` for each.
     #[must_use]
     pub fn plain_text(&self) -> String {
-        let lines = self.problems.iter().map(Problem::plain_text);
+        let lines = self.problems.iter().map(JobProblem::plain_text);
         std::iter::once(self.to_string()).chain(lines).collect::<Vec<_>>().join("\n")
     }
 }
@@ -264,8 +264,8 @@ impl Diagnostic for JobErrors {
 mod tests {
     use super::*;
 
-    fn problem(text: &str, span: Range<usize>) -> Problem {
-        Problem::new("wrong").at_place(Place { source: Source::file("job.toml", text), span }, "here")
+    fn problem(text: &str, span: Range<usize>) -> JobProblem {
+        JobProblem::new("wrong").at_place(SourcePlace { source: SourceText::file("job.toml", text), span }, "here")
     }
 
     #[test]
@@ -284,12 +284,12 @@ mod tests {
 
     #[test]
     fn problems_come_in_the_order_of_the_file_after_those_of_overrides() {
-        let setting = Place { source: Source::setting("--set", "x=1"), span: 2..3 };
+        let setting = SourcePlace { source: SourceText::setting("--set", "x=1"), span: 2..3 };
         let problems = vec![
-            Problem::new("nowhere"),
+            JobProblem::new("nowhere"),
             problem("a\nb", 2..3),
             problem("a\nb", 0..1),
-            Problem::new("set").at_place(setting, "").help("unset it"),
+            JobProblem::new("set").at_place(setting, "").help("unset it"),
         ];
         let expected =
             "job file j has 4 problems\n--set:1:3: set; unset it\njob.toml:1:1: wrong\njob.toml:2:1: wrong\nnowhere";

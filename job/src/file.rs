@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 pub(crate) use column::Column;
-pub(crate) use data::{DataFile, Layout, Paths};
+pub(crate) use data::{DataFile, DataLayout, DataPaths};
 pub(crate) use features::{CategoricalFile, FeaturesFile};
-pub(crate) use labels::{LabelFile, Labels};
+pub(crate) use labels::{LabelFile, LabelForms};
 pub(crate) use model::ModelFile;
 
 use crate::settings::{

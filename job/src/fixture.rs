@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::document::Node;
-use crate::error::{Problem, Source};
+use crate::document::TomlNode;
+use crate::error::{JobProblem, SourceText};
 use crate::settings::Job;
 use crate::{Overrides, check, shape};
 
@@ -26,12 +26,12 @@ pub(crate) fn problems(base: &str, rest: &str) -> Vec<String> {
 }
 
 /// The document, and the problems that the schema alone finds.
-pub(crate) fn checked(text: &str) -> (Node, Vec<String>) {
-    let mut document = Node::parse(&Source::file("job.toml", text)).unwrap();
+pub(crate) fn checked(text: &str) -> (TomlNode, Vec<String>) {
+    let mut document = TomlNode::parse(&SourceText::file("job.toml", text)).unwrap();
     let problems = check::check(&mut document, &shape::job());
     (document, messages(&problems))
 }
 
-fn messages(problems: &[Problem]) -> Vec<String> {
+fn messages(problems: &[JobProblem]) -> Vec<String> {
     problems.iter().map(|problem| problem.message().to_owned()).collect()
 }

@@ -29,7 +29,7 @@ pub mod threads;
 mod upgrade;
 
 pub use changes::{ChangeEffect, KeyChange};
-pub use error::{JobErrors, Problem};
+pub use error::{JobErrors, JobProblem};
 pub use footprint::{DenseFootprint, StreamedFootprint};
 pub use load::{is_given, removed_keys};
 pub use overrides::{ENVIRONMENT_PREFIX, Overrides};

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::document::Node;
-use crate::error::{JobErrors, Problem, Source};
+use crate::document::TomlNode;
+use crate::error::{JobErrors, JobProblem, SourceText};
 use crate::overrides::Overrides;
-use crate::resolve::{self, Context};
+use crate::resolve::{self, ResolveContext};
 use crate::settings::Job;
 use crate::threads::Machine;
 use crate::{check, document, shape, upgrade};
@@ -50,17 +50,17 @@ impl Job {
 #[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
-    let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return false };
+    let Ok(mut document) = TomlNode::parse(&SourceText::file(&path.display().to_string(), &text)) else { return false };
     let applied = overrides.apply(&mut document).is_ok();
     upgrade::apply(&mut document);
-    applied && document.find(&document::Path::from(key)).is_some()
+    applied && document.find(&document::KeyPath::from(key)).is_some()
 }
 
 /// A sentence for each key of the file or an override that is no more; none for a file that cannot be read.
 #[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };
-    let Ok(mut document) = Node::parse(&Source::file(&path.display().to_string(), &text)) else { return Vec::new() };
+    let Ok(mut document) = TomlNode::parse(&SourceText::file(&path.display().to_string(), &text)) else { return Vec::new() };
     if overrides.apply(&mut document).is_err() {
         return Vec::new();
     }
@@ -69,17 +69,17 @@ pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
 
 /// Parse → override → take out keys that are no more → check against the schema → deserialise → check across keys. Each step needs the
 /// one before.
-fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<Problem>> {
-    let source = Source::file(&path.display().to_string(), text);
+fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<JobProblem>> {
+    let source = SourceText::file(&path.display().to_string(), text);
     let mut document =
-        Node::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
+        TomlNode::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
     upgrade::apply(&mut document);
     let problems = check::check(&mut document, &shape::job());
     if !problems.is_empty() {
         return Err(problems);
     }
-    let context = Context { document: &document, file: path, threads: machine.plan_threads() };
+    let context = ResolveContext { document: &document, file: path, threads: machine.plan_threads() };
     resolve::resolve(&context)
 }
 
@@ -94,19 +94,19 @@ fn is_data(text: &str) -> bool {
     lines().take(FEW_LINES).count() == FEW_LINES && !lines().any(is_of_a_job)
 }
 
-fn data_file(path: &Path) -> Vec<Problem> {
+fn data_file(path: &Path) -> Vec<JobProblem> {
     let path = path.display();
     let message = format!("{path} is data, not a job: none of its lines has the form `key = value`");
     let help = format!(
         "write a job file that names it (docs/job-file.md, examples/quickstart.toml): [data] format = \"delimited\", \
          train = \"{path}\""
     );
-    vec![Problem::new(message).help(help)]
+    vec![JobProblem::new(message).help(help)]
 }
 
-fn read(path: &Path) -> Result<String, Problem> {
+fn read(path: &Path) -> Result<String, JobProblem> {
     let unreadable = |error: std::io::Error| {
-        Problem::new(format!("cannot read job file {}: {error}", path.display())).help("give the path of a job file")
+        JobProblem::new(format!("cannot read job file {}: {error}", path.display())).help("give the path of a job file")
     };
     let length = fs::metadata(path).map_err(unreadable)?.len();
     if length > MAX_BYTES {
@@ -114,12 +114,12 @@ fn read(path: &Path) -> Result<String, Problem> {
             "{} is not a job file: it has {length} bytes, and a job file has at most {MAX_BYTES}",
             path.display()
         );
-        return Err(Problem::new(message).help("data files are named in the job file, under [data]"));
+        return Err(JobProblem::new(message).help("data files are named in the job file, under [data]"));
     }
     let bytes = fs::read(path).map_err(unreadable)?;
     String::from_utf8(bytes).map_err(|error| {
         let line = error.as_bytes()[..error.utf8_error().valid_up_to()].split(|byte| *byte == b'\n').count();
-        Problem::new(format!("{}:{line}: not UTF-8", path.display())).help("save the file as UTF-8")
+        JobProblem::new(format!("{}:{line}: not UTF-8", path.display())).help("save the file as UTF-8")
     })
 }
 

@@ -26,16 +26,16 @@ use std::path::Path as FilePath;
 
 use serde::Deserialize;
 
-use crate::document::{Node, Path};
-use crate::error::Problem;
-use crate::file::{JobFile, Layout, ModelFile};
+use crate::document::{KeyPath, TomlNode};
+use crate::error::JobProblem;
+use crate::file::{DataLayout, JobFile, ModelFile};
 use crate::settings::{Features, Job, Model, Output, Parametrization};
 use crate::threads::ThreadPlan;
 
 /// The inputs of resolving besides the file's values.
-pub(crate) struct Context<'a> {
+pub(crate) struct ResolveContext<'a> {
     /// The tree of the values, for positions.
-    pub(crate) document: &'a Node,
+    pub(crate) document: &'a TomlNode,
     /// The job file.
     pub(crate) file: &'a FilePath,
     /// Threads of the machine, for keys that the job does not set.
@@ -45,27 +45,27 @@ pub(crate) struct Context<'a> {
 /// Makes the job of a document that has passed the check against the schema.
 ///
 /// All broken rules. Every rule that is broken.
-pub(crate) fn resolve(context: &Context<'_>) -> Result<Job, Vec<Problem>> {
-    let mut resolver = Resolver { context, has_lists: false, problems: Vec::new() };
+pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProblem>> {
+    let mut resolver = JobResolver { context, has_lists: false, problems: Vec::new() };
     let mut keys = context.document.to_json();
     resolver.sizes(&mut keys);
-    let file = JobFile::deserialize(keys).map_err(|error| vec![Problem::new(error.to_string())])?;
+    let file = JobFile::deserialize(keys).map_err(|error| vec![JobProblem::new(error.to_string())])?;
     let job = resolver.job(file);
     if resolver.problems.is_empty() { Ok(job) } else { Err(resolver.problems) }
 }
 
-struct Resolver<'a> {
-    context: &'a Context<'a>,
+struct JobResolver<'a> {
+    context: &'a ResolveContext<'a>,
     /// Whether a cell of the data can be a list.
     has_lists: bool,
-    problems: Vec<Problem>,
+    problems: Vec<JobProblem>,
 }
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     fn job(&mut self, file: JobFile) -> Job {
         self.early_stop_fits(&file);
         self.calibration_fits(&file);
-        self.has_lists = matches!(file.data.format, Layout::Parquet | Layout::Arrow | Layout::Jsonl);
+        self.has_lists = matches!(file.data.format, DataLayout::Parquet | DataLayout::Arrow | DataLayout::Jsonl);
         let columns = data::columns(&file.data);
         let features = self.features(file.data.format, file.features, columns.as_deref());
         let ModelFile { size, size_embeddings, mup_base_width, network } = file.model;
@@ -137,7 +137,7 @@ impl Resolver<'_> {
 
     /// Whether a key is written, and not left to its default.
     fn is_given(&self, key: &str) -> bool {
-        self.context.document.find(&Path::from(key)).is_some()
+        self.context.document.find(&KeyPath::from(key)).is_some()
     }
 
     fn name(&mut self, given: Option<String>) -> String {
@@ -162,13 +162,13 @@ impl Resolver<'_> {
     /// Notes a broken rule. Its position is that of the key, or of the nearest written table around it.
     fn problem(
         &mut self,
-        path: impl Into<Path>,
+        path: impl Into<KeyPath>,
         message: impl Into<String>,
         label: impl Into<String>,
         help: impl Into<String>,
     ) {
         let place = self.context.document.place(&path.into());
-        self.problems.push(Problem::new(message).at_place(place, label).help(help));
+        self.problems.push(JobProblem::new(message).at_place(place, label).help(help));
     }
 }
 

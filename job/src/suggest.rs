@@ -1,6 +1,6 @@
 //! Suggestions: "did you mean".
 
-use crate::document::{Node, Path, Value};
+use crate::document::{KeyPath, TomlNode, TomlValue};
 use crate::quoting;
 
 /// Similarity (Jaro–Winkler, 0 to 1) above which a name counts as a misspelling of another.
@@ -22,8 +22,8 @@ pub(crate) fn name(found: &str, known: &[&str], others: &str) -> String {
 }
 
 /// Help for a setting with text in place of a list or table: `64,32`, `{kind=dcnv2}`.
-pub(crate) fn setting(node: &Node, path: &Path) -> Option<String> {
-    let Value::Text(text) = &node.value else { return None };
+pub(crate) fn setting(node: &TomlNode, path: &KeyPath) -> Option<String> {
+    let TomlValue::Text(text) = &node.value else { return None };
     if node.at.source.file {
         return None;
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::column::Column;
-use super::labels::Labels;
+use super::labels::LabelForms;
 use crate::settings::{
     Buckets, Categorical, DatePart, Features, IdRange, Numeric, NumericEmbedding, PoolAt, Pooling, Reading, Sequence,
     Source, Table, Values, Vocabulary, VocabularyKeys, ids_to_text,
@@ -17,7 +17,7 @@ use crate::settings::{
 pub(crate) struct FeaturesFile {
     /// What the model learns to predict: the name of a column, a table, or a list of both. The first one chooses the state that is
     /// kept, and is what the progress of training shows. Default: `"label"` for Criteo, otherwise needed.
-    pub(crate) label: Option<Labels>,
+    pub(crate) label: Option<LabelForms>,
     /// Column of sample weights, numbers from 0: a sample of weight 2 counts in training as two of weight 1. Measures count every
     /// sample once. Default: none, each sample counts once.
     pub(crate) weight: Option<String>,
@@ -106,7 +106,7 @@ impl FeaturesFile {
     pub(crate) fn from_features(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {
-            label: Some(Labels::from_targets(&features.targets)),
+            label: Some(LabelForms::from_targets(&features.targets)),
             weight: features.weight.clone(),
             numeric: Some(features.numeric.iter().cloned().map(Column::Full).collect()),
             numeric_embedding: features.numeric_embedding,

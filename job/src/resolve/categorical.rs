@@ -2,28 +2,28 @@
 
 use std::num::NonZeroU64;
 
-use super::Resolver;
-use super::features::Learned;
-use crate::document::Path;
+use super::JobResolver;
+use super::features::LearnedColumns;
+use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{
     Buckets, Categorical, IdRange, PoolAt, Pooling, Reading, Source, Values, Vocabulary, VocabularyKeys, ids_of_text,
 };
 use crate::suggest;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Names are different, and columns are there. `known`: the names of all columns, if they are known before a file is opened.
     pub(super) fn categorical_columns(
         &mut self,
         features: &[CategoricalFile],
-        learned: Learned<'_>,
+        learned: LearnedColumns<'_>,
         known: Option<&[String]>,
     ) {
         let names: Vec<_> = features.iter().map(|feature| (feature.feature_name(), feature.column.clone())).collect();
         self.different_names("categorical", &names);
         let parts = names_of_parts(features);
         for (index, feature) in features.iter().enumerate() {
-            let path = Path::from("features.categorical").index(index);
+            let path = KeyPath::from("features.categorical").index(index);
             match (&feature.column, &feature.cross) {
                 (Some(column), None) => {
                     self.feature_column("categorical", &path, column, learned, known);
@@ -48,10 +48,10 @@ impl Resolver<'_> {
     /// Names of features or columns whose categories are combined. `parts`: the names of the features that may be.
     pub(super) fn cross(
         &mut self,
-        path: &Path,
+        path: &KeyPath,
         names: &[String],
         parts: &[&str],
-        learned: Learned<'_>,
+        learned: LearnedColumns<'_>,
         known: Option<&[String]>,
     ) {
         for (index, name) in names.iter().enumerate() {
@@ -71,7 +71,7 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn categorical(&mut self, path: &Path, feature: &CategoricalFile, table: usize) -> Categorical {
+    pub(super) fn categorical(&mut self, path: &KeyPath, feature: &CategoricalFile, table: usize) -> Categorical {
         let values = self.values(path, feature);
         let source = self.source(path, feature);
         self.one_of_each_cell(path, feature, &values);
@@ -79,7 +79,7 @@ impl Resolver<'_> {
         Categorical { name: feature.feature_name(), source, table, values, default: feature.default.clone(), ids }
     }
 
-    fn source(&mut self, path: &Path, feature: &CategoricalFile) -> Source {
+    fn source(&mut self, path: &KeyPath, feature: &CategoricalFile) -> Source {
         if let Some(names) = &feature.cross {
             for (key, given) in [("buckets", feature.buckets.is_some()), ("date", feature.date.is_some())] {
                 if given {
@@ -104,7 +104,7 @@ impl Resolver<'_> {
         Source::Column { column, reading }
     }
 
-    fn ascending(&mut self, path: &Path, buckets: &Buckets) -> Buckets {
+    fn ascending(&mut self, path: &KeyPath, buckets: &Buckets) -> Buckets {
         let edges = buckets.edges();
         let is_ascending = edges.windows(2).all(|pair| pair[0] < pair[1]) && edges.iter().all(|edge| edge.is_finite());
         if !is_ascending {
@@ -115,7 +115,7 @@ impl Resolver<'_> {
     }
 
     /// Keys that apply only where a cell is one category.
-    fn one_of_each_cell(&mut self, path: &Path, feature: &CategoricalFile, values: &Values) {
+    fn one_of_each_cell(&mut self, path: &KeyPath, feature: &CategoricalFile, values: &Values) {
         let many = *values != Values::One;
         for (key, given) in [
             ("buckets", feature.buckets.is_some()),
@@ -144,7 +144,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn ids(&mut self, path: &Path, feature: &CategoricalFile, source: &Source) -> IdRange {
+    fn ids(&mut self, path: &KeyPath, feature: &CategoricalFile, source: &Source) -> IdRange {
         let few = matches!(source, Source::Column { reading: Reading::Buckets(_) | Reading::Date(_), .. });
         for (key, given) in [("hash_size", feature.hash_size.is_some()), ("vocabulary", feature.vocabulary.is_some())] {
             if given && few {
@@ -169,7 +169,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn vocabulary(&mut self, path: &Path, keys: &VocabularyKeys) -> Vocabulary {
+    fn vocabulary(&mut self, path: &KeyPath, keys: &VocabularyKeys) -> Vocabulary {
         let ids = keys.ids.as_ref().map(|text| ids_of_text(text).filter(|ids| ids.len() <= keys.max_size as usize));
         if ids == Some(None) {
             let help = "remove the key: the ids are measured";
@@ -180,7 +180,7 @@ impl Resolver<'_> {
     }
 
     /// How many values a cell holds. A column of lists needs no separator.
-    pub(super) fn values(&mut self, path: &Path, feature: &CategoricalFile) -> Values {
+    pub(super) fn values(&mut self, path: &KeyPath, feature: &CategoricalFile) -> Values {
         let describes_many = feature.pooling.is_some() || feature.sequence.is_some() || feature.weights.is_some();
         let is_list = self.has_lists && describes_many;
         let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {
@@ -206,7 +206,7 @@ impl Resolver<'_> {
     }
 
     /// Where values are added up: with weights at the worker, because servers add rows up unweighted.
-    fn pool_at(&mut self, path: &Path, feature: &CategoricalFile) -> PoolAt {
+    fn pool_at(&mut self, path: &KeyPath, feature: &CategoricalFile) -> PoolAt {
         let given = feature.pool_at.unwrap_or(PoolAt::Auto);
         if feature.weights.is_none() {
             return given;
@@ -220,7 +220,7 @@ impl Resolver<'_> {
     }
 
     /// Refuses a key of pooled values for a sequence.
-    fn not_pooled(&mut self, path: &Path, key: &str, given: bool) {
+    fn not_pooled(&mut self, path: &KeyPath, key: &str, given: bool) {
         if given {
             let help = format!("remove `sequence` or `{key}`");
             self.problem(path.key(key), format!("`{key}` of a sequence has no meaning"), "not pooled", help);
@@ -228,7 +228,7 @@ impl Resolver<'_> {
     }
 
     /// Refuses a key that applies to several values only.
-    fn one_value(&mut self, path: &Path, key: &str, given: bool) {
+    fn one_value(&mut self, path: &KeyPath, key: &str, given: bool) {
         if given {
             let help = format!("give a `separator`, or remove `{key}`");
             let message = match key {

@@ -4,22 +4,22 @@ use std::collections::HashSet;
 
 use serde_json::Value as Json;
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
 
 /// The least memory of a server. Less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     pub(super) fn cluster(&mut self, cluster: Cluster) -> Cluster {
         if cluster.buckets < cluster.servers {
             let message = format!("{} servers cannot share {} buckets", cluster.servers, cluster.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
         }
-        self.address(&Path::from("cluster.coordinator"), &cluster.coordinator);
-        self.address(&Path::from("cluster.admin"), &cluster.admin);
-        self.address(&Path::from("cluster.worker_address"), &cluster.worker_address);
+        self.address(&KeyPath::from("cluster.coordinator"), &cluster.coordinator);
+        self.address(&KeyPath::from("cluster.admin"), &cluster.admin);
+        self.address(&KeyPath::from("cluster.worker_address"), &cluster.worker_address);
         self.server_addresses(&cluster);
         let server_threads = match cluster.server_threads {
             0 => self.context.threads.server,
@@ -98,7 +98,7 @@ impl Resolver<'_> {
     }
 
     fn server_addresses(&mut self, cluster: &Cluster) {
-        let key = Path::from("cluster.server_addresses");
+        let key = KeyPath::from("cluster.server_addresses");
         let ports: Vec<Option<u16>> = (cluster.server_addresses.iter().enumerate())
             .map(|(index, address)| self.address(&key.index(index), address))
             .collect();
@@ -120,7 +120,7 @@ impl Resolver<'_> {
     }
 
     /// Checks `host:port`. Returns the port.
-    fn address(&mut self, path: &Path, address: &str) -> Option<u16> {
+    fn address(&mut self, path: &KeyPath, address: &str) -> Option<u16> {
         let port = port(address);
         if port.is_none() {
             let message = format!("`{path}` is not an address: \"{address}\"");

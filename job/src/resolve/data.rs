@@ -1,11 +1,11 @@
 //! `[data]` and `[train]`'s threads: paths, separators, and the keys of each format.
 
 use std::collections::HashSet;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::{KeyPath as FilePath, PathBuf};
 
-use super::Resolver;
-use crate::document::Path;
-use crate::file::{DataFile, Layout, Paths};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::file::{DataFile, DataLayout, DataPaths};
 use crate::settings::{Columnar, Data, DataOrder, DecimalMark, Delimited, Features, Format, STDIN, Values};
 
 /// Column names of Criteo's TSV, in order.
@@ -18,9 +18,9 @@ pub(super) fn criteo_columns() -> Vec<String> {
 /// Names of the columns, if they are known before a file is opened.
 pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
     match file.format {
-        Layout::Criteo => Some(criteo_columns()),
-        Layout::Parquet | Layout::Arrow | Layout::Jsonl => None,
-        Layout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
+        DataLayout::Criteo => Some(criteo_columns()),
+        DataLayout::Parquet | DataLayout::Arrow | DataLayout::Jsonl => None,
+        DataLayout::Delimited => file.columns.clone().filter(|columns| !columns.is_empty()),
     }
 }
 
@@ -44,7 +44,7 @@ fn shuffle_rows(features: &Features) -> usize {
     SHUFFLE_ROWS.min(SHUFFLE_BYTES / row).max(1)
 }
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> Data {
         self.times_fit(file, columns);
         self.commas_fit(file, features);
@@ -77,20 +77,20 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn paths(&mut self, key: &str, paths: &Paths) -> Vec<PathBuf> {
-        let whole = Path::from(key);
+    pub(super) fn paths(&mut self, key: &str, paths: &DataPaths) -> Vec<PathBuf> {
+        let whole = KeyPath::from(key);
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
         }
         let path_of = |index| match paths {
-            Paths::One(_) => whole.clone(),
-            Paths::Many(_) => whole.index(index),
+            DataPaths::One(_) => whole.clone(),
+            DataPaths::Many(_) => whole.index(index),
         };
         paths.as_slice().iter().enumerate().map(|(index, path)| self.data_path(&path_of(index), path)).collect()
     }
 
     /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
-    fn data_path(&mut self, key: &Path, path: &str) -> PathBuf {
+    fn data_path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
         match path.split_once("://") {
             None if path == STDIN => PathBuf::from(path),
             Some(("s3" | "gs" | "az" | "http" | "https", rest)) if !rest.is_empty() && !rest.starts_with('/') => {
@@ -109,7 +109,7 @@ impl Resolver<'_> {
     }
 
     /// Makes a path absolute.
-    pub(super) fn path(&mut self, key: &Path, path: &str) -> PathBuf {
+    pub(super) fn path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
         }
@@ -121,27 +121,27 @@ impl Resolver<'_> {
 
     fn format(&mut self, file: &DataFile) -> Format {
         match file.format {
-            Layout::Criteo => {
+            DataLayout::Criteo => {
                 let help = "Criteo's layout is fixed; remove the key, or use format = \"delimited\"";
                 self.refuse_keys(file, "criteo", file.missing.is_some(), help);
                 Format::Criteo
             }
-            Layout::Parquet => {
+            DataLayout::Parquet => {
                 let help = "a Parquet file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "parquet", false, help);
                 Format::Parquet(Columnar { missing: file.missing.clone().unwrap_or_default() })
             }
-            Layout::Arrow => {
+            DataLayout::Arrow => {
                 let help = "an Arrow file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "arrow", false, help);
                 Format::Arrow(Columnar { missing: file.missing.clone().unwrap_or_default() })
             }
-            Layout::Jsonl => {
+            DataLayout::Jsonl => {
                 let help = "the keys of an object are its columns; remove the key";
                 self.refuse_keys(file, "jsonl", false, help);
                 Format::Jsonl(Columnar { missing: file.missing.clone().unwrap_or_default() })
             }
-            Layout::Delimited => Format::Delimited(self.delimited(file)),
+            DataLayout::Delimited => Format::Delimited(self.delimited(file)),
         }
     }
 
@@ -159,7 +159,7 @@ impl Resolver<'_> {
         ];
         for (key, _) in given.into_iter().filter(|(_, given)| *given) {
             let message = format!("`data.{key}` has no meaning with format \"{format}\"");
-            self.problem(Path::from("data").key(key), message, "only for \"delimited\"", help);
+            self.problem(KeyPath::from("data").key(key), message, "only for \"delimited\"", help);
         }
     }
 
@@ -210,7 +210,7 @@ impl Resolver<'_> {
     fn distinct_columns(&mut self, columns: &[String]) {
         let mut seen = HashSet::new();
         for (index, column) in columns.iter().enumerate() {
-            let path = Path::from("data.columns").index(index);
+            let path = KeyPath::from("data.columns").index(index);
             if column.is_empty() {
                 self.problem(path, "a column has an empty name", "empty", "name every column, also unused ones");
             } else if !seen.insert(column) {

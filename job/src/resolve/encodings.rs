@@ -1,25 +1,25 @@
 //! Encoded numeric features: the category is there, and the other keys fit.
 
-use super::Resolver;
+use super::JobResolver;
 use super::categorical::names_of_parts;
-use super::features::Learned;
-use crate::document::Path;
+use super::features::LearnedColumns;
+use crate::document::KeyPath;
 use crate::file::{CategoricalFile, DataFile};
 use crate::settings::{DataOrder, EncodeBy, Encoding, Features, MinMax, Numeric, Standardise, TargetKind};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
     pub(super) fn encodings(
         &mut self,
         features: &[Numeric],
         categorical: &[CategoricalFile],
-        learned: Learned<'_>,
+        learned: LearnedColumns<'_>,
         known: Option<&[String]>,
     ) {
         let parts = names_of_parts(categorical);
         for (index, feature) in features.iter().enumerate() {
             let Some(encoding) = &feature.encode else { continue };
-            let path = Path::from("features.numeric").index(index);
+            let path = KeyPath::from("features.numeric").index(index);
             if encoding.with.contains(&feature.column) {
                 let message = format!("the cross names \"{}\" twice", feature.column);
                 self.problem(path.key("encode").key("with"), message, "second time", "name it once");
@@ -37,7 +37,7 @@ impl Resolver<'_> {
     }
 
     /// Keys of a number that have no meaning for a category.
-    fn encoded_alone(&mut self, path: &Path, feature: &Numeric) {
+    fn encoded_alone(&mut self, path: &KeyPath, feature: &Numeric) {
         let given = [
             ("width", feature.width.is_some()),
             ("separator", feature.separator.is_some()),
@@ -56,7 +56,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn keys_of_target(&mut self, path: &Path, encoding: &Encoding) {
+    fn keys_of_target(&mut self, path: &KeyPath, encoding: &Encoding) {
         let given = [("smoothing", encoding.smoothing.is_some()), ("folds", encoding.folds.is_some())];
         for (key, _) in given.into_iter().filter(|(_, is_given)| *is_given && encoding.by == EncodeBy::Count) {
             let message = format!("`{key}` needs `by = \"target\"`");
@@ -69,7 +69,7 @@ impl Resolver<'_> {
         let by_target =
             |feature: &Numeric| feature.encode.as_ref().is_some_and(|encoding| encoding.by == EncodeBy::Target);
         let Some(index) = features.numeric.iter().position(by_target) else { return };
-        let path = Path::from("features.numeric").index(index).key("encode");
+        let path = KeyPath::from("features.numeric").index(index).key("encode");
         let is_classes = |target: &crate::settings::Target| matches!(target.kind, TargetKind::Classes { .. });
         if features.targets.first().is_some_and(is_classes) {
             let message = "`encode` by target needs a first label that is a click or a number";

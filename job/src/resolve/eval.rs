@@ -1,14 +1,14 @@
 //! `[eval]`, `[train.early_stop]`, and the keys of other sections that they need.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::file::JobFile;
 use crate::settings::{CalibrationKind, Eval, Metric, Target, TargetKind};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     pub(super) fn eval(&mut self, eval: Eval, targets: &[Target], known: Option<&[String]>) -> Eval {
         if let Some(column) = &eval.group_by {
-            let path = Path::from("eval.group_by");
+            let path = KeyPath::from("eval.group_by");
             if is_label(column, targets) {
                 let message = format!("the label \"{column}\" cannot group samples: each group would have one class");
                 self.problem(path, message, "this is the label", "name a column such as the user's id");
@@ -50,7 +50,7 @@ impl Resolver<'_> {
 
     fn slices(&mut self, columns: &[String], targets: &[Target], known: Option<&[String]>) {
         for (index, column) in columns.iter().enumerate() {
-            let path = Path::from("eval.slices");
+            let path = KeyPath::from("eval.slices");
             if is_label(column, targets) {
                 let message =
                     format!("slices by the label \"{column}\" have one class each: no AUC and no calibration");

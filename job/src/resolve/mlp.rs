@@ -1,9 +1,9 @@
 //! `[mlp]`: what fits the network, and the mode.
 
-use super::Resolver;
+use super::JobResolver;
 use crate::settings::{Activation, AttentionActivation, Mlp, MlpNorm, Mode, Model};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Checks that the network has layers to which the choice applies, and the mode what norm and activation need.
     pub(super) fn mlp(&mut self, mlp: Mlp, model: &Model, mode: Mode) -> Mlp {
         if matches!(model, Model::TorchScript { .. }) && mlp != Mlp::default() {

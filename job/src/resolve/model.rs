@@ -1,14 +1,14 @@
 //! `[model]`, `[optimizer]` and `[train]`.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::settings::{Device, Features, Mode, Model, Table, Train};
 use crate::suggest;
 
 /// The most tables that a message names.
 const NAMED: usize = 3;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Checks that features and tables fit the network.
     pub(super) fn model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
         self.takes_sequences(&model, features);
@@ -25,7 +25,7 @@ impl Resolver<'_> {
             Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
             Model::TorchScript { file, sha256, trust } => {
                 self.torchscript(sha256, *trust);
-                let file = self.path(&Path::from("model.file"), &file.to_string_lossy());
+                let file = self.path(&KeyPath::from("model.file"), &file.to_string_lossy());
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
             }
             Model::Bst { heads, .. } => self.heads_divide(*heads, features, tables),
@@ -107,13 +107,13 @@ impl Resolver<'_> {
     }
 
     /// The key that sets the dim of a table.
-    fn dim_of(&self, table: &Table, features: &Features, tables: &[Table]) -> Path {
-        let own = Path::from("tables").key(&table.name).key("dim");
-        let written = |path: &Path| self.context.document.find(path).is_some();
+    fn dim_of(&self, table: &Table, features: &Features, tables: &[Table]) -> KeyPath {
+        let own = KeyPath::from("tables").key(&table.name).key("dim");
+        let written = |path: &KeyPath| self.context.document.find(path).is_some();
         let uses = |index: &usize| tables[features.categorical[*index].table].name == table.name;
-        let of_feature = |index| Path::from("features.categorical").index(index).key("dim");
+        let of_feature = |index| KeyPath::from("features.categorical").index(index).key("dim");
         let candidates = (0..features.categorical.len()).filter(uses).map(of_feature);
-        std::iter::once(own).chain(candidates).find(written).unwrap_or_else(|| Path::from("embedding.dim"))
+        std::iter::once(own).chain(candidates).find(written).unwrap_or_else(|| KeyPath::from("embedding.dim"))
     }
 
     /// Each penalty is of a categorical feature.
@@ -122,7 +122,7 @@ impl Resolver<'_> {
         for name in train.feature_l2.keys().filter(|name| !known.contains(&name.as_str())) {
             let help = suggest::name(name, &known, "there are");
             let message = format!("no categorical feature is named \"{name}\"");
-            self.problem(Path::from("train.feature_l2").key(name), message, "no such feature", help);
+            self.problem(KeyPath::from("train.feature_l2").key(name), message, "no such feature", help);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Keys that a mode of training allows.
 
-use super::Resolver;
+use super::JobResolver;
 use crate::settings::{Checkpoint, DenseOptimizer, Mode, Table, Train, WeightStore, is_dense_table};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Checks keys against the mode and the number of workers.
     pub(super) fn mode_fits(&mut self, workers: u32, train: &Train, optimizer: &DenseOptimizer) {
         if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {

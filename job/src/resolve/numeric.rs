@@ -1,17 +1,17 @@
 //! Numeric features: transforms that fit together.
 
-use super::Resolver;
-use super::features::Learned;
-use crate::document::Path;
+use super::JobResolver;
+use super::features::LearnedColumns;
+use crate::document::KeyPath;
 use crate::settings::{MinMax, Numeric, Standardise};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Names, columns and transforms. `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn numeric(&mut self, features: &[Numeric], learned: Learned<'_>, known: Option<&[String]>) {
+    pub(super) fn numeric(&mut self, features: &[Numeric], learned: LearnedColumns<'_>, known: Option<&[String]>) {
         let name = |feature: &Numeric| (feature.name().to_owned(), Some(feature.column.clone()));
         self.different_names("numeric", &features.iter().map(name).collect::<Vec<_>>());
         for (index, feature) in features.iter().enumerate() {
-            let path = Path::from("features.numeric").index(index);
+            let path = KeyPath::from("features.numeric").index(index);
             if feature.encode.is_none() {
                 self.feature_column("numeric", &path, &feature.column, learned, known);
             }
@@ -21,7 +21,7 @@ impl Resolver<'_> {
     }
 
     /// The keys of a vector of numbers.
-    fn vector_fits(&mut self, path: &Path, feature: &Numeric) {
+    fn vector_fits(&mut self, path: &KeyPath, feature: &Numeric) {
         match (feature.width, &feature.separator) {
             (None, Some(_)) => {
                 let help = "give the number of numbers in a cell as `width`, or remove the key";
@@ -66,7 +66,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn transforms_fit(&mut self, path: &Path, feature: &Numeric) {
+    fn transforms_fit(&mut self, path: &KeyPath, feature: &Numeric) {
         if let Some([low, high]) = feature.clip.filter(|[low, high]| is_empty(*low, *high)) {
             let message = format!("`clip` leaves nothing between {low} and {high}");
             self.problem(path.key("clip"), message, "least, then greatest", "write the lesser value first");

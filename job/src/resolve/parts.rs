@@ -1,11 +1,11 @@
 //! The parts of the rows that are not trained on: files, shares of the rows, or the newest rows.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::file::DataFile;
 use crate::settings::{NewestRows, TestPart, TimeBound, ValidationPart};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     pub(super) fn test(&mut self, file: &DataFile) -> TestPart {
         let keys = ["data.test", "data.test_fraction", "data.test_from"];
         self.exclude(keys, [file.test.is_some(), file.test_fraction.is_some(), file.test_from.is_some()]);
@@ -56,7 +56,7 @@ impl Resolver<'_> {
                 let message = "`data.time_column` divides nothing without a bound";
                 self.problem("data.time_column", message, "no bound", help);
             }
-            (Some(column), Some(_)) => self.column_exists(&Path::from("data.time_column"), column, known),
+            (Some(column), Some(_)) => self.column_exists(&KeyPath::from("data.time_column"), column, known),
             (None, None) => {}
         }
         if let (Some(test), Some(validation)) = (&file.test_from, &file.validation_from) {

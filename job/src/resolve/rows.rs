@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::settings::{Cluster, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, Train};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     pub(super) fn one_ttl(&mut self, embedding: &TableSettings, settings: &BTreeMap<String, TableOverrides>) {
-        let common = (Path::from("embedding"), u64::from(embedding.ttl_steps), u64::from(embedding.ttl_seconds));
+        let common = (KeyPath::from("embedding"), u64::from(embedding.ttl_steps), u64::from(embedding.ttl_seconds));
         let own = |(name, table): (&String, &TableOverrides)| {
-            let path = Path::from("tables").key(name);
+            let path = KeyPath::from("tables").key(name);
             (path, table.number("ttl_steps").unwrap_or(0), table.number("ttl_seconds").unwrap_or(0))
         };
         for (path, steps, seconds) in std::iter::once(common).chain(settings.iter().map(own)) {
@@ -31,7 +31,7 @@ impl Resolver<'_> {
         let mut reported = BTreeSet::new();
         for table in tables {
             let own = settings.contains_key(&table.name);
-            let path = if own { Path::from("tables").key(&table.name) } else { Path::from("embedding") };
+            let path = if own { KeyPath::from("tables").key(&table.name) } else { KeyPath::from("embedding") };
             let by_frequency = matches!(table.evict, EvictionOrder::Lfu { .. });
             if by_frequency && table.ttl_seconds > 0 && reported.insert((path.to_string(), 0)) {
                 let message = format!("`{path}` orders eviction by steps, but its time to live is in seconds");
@@ -54,12 +54,12 @@ impl Resolver<'_> {
             self.problem("train.evaluate_every", "`train.evaluate_every` is 0", "not even one step", help);
         }
         let path = |table: &Table| match settings.contains_key(&table.name) {
-            true => Path::from("tables").key(&table.name),
-            false => Path::from("embedding"),
+            true => KeyPath::from("tables").key(&table.name),
+            false => KeyPath::from("embedding"),
         };
         let tables = tables.iter().map(|table| (path(table), table.schedule));
         let mut reported = BTreeSet::new();
-        for (path, schedule) in std::iter::once((Path::from("train"), train.updates.schedule)).chain(tables) {
+        for (path, schedule) in std::iter::once((KeyPath::from("train"), train.updates.schedule)).chain(tables) {
             if schedule.falls_at_once() && reported.insert(path.to_string()) {
                 let message = format!("`{path}.schedule` falls over 0 steps");
                 self.problem(path.key("schedule"), message, "at least 1", "give the steps or epochs of the fall");

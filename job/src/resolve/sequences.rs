@@ -1,11 +1,11 @@
 //! Sequences: which networks read them, and the target of each.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::settings::{Attention, Categorical, Features, IdRange, Model, Reading, Source, Table, Values};
 use crate::suggest;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Refuses sequences that the network does not read, and a network of sequences without one.
     pub(super) fn takes_sequences(&mut self, model: &Model, features: &Features) {
         let first = features.categorical.iter().position(is_sequence);
@@ -15,7 +15,7 @@ impl Resolver<'_> {
                 let message = format!("the network of `model.kind` reads no sequence, and \"{column}\" is one");
                 let help =
                     "give the feature `pooling` in place of `sequence`, or use [model] kind = \"din\" or \"bst\"";
-                let path = Path::from("features.categorical").index(index).key("sequence");
+                let path = KeyPath::from("features.categorical").index(index).key("sequence");
                 self.problem(path, message, "not read", help);
             }
             (true, None) => {
@@ -37,7 +37,7 @@ impl Resolver<'_> {
             return pairs;
         }
         for (index, pair) in given.iter().enumerate() {
-            let path = Path::from("model.attention").index(index);
+            let path = KeyPath::from("model.attention").index(index);
             self.pair_fits(&path, pair, features);
             if given[..index].contains(pair) {
                 self.problem(path, "the same sequence and target twice", "second time", "remove one of the two");
@@ -87,7 +87,7 @@ impl Resolver<'_> {
         None
     }
 
-    fn pair_fits(&mut self, path: &Path, pair: &Attention, features: &Features) {
+    fn pair_fits(&mut self, path: &KeyPath, pair: &Attention, features: &Features) {
         let sequence = self.of_kind(&path.key("sequence"), &pair.sequence, features, true);
         let target = self.of_kind(&path.key("target"), &pair.target, features, false);
         let (Some(sequence), Some(target)) = (sequence, target) else { return };
@@ -115,14 +115,14 @@ impl Resolver<'_> {
             );
             let help =
                 "give both features the same keys: a value of the sequence is compared with the target by its row";
-            self.problem(Path::from("features.categorical").index(sequence), message, "other ids", help);
+            self.problem(KeyPath::from("features.categorical").index(sequence), message, "other ids", help);
         }
     }
 
     /// The feature of this column, if it is a sequence, or is none, as wanted.
     fn of_kind<'f>(
         &mut self,
-        path: &Path,
+        path: &KeyPath,
         column: &str,
         features: &'f Features,
         sequence: bool,

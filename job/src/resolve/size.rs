@@ -1,11 +1,11 @@
 //! `model.size` and µP: a size becomes widths, and the base width a parametrisation.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::recipe::{self, SizeError};
 use crate::settings::{BASE_WIDTH, Job, Model, ModelSize, Parametrization, TableSettings};
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// The size that the job asks for. Refuses it beside what it decides.
     pub(super) fn size(&mut self, given: Option<&str>, model: &Model) -> Option<ModelSize> {
         let size: Result<ModelSize, String> = given?.parse();
@@ -22,7 +22,7 @@ impl Resolver<'_> {
                 continue;
             }
             let message = format!("model.size gives `{key}`, and the job gives it too");
-            self.problem(Path::from("model").key(key), message, "given twice", format!("remove `{key}`, or `size`"));
+            self.problem(KeyPath::from("model").key(key), message, "given twice", format!("remove `{key}`, or `size`"));
         }
         size.ok()
     }

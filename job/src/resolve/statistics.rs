@@ -1,7 +1,7 @@
 //! Statistics of the training rows: those that the first of several workers measures for all fit a message.
 
-use super::Resolver;
-use crate::document::Path;
+use super::JobResolver;
+use crate::document::KeyPath;
 use crate::settings::{Buckets, Cluster, Features, Statistic, size};
 
 /// Bytes of a statistic besides its values: its own numbers, and lengths.
@@ -25,7 +25,7 @@ impl Features {
     }
 }
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Checks that the message of all statistics is none that the coordinator refuses.
     pub(super) fn statistics_fit(&mut self, features: &Features, cluster: &Cluster) {
         let statistics = features.unmeasured_statistics();
@@ -35,7 +35,7 @@ impl Resolver<'_> {
         if !cluster.has_groups() || all <= Features::STATISTICS_BYTES {
             return;
         }
-        let features_of = |kind: &str, index: usize| Path::from("features").key(kind).index(index);
+        let features_of = |kind: &str, index: usize| KeyPath::from("features").key(kind).index(index);
         let (place, lower) = match largest {
             Statistic::Encoding(index) => (features_of("numeric", index).key("encode"), "`max_size` or `folds`"),
             Statistic::Standardise(index) | Statistic::MinMax(index) => (features_of("numeric", index), "`width`"),

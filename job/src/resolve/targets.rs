@@ -1,19 +1,19 @@
 //! `features.label` and `features.weight`: what is learned, and how much each sample counts.
 
-use super::Resolver;
-use crate::document::Path;
-use crate::file::{LabelFile, Labels};
+use super::JobResolver;
+use crate::document::KeyPath;
+use crate::file::{LabelFile, LabelForms};
 use crate::settings::{EarlyStop, LabelKind, LossName, Metric, Model, RegressionLoss, Target, TargetKind, Train};
 use crate::suggest;
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// The targets, at least one.
-    pub(super) fn targets(&mut self, labels: Option<Labels>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
-        let path = Path::from("features.label");
+    pub(super) fn targets(&mut self, labels: Option<LabelForms>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
+        let path = KeyPath::from("features.label");
         let labels = match labels {
-            Some(Labels::Name(column)) => vec![(path, column.into())],
-            Some(Labels::One(label)) => vec![(path, *label)],
-            Some(Labels::Many(labels)) => {
+            Some(LabelForms::Name(column)) => vec![(path, column.into())],
+            Some(LabelForms::One(label)) => vec![(path, *label)],
+            Some(LabelForms::Many(labels)) => {
                 labels.into_iter().enumerate().map(|(index, label)| (path.index(index), label.full())).collect()
             }
             None if criteo => vec![(path, "label".to_owned().into())],
@@ -40,7 +40,7 @@ impl Resolver<'_> {
         targets
     }
 
-    fn target(&mut self, path: &Path, label: LabelFile, earlier: &[Target]) -> Target {
+    fn target(&mut self, path: &KeyPath, label: LabelFile, earlier: &[Target]) -> Target {
         self.keys_fit_kind(path, &label);
         let LabelFile { column, name, kind, positive, negative, classes, loss, delta, weight, missing, given } = label;
         let kind = match kind {
@@ -77,7 +77,7 @@ impl Resolver<'_> {
     }
 
     /// Refuses keys that mean something for another kind only.
-    fn keys_fit_kind(&mut self, path: &Path, label: &LabelFile) {
+    fn keys_fit_kind(&mut self, path: &KeyPath, label: &LabelFile) {
         let keys = [
             ("positive", label.positive.is_some(), LabelKind::Click),
             ("negative", label.negative.is_some(), LabelKind::Click),
@@ -98,7 +98,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn distinct(&mut self, path: &Path, positive: &[String], negative: &[String]) {
+    fn distinct(&mut self, path: &KeyPath, positive: &[String], negative: &[String]) {
         for (index, text) in negative.iter().enumerate().filter(|(_, text)| positive.contains(text)) {
             let message = format!("label text \"{text}\" is both positive and negative");
             self.problem(path.index(index), message, "also in `positive`", "list each text once");
@@ -106,7 +106,7 @@ impl Resolver<'_> {
     }
 
     /// The index of the label that `given` names.
-    fn given(&mut self, path: &Path, name: &str, earlier: &[Target]) -> Option<usize> {
+    fn given(&mut self, path: &KeyPath, name: &str, earlier: &[Target]) -> Option<usize> {
         let found = earlier.iter().position(|target| target.name == name);
         let Some(index) = found else {
             let names: Vec<&str> = earlier.iter().map(|target| target.name.as_str()).collect();
@@ -126,7 +126,7 @@ impl Resolver<'_> {
     /// The column of sample weights.
     pub(super) fn weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
         let Some(column) = weight else { return };
-        let path = Path::from("features.weight");
+        let path = KeyPath::from("features.weight");
         if targets.iter().any(|target| target.column == *column) {
             let help = "name the column that says how much a sample counts, or remove the key";
             let message = format!("the label \"{column}\" cannot also weigh the samples");
@@ -160,7 +160,7 @@ impl Resolver<'_> {
             TargetKind::Regression { .. } => &[Metric::Mse, Metric::Mae],
             TargetKind::Classes { .. } => &[Metric::Logloss, Metric::Accuracy, Metric::Auc],
         };
-        let path = Path::from("train.early_stop.metric");
+        let path = KeyPath::from("train.early_stop.metric");
         let is_given = self.context.document.find(&path).is_some();
         if is_given && !own.contains(&early_stop.metric) {
             let names: Vec<String> = own.iter().map(|metric| format!("\"{metric}\"")).collect();
@@ -172,7 +172,7 @@ impl Resolver<'_> {
     }
 }
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Only the labels of clicks are between 0 and 1.
     fn smoothing_fits(&mut self, train: &Train, targets: &[Target]) {
         let other = targets.iter().find(|target| !matches!(target.kind, TargetKind::Click { .. }));

@@ -1,6 +1,6 @@
 //! Where the weights of the dense network are: checks of streamed weights, and the choice of `train.weights = "auto"`.
 
-use super::Resolver;
+use super::JobResolver;
 use crate::settings::{Collective, Device, Job, Mode, Precision, WeightStore, size};
 
 /// Bytes of a resident weight besides the optimiser's state: its value and its gradient.
@@ -17,7 +17,7 @@ impl Job {
     }
 }
 
-impl Resolver<'_> {
+impl JobResolver<'_> {
     /// Decides where weights are, if the job leaves it open, and checks that streamed weights can be.
     pub(super) fn weights_fit(&mut self, job: &mut Job) {
         let needed = job.resident_bytes().unwrap_or(0);

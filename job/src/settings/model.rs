@@ -300,17 +300,19 @@ impl Default for Model {
 /// Widths of hidden layers, written out or by name.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
-enum Hidden {
+#[schemars(rename = "Hidden")]
+enum HiddenWidths {
     /// In order.
     Widths(#[schemars(length(max = 64), inner(range(min = 1, max = 1_048_576)))] Vec<i64>),
     /// By name.
-    Preset(Preset),
+    Preset(WidthPreset),
 }
 
 /// Hidden layers by name.
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Preset {
+#[schemars(rename = "Preset")]
+enum WidthPreset {
     /// The network of the PERSIA paper's experiments (Lian et al. 2022): 4096, 2048, 1024, 512, 256.
     Persia,
 }
@@ -327,9 +329,9 @@ pub enum Structure {
 }
 
 fn widths<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<i64>, D::Error> {
-    Ok(match Hidden::deserialize(from)? {
-        Hidden::Widths(widths) => widths,
-        Hidden::Preset(Preset::Persia) => PERSIA.to_vec(),
+    Ok(match HiddenWidths::deserialize(from)? {
+        HiddenWidths::Widths(widths) => widths,
+        HiddenWidths::Preset(WidthPreset::Persia) => PERSIA.to_vec(),
     })
 }
 

@@ -5,7 +5,7 @@ use super::{Attention, AttentionActivation, Categorical, ExpertLayers, Job, Mode
 
 /// What a network reads and gives.
 #[derive(Debug)]
-struct Shape {
+struct NetworkShape {
     /// Values of the numeric inputs, after their embedding.
     numeric: u64,
     /// Values of each feature vector that is not a sequence.
@@ -24,7 +24,7 @@ struct PairSize {
     length: u64,
 }
 
-impl Shape {
+impl NetworkShape {
     fn new(job: &Job, model: &Model) -> Self {
         let dim = |feature: &Categorical| job.tables[feature.table].dim as u64;
         let vectors = job.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
@@ -69,7 +69,7 @@ impl Job {
 
     /// As [`Self::dense_layout`], of another network over the same features.
     pub(crate) fn layout_of(&self, model: &Model) -> Option<DenseLayout> {
-        let (shape, mut layout) = (Shape::new(self, model), LayoutBuilder::new(self.mlp));
+        let (shape, mut layout) = (NetworkShape::new(self, model), LayoutBuilder::new(self.mlp));
         self.numeric_embedding(&mut layout);
         match model {
             Model::Dlrm { bottom, top, .. } => dlrm(&mut layout, &shape, bottom, top),
@@ -128,7 +128,7 @@ impl Job {
     fn stream(
         &self,
         layout: &mut LayoutBuilder,
-        shape: &Shape,
+        shape: &NetworkShape,
         name: &str,
         widths: &[i64],
         gate: Option<&StreamGates>,
@@ -166,18 +166,18 @@ fn fixed(widths: &[i64]) -> Vec<Extent> {
 }
 
 /// Hidden layers and the output layer of the network.
-fn logit(layout: &mut LayoutBuilder, name: &str, inputs: Extent, hidden: &[i64], shape: &Shape) {
+fn logit(layout: &mut LayoutBuilder, name: &str, inputs: Extent, hidden: &[i64], shape: &NetworkShape) {
     layout.mlp(name, inputs, &wide(hidden), Some(shape.all_outputs()));
 }
 
-fn bottom_mlp(layout: &mut LayoutBuilder, shape: &Shape, bottom: &[i64]) {
+fn bottom_mlp(layout: &mut LayoutBuilder, shape: &NetworkShape, bottom: &[i64]) {
     if shape.numeric > 0 {
         let widths = [&wide(bottom)[..], &[Extent::fixed(shape.first_dim())]].concat();
         layout.mlp("bottom", Extent::fixed(shape.numeric), &widths, None);
     }
 }
 
-fn dlrm(layout: &mut LayoutBuilder, shape: &Shape, bottom: &[i64], top: &[i64]) {
+fn dlrm(layout: &mut LayoutBuilder, shape: &NetworkShape, bottom: &[i64], top: &[i64]) {
     bottom_mlp(layout, shape, bottom);
     let (has_bottom, dim) = (shape.numeric > 0, shape.first_dim());
     let vectors = shape.dims.len() as u64 + u64::from(has_bottom);
@@ -186,7 +186,7 @@ fn dlrm(layout: &mut LayoutBuilder, shape: &Shape, bottom: &[i64], top: &[i64]) 
     logit(layout, "top", Extent::fixed(pairs + if has_bottom { dim } else { 0 }), top, shape);
 }
 
-fn cross(layout: &mut LayoutBuilder, shape: &Shape, layers: usize, rank: Option<usize>) {
+fn cross(layout: &mut LayoutBuilder, shape: &NetworkShape, layers: usize, rank: Option<usize>) {
     let width = Extent::fixed(shape.width());
     for index in 0..layers {
         match rank.map(|rank| Extent::fixed(rank as u64)) {
@@ -200,7 +200,7 @@ fn cross(layout: &mut LayoutBuilder, shape: &Shape, layers: usize, rank: Option<
 }
 
 /// The deep MLP and the output layer of a DCN-V2.
-fn dcn_deep(layout: &mut LayoutBuilder, shape: &Shape, structure: Structure, hidden: &[i64]) {
+fn dcn_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, structure: Structure, hidden: &[i64]) {
     let width = Extent::fixed(shape.width());
     let last = layout.mlp("deep", width, &wide(hidden), None);
     let read = match structure {
@@ -210,7 +210,7 @@ fn dcn_deep(layout: &mut LayoutBuilder, shape: &Shape, structure: Structure, hid
     logit(layout, "output", read, &[], shape);
 }
 
-fn deepfm(layout: &mut LayoutBuilder, shape: &Shape, hidden: &[i64]) {
+fn deepfm(layout: &mut LayoutBuilder, shape: &NetworkShape, hidden: &[i64]) {
     let (numeric, factors) = (shape.numeric, shape.first_dim().saturating_sub(1));
     if numeric > 0 {
         layout.linear("first_order", 0, Extent::fixed(numeric), Extent::fixed(1));
@@ -222,7 +222,7 @@ fn deepfm(layout: &mut LayoutBuilder, shape: &Shape, hidden: &[i64]) {
     logit(layout, "deep", Extent::fixed(fields * factors), hidden, shape);
 }
 
-fn wide_deep(layout: &mut LayoutBuilder, shape: &Shape, hidden: &[i64]) {
+fn wide_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, hidden: &[i64]) {
     // The vectors without their first value, which is the id's own weight.
     let rest: u64 = shape.dims.iter().map(|dim| dim.saturating_sub(1)).sum();
     if shape.numeric > 0 {
@@ -231,7 +231,7 @@ fn wide_deep(layout: &mut LayoutBuilder, shape: &Shape, hidden: &[i64]) {
     logit(layout, "deep", Extent::fixed(shape.numeric + rest), hidden, shape);
 }
 
-fn wukong(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+fn wukong(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } = model else { return };
     bottom_mlp(layout, shape, bottom);
     let (dim, rank) = (shape.first_dim(), *rank as u64);
@@ -269,7 +269,7 @@ fn fusion(layout: &mut LayoutBuilder, outputs: Extent, a: Extent, b: Extent, hea
     layout.products(b.size * outputs.size);
 }
 
-fn towers(layout: &mut LayoutBuilder, shape: &Shape, read: Extent, tower: &[i64]) {
+fn towers(layout: &mut LayoutBuilder, shape: &NetworkShape, read: Extent, tower: &[i64]) {
     for (target, outputs) in shape.outputs.iter().enumerate() {
         layout.mlp(&format!("tower_{target}"), read, &wide(tower), Some(Extent::fixed(*outputs)));
     }
@@ -284,7 +284,7 @@ fn experts(layout: &mut LayoutBuilder, name: &str, count: usize, inputs: Extent,
     widths.last().copied().unwrap_or(inputs)
 }
 
-fn mmoe(layout: &mut LayoutBuilder, shape: &Shape, count: usize, hidden: &[i64], tower: &[i64]) {
+fn mmoe(layout: &mut LayoutBuilder, shape: &NetworkShape, count: usize, hidden: &[i64], tower: &[i64]) {
     let width = Extent::fixed(shape.width());
     let read = experts(layout, "expert", count, width, hidden);
     for target in 0..shape.outputs.len() {
@@ -294,7 +294,7 @@ fn mmoe(layout: &mut LayoutBuilder, shape: &Shape, count: usize, hidden: &[i64],
     towers(layout, shape, read, tower);
 }
 
-fn ple(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+fn ple(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Ple { levels, shared_experts, task_experts, layers: ExpertLayers { hidden, tower, .. } } = model else {
         return;
     };
@@ -320,7 +320,7 @@ fn ple(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
 }
 
 /// The activation units of a DIN.
-fn activation_units(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+fn activation_units(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Din { attention_hidden, activation, .. } = model else { return };
     let slopes = match activation {
         AttentionActivation::Prelu => Some(("slopes", 0.25)),
@@ -345,7 +345,7 @@ fn activation_units(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
 }
 
 /// The transformers of a BST.
-fn transformers(layout: &mut LayoutBuilder, shape: &Shape, model: &Model) {
+fn transformers(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Bst { layers, ffn, .. } = model else { return };
     for (index, pair) in shape.sequences.iter().enumerate() {
         let (positions, dim) = (pair.length + 1, Extent::fixed(pair.dim));
