@@ -151,7 +151,7 @@ fn print(figures: &DurabilityFigures) {
 
 #[cfg(test)]
 mod tests {
-    use zagros_job::{Durability, Job, Overrides};
+    use zagros_job::{DurabilityLevel, Job, Overrides};
 
     use super::*;
 
@@ -161,7 +161,7 @@ mod tests {
             DurabilityArgs { rounds: 1, samples: 1, servers: 3, threads: 2, folder: None, quick: true, json: false };
         let text = job(&args, "machine", Path::new("runs"));
         let job = Job::parse(&text, Path::new("job.toml"), &Overrides::none()).unwrap();
-        assert_eq!((job.cluster.servers, job.cluster.durability), (3, Durability::Machine));
+        assert_eq!((job.cluster.servers, job.cluster.durability), (3, DurabilityLevel::Machine));
         assert_eq!((job.features.numeric.len(), job.features.categorical.len()), (13, 26));
         assert_eq!((job.train.threads, job.train.batch_size), (2, workload::BATCH));
     }

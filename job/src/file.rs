@@ -23,7 +23,8 @@ pub(crate) use labels::{LabelFile, LabelForms};
 pub(crate) use model::ModelFile;
 
 use crate::settings::{
-    Checkpoint, Cluster, DenseOptimizer, Eval, Job, Mlp, Output, TableOverrides, TableSettings, Train, shorten,
+    CheckpointSettings, ClusterSettings, DenseOptimizer, EvalSettings, Job, MlpSettings, OutputSettings, TableOverrides,
+    TableSettings, TrainSettings, shorten,
 };
 
 /// A training job of Zagros: which samples, which features, which model, and who trains it.
@@ -52,25 +53,25 @@ pub(crate) struct JobFile {
     pub(crate) model: ModelFile,
     /// What follows the hidden layers of the network's MLPs.
     #[serde(default)]
-    pub(crate) mlp: Mlp,
+    pub(crate) mlp: MlpSettings,
     /// Optimiser of the dense network.
     #[serde(default)]
     pub(crate) optimizer: DenseOptimizer,
     /// How training runs.
     #[serde(default)]
-    pub(crate) train: Train,
+    pub(crate) train: TrainSettings,
     /// How held-out rows are measured.
     #[serde(default)]
-    pub(crate) eval: Eval,
+    pub(crate) eval: EvalSettings,
     /// What a run saves while it trains, to resume from after an interruption.
     #[serde(default)]
-    pub(crate) checkpoint: Checkpoint,
+    pub(crate) checkpoint: CheckpointSettings,
     /// Who takes part, and where they listen.
     #[serde(default)]
-    pub(crate) cluster: Cluster,
+    pub(crate) cluster: ClusterSettings,
     /// What is written.
     #[serde(default)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputSettings,
 }
 
 impl JobFile {

@@ -29,7 +29,7 @@ use serde::Deserialize;
 use crate::document::{KeyPath, TomlNode};
 use crate::error::JobProblem;
 use crate::file::{DataLayout, JobFile, ModelFile};
-use crate::settings::{Features, Job, Model, Output, Parametrization};
+use crate::settings::{Features, Job, Model, OutputSettings, Parametrization};
 use crate::threads::ThreadPlan;
 
 /// The inputs of resolving besides the file's values.
@@ -129,10 +129,10 @@ impl JobResolver<'_> {
         }
     }
 
-    fn output(&mut self, output: Output, stops_early: bool) -> Output {
+    fn output(&mut self, output: OutputSettings, stops_early: bool) -> OutputSettings {
         self.names_a_folder("output.model_folder", output.model_folder.as_deref());
         let keep_best = if self.is_given("output.keep_best") { output.keep_best } else { u32::from(stops_early) };
-        Output { keep_best, ..output }
+        OutputSettings { keep_best, ..output }
     }
 
     /// Whether a key is written, and not left to its default.

@@ -6,7 +6,7 @@ use serde_json::json;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::file::JobFile;
-use crate::settings::{Device, Job, Model, TestPart, Train, ValidationPart};
+use crate::settings::{Device, Job, Model, TestPart, TrainSettings, ValidationPart};
 
 impl Job {
     /// The resolved job as a job file: every key written, paths absolute. Loads to an equal job.
@@ -42,7 +42,7 @@ impl Job {
             "model": model,
             "parametrization": self.parametrization,
             "optimizer": self.dense_optimizer,
-            "train": Train { threads: 0, device: Device::Cpu, ..self.train.clone() },
+            "train": TrainSettings { threads: 0, device: Device::Cpu, ..self.train.clone() },
             "eval": self.eval,
             "cluster": counts.chain([most]).flatten().collect::<Vec<u32>>(),
             "wire": self.cluster.wire,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use zagros_ingest::files;
 use zagros_job::threads::core_count;
-use zagros_job::{Job, ModelSize, Schedule, TestPart, ValidationPart};
+use zagros_job::{Job, ModelSize, RateSchedule, TestPart, ValidationPart};
 use zagros_scaling::FamilyRequest;
 use zagros_shell::{Exit, Failure, load_job, note};
 
@@ -237,7 +237,7 @@ fn rows(job: &Job) -> Result<u64, Failure> {
 
 /// Whether the learning rate follows the length of a run, so that each number of rows needs a run of its own.
 fn follows_length(job: &Job) -> Result<bool, Failure> {
-    let is_constant = |schedule: &Schedule| matches!(schedule, Schedule::Constant);
+    let is_constant = |schedule: &RateSchedule| matches!(schedule, RateSchedule::Constant);
     let all = [job.train.updates.schedule].into_iter().chain(job.tables.iter().map(|table| table.settings.schedule));
     if all.clone().all(|schedule| is_constant(&schedule)) {
         return Ok(false);

@@ -8,7 +8,7 @@
 //! are padding: zeros whose gradients go nowhere. So a batch is one matrix of f32, whatever its features are.
 
 use tch::{Kind, Tensor};
-use zagros_job::{Categorical, Job, Pad, Sequence};
+use zagros_job::{Categorical, Job, PadSide, Sequence};
 
 use super::{ModelError, int};
 
@@ -61,7 +61,7 @@ impl InputShape {
             columns.push(&feature.name);
         }
         // The loader has checked that both are there.
-        let pair = |pair: &zagros_job::Attention| {
+        let pair = |pair: &zagros_job::AttentionPair| {
             let sequence = sequences[columns.iter().position(|column| **column == pair.sequence)?];
             let target = vectors.iter().position(|feature| feature.name == pair.target)?;
             Some(AttentionShape { sequence, target: vectors[..target].iter().map(|feature| dim(feature)).sum() })
@@ -112,8 +112,8 @@ impl SequenceShape {
         let count = input.f_narrow(1, int(self.offset + length * dim), 1)?.f_detach()?;
         let position = Tensor::f_arange(int(length), (Kind::Float, input.device()))?.f_unsqueeze(0)?;
         Ok(match self.sequence.pad {
-            Pad::Right => position.f_lt_tensor(&count)?,
-            Pad::Left => position.f_add(&count)?.f_ge(length as f64)?,
+            PadSide::Right => position.f_lt_tensor(&count)?,
+            PadSide::Left => position.f_add(&count)?.f_ge(length as f64)?,
         })
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::testing::{job, sequence};
 
-    fn shape(pad: Pad) -> SequenceShape {
+    fn shape(pad: PadSide) -> SequenceShape {
         let model = Model::Ffnn { hidden: vec![], dropout: 0.0 };
         let mut job = job(0, &[1, 2], model);
         sequence(&mut job, 0, 3, pad);
@@ -147,9 +147,9 @@ mod tests {
         ])
         .reshape([3, 6]);
         let real = |pad| Vec::<bool>::try_from(shape(pad).real(&input).unwrap().reshape([-1])).unwrap();
-        assert_eq!(real(Pad::Right), [false, false, false, true, false, false, true, true, true]);
-        assert_eq!(real(Pad::Left), [false, false, false, false, false, true, true, true, true]);
-        let vectors = shape(Pad::Left).vectors(&input).unwrap();
+        assert_eq!(real(PadSide::Right), [false, false, false, true, false, false, true, true, true]);
+        assert_eq!(real(PadSide::Left), [false, false, false, false, false, true, true, true, true]);
+        let vectors = shape(PadSide::Left).vectors(&input).unwrap();
         assert_eq!(vectors.size(), [3, 3, 1]);
         assert_eq!(Vec::<f32>::try_from(vectors.get(2).reshape([-1])).unwrap(), [1.0, 2.0, 3.0]);
     }

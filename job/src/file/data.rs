@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::{Data, DataOrder, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
+use crate::settings::{DataOrder, DataSettings, DecimalMark, Format, NewestRows, TestPart, TimeBound, ValidationPart};
 
 /// Where samples come from.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -147,7 +147,7 @@ impl DataFile {
     }
 
     /// The keys that stand for `data`.
-    pub(crate) fn from_data(data: &Data) -> Self {
+    pub(crate) fn from_data(data: &DataSettings) -> Self {
         let from = |newest: &NewestRows| Some(newest.from.clone());
         let (test, test_fraction, test_from) = match &data.test {
             TestPart::Files(files) => (Some(DataPaths::new(files)), None, None),

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::column::Column;
 use super::labels::LabelForms;
 use crate::settings::{
-    Buckets, Categorical, DatePart, Features, IdRange, Numeric, NumericEmbedding, PoolAt, Pooling, Reading, Sequence,
-    Source, Table, Values, Vocabulary, VocabularyKeys, ids_to_text,
+    Categorical, ColumnReading, DatePart, Features, IdRange, IdSource, Numeric, NumericEmbedding, PoolAt, Pooling,
+    Sequence, Table, ValueBuckets, Values, Vocabulary, VocabularyKeys, ids_to_text,
 };
 
 /// What a sample is made of.
@@ -50,7 +50,7 @@ pub(crate) struct CategoricalFile {
     /// Makes a column of numbers categorical: the category of a value is the number of the range that it is in. A list gives the edges
     /// between the ranges, ascending; a range includes its lower edge. A number N makes N ranges between the quantiles of the training
     /// rows, measured before training. Default: none, the text is the category.
-    pub(crate) buckets: Option<Buckets>,
+    pub(crate) buckets: Option<ValueBuckets>,
     /// Makes a part of a column of dates or times the category. Default: none, the text is the category.
     pub(crate) date: Option<DatePart>,
     /// The combination of the categories of two or more features of one value, or of the texts of columns, instead of a `column`: a feature's
@@ -118,13 +118,13 @@ impl FeaturesFile {
 fn categorical(feature: &Categorical, table: &str) -> Column<CategoricalFile> {
     let plain = CategoricalFile::default();
     let file = match feature.source.clone() {
-        Source::Cross(names) => CategoricalFile { cross: Some(names), ..plain },
-        Source::Column { column, reading } => {
+        IdSource::Cross(names) => CategoricalFile { cross: Some(names), ..plain },
+        IdSource::Column { column, reading } => {
             let plain = CategoricalFile { column: Some(column), ..plain };
             match reading {
-                Reading::Text => plain,
-                Reading::Buckets(buckets) => CategoricalFile { buckets: Some(buckets), ..plain },
-                Reading::Date(part) => CategoricalFile { date: Some(part), ..plain },
+                ColumnReading::Text => plain,
+                ColumnReading::Buckets(buckets) => CategoricalFile { buckets: Some(buckets), ..plain },
+                ColumnReading::Date(part) => CategoricalFile { date: Some(part), ..plain },
             }
         }
     };

@@ -6,7 +6,7 @@ mod by_layer;
 mod rows;
 mod streamed;
 
-use crate::settings::{DenseLayout, DenseTensor, Device, Job, Mlp, Mode, Model, Precision, TensorRole};
+use crate::settings::{DenseLayout, DenseTensor, Device, Job, MlpSettings, Mode, Model, Precision, TensorRole};
 
 pub use streamed::StreamedFootprint;
 
@@ -92,7 +92,7 @@ impl Job {
     /// Whether libtorch's autograd makes the step. The dense worker decides in the same way.
     #[must_use]
     pub fn is_by_autograd(&self) -> bool {
-        let has_other_layers = self.mlp != Mlp::default() || self.features.numeric_embedding.is_some();
+        let has_other_layers = self.mlp != MlpSettings::default() || self.features.numeric_embedding.is_some();
         let is_other_network = match &self.model {
             Model::Wukong { .. } | Model::Din { .. } | Model::Bst { .. } | Model::FinalMlp { gate: Some(_), .. } => {
                 true

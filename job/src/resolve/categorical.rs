@@ -7,7 +7,8 @@ use super::features::LearnedColumns;
 use crate::document::KeyPath;
 use crate::file::CategoricalFile;
 use crate::settings::{
-    Buckets, Categorical, IdRange, PoolAt, Pooling, Reading, Source, Values, Vocabulary, VocabularyKeys, ids_of_text,
+    Categorical, ColumnReading, IdRange, IdSource, PoolAt, Pooling, ValueBuckets, Values, Vocabulary, VocabularyKeys,
+    ids_of_text,
 };
 use crate::suggest;
 
@@ -79,7 +80,7 @@ impl JobResolver<'_> {
         Categorical { name: feature.feature_name(), source, table, values, default: feature.default.clone(), ids }
     }
 
-    fn source(&mut self, path: &KeyPath, feature: &CategoricalFile) -> Source {
+    fn source(&mut self, path: &KeyPath, feature: &CategoricalFile) -> IdSource {
         if let Some(names) = &feature.cross {
             for (key, given) in [("buckets", feature.buckets.is_some()), ("date", feature.date.is_some())] {
                 if given {
@@ -88,23 +89,23 @@ impl JobResolver<'_> {
                     self.problem(path.key(key), message, "of which of its columns?", help);
                 }
             }
-            return Source::Cross(names.clone());
+            return IdSource::Cross(names.clone());
         }
         let column = feature.column.clone().unwrap_or_default();
         let reading = match (&feature.buckets, feature.date) {
-            (None, None) => Reading::Text,
-            (Some(buckets), None) => Reading::Buckets(self.ascending(path, buckets)),
-            (None, Some(part)) => Reading::Date(part),
+            (None, None) => ColumnReading::Text,
+            (Some(buckets), None) => ColumnReading::Buckets(self.ascending(path, buckets)),
+            (None, Some(part)) => ColumnReading::Date(part),
             (Some(_), Some(part)) => {
                 let help = "make two features of the column, each with a `name`";
                 self.problem(path.key("date"), "`buckets` and `date` exclude each other", "one too many", help);
-                Reading::Date(part)
+                ColumnReading::Date(part)
             }
         };
-        Source::Column { column, reading }
+        IdSource::Column { column, reading }
     }
 
-    fn ascending(&mut self, path: &KeyPath, buckets: &Buckets) -> Buckets {
+    fn ascending(&mut self, path: &KeyPath, buckets: &ValueBuckets) -> ValueBuckets {
         let edges = buckets.edges();
         let is_ascending = edges.windows(2).all(|pair| pair[0] < pair[1]) && edges.iter().all(|edge| edge.is_finite());
         if !is_ascending {
@@ -144,8 +145,8 @@ impl JobResolver<'_> {
         }
     }
 
-    fn ids(&mut self, path: &KeyPath, feature: &CategoricalFile, source: &Source) -> IdRange {
-        let few = matches!(source, Source::Column { reading: Reading::Buckets(_) | Reading::Date(_), .. });
+    fn ids(&mut self, path: &KeyPath, feature: &CategoricalFile, source: &IdSource) -> IdRange {
+        let few = matches!(source, IdSource::Column { reading: ColumnReading::Buckets(_) | ColumnReading::Date(_), .. });
         for (key, given) in [("hash_size", feature.hash_size.is_some()), ("vocabulary", feature.vocabulary.is_some())] {
             if given && few {
                 let message = format!("`{key}` of buckets or parts of a date has no meaning");
@@ -279,10 +280,10 @@ mod tests {
         let categorical = &job.features.categorical;
         let parts: Vec<_> =
             job.features.column_parts(&categorical[3]).iter().map(|part| (part.column, part.reading.clone())).collect();
-        assert_eq!(parts, [("a", Reading::Buckets(Buckets::Edges(vec![1.0, 2.5]))), ("b", Reading::Text)]);
+        assert_eq!(parts, [("a", ColumnReading::Buckets(ValueBuckets::Edges(vec![1.0, 2.5]))), ("b", ColumnReading::Text)]);
         assert_eq!(
             categorical[2].source,
-            Source::Column { column: "a".into(), reading: Reading::Date(DatePart::Weekday) }
+            IdSource::Column { column: "a".into(), reading: ColumnReading::Date(DatePart::Weekday) }
         );
         let vocabulary = Vocabulary { min_count: 10, max_size: 65_536, ids: None };
         assert_eq!(

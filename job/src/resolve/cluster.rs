@@ -6,13 +6,13 @@ use serde_json::Value as Json;
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::settings::{AdmissionPolicy, Cluster, Collective, Mode, Table, size};
+use crate::settings::{AdmissionPolicy, ClusterSettings, CollectiveKind, Mode, Table, size};
 
 /// The least memory of a server. Less does not hold the rows of one batch.
 const LEAST_MEMORY: u64 = 64 << 10;
 
 impl JobResolver<'_> {
-    pub(super) fn cluster(&mut self, cluster: Cluster) -> Cluster {
+    pub(super) fn cluster(&mut self, cluster: ClusterSettings) -> ClusterSettings {
         if cluster.buckets < cluster.servers {
             let message = format!("{} servers cannot share {} buckets", cluster.servers, cluster.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
@@ -25,11 +25,11 @@ impl JobResolver<'_> {
             0 => self.context.threads.server,
             threads => threads,
         };
-        Cluster { server_threads, ..cluster }
+        ClusterSettings { server_threads, ..cluster }
     }
 
     /// Checks that the run can do without some workers.
-    pub(super) fn min_workers_fit(&mut self, cluster: &Cluster, mode: Mode) {
+    pub(super) fn min_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
         let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
         if least > workers {
             let message = format!("`cluster.min_workers` is {least}, but the job has {workers} dense workers");
@@ -43,7 +43,7 @@ impl JobResolver<'_> {
     }
 
     /// Checks that workers can join the run while it trains.
-    pub(super) fn max_workers_fit(&mut self, cluster: &Cluster, mode: Mode) {
+    pub(super) fn max_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
         let (workers, Some(most)) = (cluster.workers, cluster.max_workers) else { return };
         if most < workers {
             let message = format!("`cluster.max_workers` is {most}, but the job has {workers} dense workers");
@@ -68,8 +68,8 @@ impl JobResolver<'_> {
     }
 
     /// Checks that sums over NCCL fit the mode.
-    pub(super) fn collective_fits(&mut self, cluster: &Cluster, mode: Mode) {
-        if cluster.workers > 1 && cluster.collective == Collective::Nccl && mode == Mode::Sync {
+    pub(super) fn collective_fits(&mut self, cluster: &ClusterSettings, mode: Mode) {
+        if cluster.workers > 1 && cluster.collective == CollectiveKind::Nccl && mode == Mode::Sync {
             let message = format!("mode \"sync\" with {} dense workers cannot sum over NCCL", cluster.workers);
             let help = "NCCL adds in no fixed order, so two runs would differ: use collective = \
                         \"gloo\", or train in another mode";
@@ -97,7 +97,7 @@ impl JobResolver<'_> {
         self.problem(key, message, label, help);
     }
 
-    fn server_addresses(&mut self, cluster: &Cluster) {
+    fn server_addresses(&mut self, cluster: &ClusterSettings) {
         let key = KeyPath::from("cluster.server_addresses");
         let ports: Vec<Option<u16>> = (cluster.server_addresses.iter().enumerate())
             .map(|(index, address)| self.address(&key.index(index), address))
@@ -192,9 +192,9 @@ mod tests {
     #[test]
     fn workers_use_gloo_by_default_and_nccl_only_in_modes_without_bit_equal_runs() {
         let workers = |more: &str| format!("[cluster]\nworkers = 2\n{more}\n");
-        assert_eq!(job(CRITEO, &workers("")).cluster.collective, Collective::Gloo);
+        assert_eq!(job(CRITEO, &workers("")).cluster.collective, CollectiveKind::Gloo);
         let nccl = workers("collective = 'nccl'");
-        assert_eq!(job(CRITEO, &nccl).cluster.collective, Collective::Nccl);
+        assert_eq!(job(CRITEO, &nccl).cluster.collective, CollectiveKind::Nccl);
         let found = problems(CRITEO, &format!("{nccl}[train]\nmode = 'sync'\n"));
         assert_eq!(found, ["mode \"sync\" with 2 dense workers cannot sum over NCCL"]);
         // A single worker has no all-reduce.

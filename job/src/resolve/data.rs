@@ -6,7 +6,9 @@ use std::path::{KeyPath as FilePath, PathBuf};
 use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::{DataFile, DataLayout, DataPaths};
-use crate::settings::{Columnar, Data, DataOrder, DecimalMark, Delimited, Features, Format, STDIN, Values};
+use crate::settings::{
+    ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Features, Format, STDIN, Values,
+};
 
 /// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
@@ -45,10 +47,10 @@ fn shuffle_rows(features: &Features) -> usize {
 }
 
 impl JobResolver<'_> {
-    pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> Data {
+    pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> DataSettings {
         self.times_fit(file, columns);
         self.commas_fit(file, features);
-        Data {
+        DataSettings {
             format: self.format(file),
             train: self.paths("data.train", &file.train),
             test: self.test(file),
@@ -129,17 +131,17 @@ impl JobResolver<'_> {
             DataLayout::Parquet => {
                 let help = "a Parquet file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "parquet", false, help);
-                Format::Parquet(Columnar { missing: file.missing.clone().unwrap_or_default() })
+                Format::Parquet(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
             }
             DataLayout::Arrow => {
                 let help = "an Arrow file says itself what its columns are; remove the key";
                 self.refuse_keys(file, "arrow", false, help);
-                Format::Arrow(Columnar { missing: file.missing.clone().unwrap_or_default() })
+                Format::Arrow(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
             }
             DataLayout::Jsonl => {
                 let help = "the keys of an object are its columns; remove the key";
                 self.refuse_keys(file, "jsonl", false, help);
-                Format::Jsonl(Columnar { missing: file.missing.clone().unwrap_or_default() })
+                Format::Jsonl(ColumnarFormat { missing: file.missing.clone().unwrap_or_default() })
             }
             DataLayout::Delimited => Format::Delimited(self.delimited(file)),
         }
@@ -183,7 +185,7 @@ impl JobResolver<'_> {
         }
     }
 
-    fn delimited(&mut self, file: &DataFile) -> Delimited {
+    fn delimited(&mut self, file: &DataFile) -> DelimitedFormat {
         let header = file.header.unwrap_or(true);
         let columns = file.columns.clone().unwrap_or_default();
         if columns.is_empty() && !header {
@@ -195,7 +197,7 @@ impl JobResolver<'_> {
             let help = "remove the key if there are no comments";
             self.problem("data.comment", "`data.comment` is empty: every line would be skipped", "empty", help);
         }
-        Delimited {
+        DelimitedFormat {
             delimiter: self.delimiter(file.delimiter.as_deref().unwrap_or(",")),
             header,
             columns,

@@ -5,7 +5,7 @@ use super::categorical::names_of_parts;
 use super::features::LearnedColumns;
 use crate::document::KeyPath;
 use crate::file::{CategoricalFile, DataFile};
-use crate::settings::{DataOrder, EncodeBy, Encoding, Features, MinMax, Numeric, Standardise, TargetKind};
+use crate::settings::{CategoryEncoding, DataOrder, EncodeBy, Features, MinMax, Numeric, Standardise, TargetKind};
 
 impl JobResolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
@@ -56,7 +56,7 @@ impl JobResolver<'_> {
         }
     }
 
-    fn keys_of_target(&mut self, path: &KeyPath, encoding: &Encoding) {
+    fn keys_of_target(&mut self, path: &KeyPath, encoding: &CategoryEncoding) {
         let given = [("smoothing", encoding.smoothing.is_some()), ("folds", encoding.folds.is_some())];
         for (key, _) in given.into_iter().filter(|(_, is_given)| *is_given && encoding.by == EncodeBy::Count) {
             let message = format!("`{key}` needs `by = \"target\"`");

@@ -2,7 +2,7 @@
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::settings::{Device, Features, Mode, Model, Table, Train};
+use crate::settings::{Device, Features, Mode, Model, Table, TrainSettings};
 use crate::suggest;
 
 /// The most tables that a message names.
@@ -117,7 +117,7 @@ impl JobResolver<'_> {
     }
 
     /// Each penalty is of a categorical feature.
-    pub(super) fn penalties_fit(&mut self, train: &Train, features: &Features) {
+    pub(super) fn penalties_fit(&mut self, train: &TrainSettings, features: &Features) {
         let known: Vec<&str> = features.categorical.iter().map(|feature| feature.name.as_str()).collect();
         for name in train.feature_l2.keys().filter(|name| !known.contains(&name.as_str())) {
             let help = suggest::name(name, &known, "there are");
@@ -126,7 +126,7 @@ impl JobResolver<'_> {
         }
     }
 
-    pub(super) fn train(&mut self, train: Train) -> Train {
+    pub(super) fn train(&mut self, train: TrainSettings) -> TrainSettings {
         let sync = train.mode == Mode::Sync;
         let is_given = self.is_given("train.staleness");
         if sync && is_given && train.staleness > 0 {
@@ -140,7 +140,7 @@ impl JobResolver<'_> {
         }
         let staleness = if sync && !is_given { 0 } else { train.staleness };
         let threads = if train.threads == 0 { self.context.threads.torch } else { train.threads };
-        Train { staleness, threads, ..train }
+        TrainSettings { staleness, threads, ..train }
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::fixture::{CRITEO, DELIMITED, job, problems};
-    use crate::settings::{DenseOptimizer, DenseUpdates, NonFinitePolicy, Schedule, Structure};
+    use crate::settings::{CrossStructure, DenseOptimizer, DenseUpdates, NonFinitePolicy, RateSchedule};
 
     #[test]
     fn mode_sync_refuses_a_device() {
@@ -216,11 +216,11 @@ mod tests {
     fn each_kind_of_network_has_its_keys() {
         let model = |text: &str| job(CRITEO, &format!("[model]\n{text}\n")).model;
         let (hidden, dropout) = (vec![256, 128], 0.0);
-        let stacked = Structure::Stacked;
+        let stacked = CrossStructure::Stacked;
         let full = Model::Dcnv2 { cross_layers: 3, rank: None, structure: stacked, hidden: hidden.clone(), dropout };
         assert_eq!(model("kind = 'dcnv2'"), full);
         let text = "kind = 'dcnv2'\ncross_layers = 2\nrank = 428\nstructure = 'parallel'\nhidden = []\ndropout = 0.5";
-        let structure = Structure::Parallel;
+        let structure = CrossStructure::Parallel;
         let low = Model::Dcnv2 { cross_layers: 2, rank: Some(428), structure, hidden: vec![], dropout: 0.5 };
         assert_eq!(model(text), low);
         assert_eq!(model("kind = 'deepfm'"), Model::DeepFm { hidden: hidden.clone(), dropout });
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(job(CRITEO, "").train.updates, DenseUpdates::default());
         let text = "[train]\nclip_value = 5\nclip_norm = 1.5\nnon_finite = 'skip'\n\
                     schedule = { kind = 'cosine', warmup = 10, decay = 90, floor = 0.5 }\n";
-        let schedule = Schedule::Cosine { warmup: 10.into(), decay: 90.into(), floor: 0.5 };
+        let schedule = RateSchedule::Cosine { warmup: 10.into(), decay: 90.into(), floor: 0.5 };
         let (clip_value, clip_norm, non_finite) = (Some(5.0), Some(1.5), NonFinitePolicy::Skip);
         assert_eq!(job(CRITEO, text).train.updates, DenseUpdates { schedule, clip_value, clip_norm, non_finite });
     }

@@ -1,11 +1,11 @@
 //! Keys that a mode of training allows.
 
 use super::JobResolver;
-use crate::settings::{Checkpoint, DenseOptimizer, Mode, Table, Train, WeightStore, is_dense_table};
+use crate::settings::{CheckpointSettings, DenseOptimizer, Mode, Table, TrainSettings, WeightStore, is_dense_table};
 
 impl JobResolver<'_> {
     /// Checks keys against the mode and the number of workers.
-    pub(super) fn mode_fits(&mut self, workers: u32, train: &Train, optimizer: &DenseOptimizer) {
+    pub(super) fn mode_fits(&mut self, workers: u32, train: &TrainSettings, optimizer: &DenseOptimizer) {
         if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
             let message = format!("`train.staleness_total` = {total} is too low for {workers} workers");
             let help =
@@ -43,7 +43,7 @@ impl JobResolver<'_> {
     }
 
     /// Checks the folder of checkpoints.
-    pub(super) fn checkpoint(&mut self, checkpoint: Checkpoint) -> Checkpoint {
+    pub(super) fn checkpoint(&mut self, checkpoint: CheckpointSettings) -> CheckpointSettings {
         self.names_a_folder("checkpoint.folder", checkpoint.folder.as_deref());
         checkpoint
     }
@@ -57,7 +57,7 @@ impl JobResolver<'_> {
     }
 
     /// Checks that no table has the name of a table of the dense network.
-    pub(super) fn names_are_free(&mut self, train: &Train, tables: &[Table]) {
+    pub(super) fn names_are_free(&mut self, train: &TrainSettings, tables: &[Table]) {
         let may_stream = match train.weights {
             WeightStore::Streamed => true,
             WeightStore::Auto => train.memory.is_some(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::JobResolver;
 use crate::document::KeyPath;
-use crate::settings::{Cluster, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, Train};
+use crate::settings::{ClusterSettings, EvictionOrder, StepCount, Table, TableOverrides, TableSettings, TrainSettings};
 
 impl JobResolver<'_> {
     pub(super) fn one_ttl(&mut self, embedding: &TableSettings, settings: &BTreeMap<String, TableOverrides>) {
@@ -26,7 +26,7 @@ impl JobResolver<'_> {
         &mut self,
         tables: &[Table],
         settings: &BTreeMap<String, TableOverrides>,
-        cluster: &Cluster,
+        cluster: &ClusterSettings,
     ) {
         let mut reported = BTreeSet::new();
         for table in tables {
@@ -48,7 +48,7 @@ impl JobResolver<'_> {
     }
 
     /// Checks numbers of steps that may also be given in epochs, and so have no least value of their own.
-    pub(super) fn steps_fit(&mut self, train: &Train, tables: &[Table], settings: &BTreeMap<String, TableOverrides>) {
+    pub(super) fn steps_fit(&mut self, train: &TrainSettings, tables: &[Table], settings: &BTreeMap<String, TableOverrides>) {
         if train.evaluate_every == Some(StepCount::Steps(0)) {
             let help = "give at least 1, or remove the key: an evaluation follows every epoch in any case";
             self.problem("train.evaluate_every", "`train.evaluate_every` is 0", "not even one step", help);
@@ -74,7 +74,8 @@ mod tests {
 
     use crate::fixture::{DELIMITED, job, problems};
     use crate::settings::{
-        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, Schedule, Table, WeightType,
+        AdmissionPolicy, EvictionOrder, EvictionTarget, FrequencyCounter, NonFinitePolicy, RateSchedule, Table,
+        WeightType,
     };
 
     /// Tables `a` and `b`.
@@ -90,7 +91,7 @@ mod tests {
     fn by_default_a_table_keeps_every_row_exactly_and_for_ever() {
         let [table, _] = tables("");
         assert_eq!((table.element, table.non_finite), (WeightType::F32, NonFinitePolicy::Refuse));
-        assert_eq!((table.schedule, table.admission), (Schedule::Constant, AdmissionPolicy::Always));
+        assert_eq!((table.schedule, table.admission), (RateSchedule::Constant, AdmissionPolicy::Always));
         assert_eq!(table.eviction_policy(), EvictionPolicy::default());
     }
 
@@ -98,12 +99,12 @@ mod tests {
     fn every_kind_has_a_name() {
         let schedule = |keys: &str| tables(&format!("[embedding]\nschedule = {{ {keys} }}\n"))[0].schedule;
         let (warmup, decay) = (5.into(), 9.into());
-        assert_eq!(schedule("kind = 'linear', decay = 9"), Schedule::Linear { warmup: 0.into(), decay, floor: 0.0 });
+        assert_eq!(schedule("kind = 'linear', decay = 9"), RateSchedule::Linear { warmup: 0.into(), decay, floor: 0.0 });
         let cosine = schedule("kind = 'cosine', warmup = 5, decay = 9, floor = 0.5");
-        assert_eq!(cosine, Schedule::Cosine { warmup, decay, floor: 0.5 });
+        assert_eq!(cosine, RateSchedule::Cosine { warmup, decay, floor: 0.5 });
         assert_eq!(
             schedule("kind = 'step', every = 3"),
-            Schedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }
+            RateSchedule::Step { warmup: 0.into(), every: 3.into(), factor: 0.5 }
         );
         let admission = |keys: &str| tables(&format!("[embedding]\nadmission = {{ {keys} }}\n"))[0].admission;
         assert_eq!(

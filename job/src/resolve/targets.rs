@@ -3,7 +3,9 @@
 use super::JobResolver;
 use crate::document::KeyPath;
 use crate::file::{LabelFile, LabelForms};
-use crate::settings::{EarlyStop, LabelKind, LossName, Metric, Model, RegressionLoss, Target, TargetKind, Train};
+use crate::settings::{
+    EarlyStop, EvalMetric, LabelKind, LossName, Model, RegressionLoss, Target, TargetKind, TrainSettings,
+};
 use crate::suggest;
 
 impl JobResolver<'_> {
@@ -151,14 +153,14 @@ impl JobResolver<'_> {
     }
 
     /// Early stopping by a measure that the first target has.
-    pub(super) fn measured(&mut self, train: Train, targets: &[Target]) -> Train {
+    pub(super) fn measured(&mut self, train: TrainSettings, targets: &[Target]) -> TrainSettings {
         self.smoothing_fits(&train, targets);
         let (Some(early_stop), Some(main)) = (train.early_stop, targets.first()) else { return train };
-        let own: &[Metric] = match main.kind {
-            TargetKind::Click { .. } => &[Metric::Auc, Metric::Logloss, Metric::Gauc],
-            TargetKind::Regression { loss: RegressionLoss::Poisson } => &[Metric::Deviance, Metric::Mse, Metric::Mae],
-            TargetKind::Regression { .. } => &[Metric::Mse, Metric::Mae],
-            TargetKind::Classes { .. } => &[Metric::Logloss, Metric::Accuracy, Metric::Auc],
+        let own: &[EvalMetric] = match main.kind {
+            TargetKind::Click { .. } => &[EvalMetric::Auc, EvalMetric::Logloss, EvalMetric::Gauc],
+            TargetKind::Regression { loss: RegressionLoss::Poisson } => &[EvalMetric::Deviance, EvalMetric::Mse, EvalMetric::Mae],
+            TargetKind::Regression { .. } => &[EvalMetric::Mse, EvalMetric::Mae],
+            TargetKind::Classes { .. } => &[EvalMetric::Logloss, EvalMetric::Accuracy, EvalMetric::Auc],
         };
         let path = KeyPath::from("train.early_stop.metric");
         let is_given = self.context.document.find(&path).is_some();
@@ -168,13 +170,13 @@ impl JobResolver<'_> {
             self.problem(path, message, "of another kind of label", format!("use {}", names.join(" or ")));
         }
         let metric = if is_given { early_stop.metric } else { own[0] };
-        Train { early_stop: Some(EarlyStop { metric, ..early_stop }), ..train }
+        TrainSettings { early_stop: Some(EarlyStop { metric, ..early_stop }), ..train }
     }
 }
 
 impl JobResolver<'_> {
     /// Only the labels of clicks are between 0 and 1.
-    fn smoothing_fits(&mut self, train: &Train, targets: &[Target]) {
+    fn smoothing_fits(&mut self, train: &TrainSettings, targets: &[Target]) {
         let other = targets.iter().find(|target| !matches!(target.kind, TargetKind::Click { .. }));
         if let Some(other) = other.filter(|_| train.label_smoothing > 0.0) {
             let message = format!("the label \"{}\" is no click, and only those of clicks are smoothed", other.name);
@@ -196,7 +198,7 @@ mod tests {
     use std::path::Path;
 
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::{Metric, MissingLabel, RegressionLoss, Target, TargetKind};
+    use crate::settings::{EvalMetric, MissingLabel, RegressionLoss, Target, TargetKind};
     use crate::{Job, Overrides};
 
     fn validated() -> String {
@@ -269,10 +271,10 @@ mod tests {
             job(&validated, &text).train.early_stop.unwrap().metric
         };
         let counts = "{ column = 'y', kind = 'regression', loss = 'poisson' }";
-        assert_eq!(metric("'y'", ""), Metric::Auc);
-        assert_eq!(metric(counts, ""), Metric::Deviance);
-        assert_eq!(metric(counts, "metric = 'mae'\n"), Metric::Mae);
-        assert_eq!(metric("{ column = 'y', kind = 'classes', classes = ['a', 'b'] }", ""), Metric::Logloss);
+        assert_eq!(metric("'y'", ""), EvalMetric::Auc);
+        assert_eq!(metric(counts, ""), EvalMetric::Deviance);
+        assert_eq!(metric(counts, "metric = 'mae'\n"), EvalMetric::Mae);
+        assert_eq!(metric("{ column = 'y', kind = 'classes', classes = ['a', 'b'] }", ""), EvalMetric::Logloss);
         let text = format!("{}[train.early_stop]\nmetric = 'auc'\n", features(counts));
         assert_eq!(problems(&validated, &text), ["\"auc\" is no measure of the label \"y\""]);
     }

@@ -1,7 +1,7 @@
 //! Where the weights of the dense network are: checks of streamed weights, and the choice of `train.weights = "auto"`.
 
 use super::JobResolver;
-use crate::settings::{Collective, Device, Job, Mode, Precision, WeightStore, size};
+use crate::settings::{CollectiveKind, Device, Job, Mode, Precision, WeightStore, size};
 
 /// Bytes of a resident weight besides the optimiser's state: its value and its gradient.
 const VALUE_AND_GRADIENT: u64 = 2 * size_of::<f32>() as u64;
@@ -48,7 +48,7 @@ impl JobResolver<'_> {
             ("train.ema", train.ema.is_some(), "the servers keep no average of streamed weights"),
             (
                 "cluster.collective",
-                job.cluster.collective == Collective::Nccl,
+                job.cluster.collective == CollectiveKind::Nccl,
                 "the parts of layers are exchanged between processors",
             ),
             ("train.reset_embeddings", train.reset_embeddings, "streamed weights are rows, and rows begin anew"),

@@ -14,7 +14,7 @@ pub struct Categorical {
     /// Name of the feature; no two categorical features have one name.
     pub name: String,
     /// The origin of its ids.
-    pub source: Source,
+    pub source: IdSource,
     /// Index into [`crate::Job::tables`].
     pub table: usize,
     /// How many values a cell holds.
@@ -27,13 +27,13 @@ pub struct Categorical {
 
 /// The origin of a feature's ids.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum Source {
+pub enum IdSource {
     /// The cells of a column.
     Column {
         /// Name of the column.
         column: String,
         /// The category of a cell.
-        reading: Reading,
+        reading: ColumnReading,
     },
     /// The combination of other features' cells, by name, or of columns' texts: at least two.
     Cross(Vec<String>),
@@ -41,10 +41,10 @@ pub enum Source {
 
 /// The category of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub enum Reading {
+pub enum ColumnReading {
     Text,
     /// The number of the range that its number is in.
-    Buckets(Buckets),
+    Buckets(ValueBuckets),
     /// A part of its date or time.
     Date(DatePart),
 }
@@ -63,7 +63,8 @@ pub enum IdRange {
 /// The ranges of a bucketised column. The number of a range is that of the edges that are not greater than the value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Buckets {
+#[schemars(rename = "Buckets")]
+pub enum ValueBuckets {
     /// So many ranges, whose edges are the quantiles of the training rows, measured before training.
     Fit(#[schemars(range(min = 2, max = 65536))] u32),
     /// The edges, ascending.
@@ -79,7 +80,7 @@ pub enum Buckets {
     },
 }
 
-impl Buckets {
+impl ValueBuckets {
     /// The edges; empty while they are not measured.
     #[must_use]
     pub fn edges(&self) -> &[f64] {
@@ -126,7 +127,7 @@ impl Categorical {
     #[must_use]
     pub fn of_column(column: impl Into<String>, table: usize) -> Self {
         let column = column.into();
-        let source = Source::Column { column: column.clone(), reading: Reading::Text };
+        let source = IdSource::Column { column: column.clone(), reading: ColumnReading::Text };
         Self { name: column, source, table, values: Values::One, default: None, ids: IdRange::All }
     }
 }

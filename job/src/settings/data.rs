@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::writing::Writing;
+use super::writing::WrittenForm;
 
 /// Where samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Data {
+pub struct DataSettings {
     /// Layout of a line.
     pub format: Format,
     /// Training files, folders and patterns, in reading order.
@@ -33,7 +33,7 @@ pub struct Data {
     pub drop_last: bool,
     /// How the first training rows write the columns of categories. It is measured, and no job file has it.
     #[serde(skip)]
-    pub written: BTreeMap<String, BTreeSet<Writing>>,
+    pub written: BTreeMap<String, BTreeSet<WrittenForm>>,
 }
 
 /// The path that names standard input.
@@ -51,7 +51,7 @@ pub enum DataOrder {
     Time,
 }
 
-impl Data {
+impl DataSettings {
     /// Whether rows are trained on that standard input gives.
     #[must_use]
     pub fn reads_stdin(&self) -> bool {
@@ -135,12 +135,12 @@ pub enum Format {
     /// Criteo's TSV: label, 13 integers, 26 categories, tab-separated, no header.
     Criteo,
     /// Columns by name or position, quoted fields as in RFC 4180.
-    Delimited(Delimited),
-    Parquet(Columnar),
+    Delimited(DelimitedFormat),
+    Parquet(ColumnarFormat),
     /// Arrow IPC files.
-    Arrow(Columnar),
+    Arrow(ColumnarFormat),
     /// A JSON object on each line.
-    Jsonl(Columnar),
+    Jsonl(ColumnarFormat),
 }
 
 impl Format {
@@ -157,7 +157,7 @@ impl Format {
 
 /// Rows whose values have names and types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Columnar {
+pub struct ColumnarFormat {
     /// Texts that mean "missing", besides the empty one and null.
     pub missing: Vec<String>,
 }
@@ -176,7 +176,7 @@ pub enum DecimalMark {
 
 /// A generic CSV or TSV.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Delimited {
+pub struct DelimitedFormat {
     /// Field separator, one ASCII byte.
     pub delimiter: u8,
     /// Whether files start with a line of column names.

@@ -1,7 +1,7 @@
 //! Numeric features that encode a category: how their cells are read.
 
-use super::categorical::{Categorical, IdRange, Source, Values};
-use super::encoding::Encoding;
+use super::categorical::{Categorical, IdRange, IdSource, Values};
+use super::encoding::CategoryEncoding;
 use super::features::Features;
 use super::numeric::Numeric;
 
@@ -12,7 +12,7 @@ impl Features {
     }
 
     /// The numeric features that encode a category, in order.
-    pub fn encoded_features(&self) -> impl Iterator<Item = (&Numeric, &Encoding)> {
+    pub fn encoded_features(&self) -> impl Iterator<Item = (&Numeric, &CategoryEncoding)> {
         self.numeric.iter().filter_map(|feature| feature.encode.as_ref().map(|encoding| (feature, encoding)))
     }
 
@@ -37,12 +37,12 @@ impl Features {
     }
 
     /// A stand-in for a feature that encodes a category.
-    pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &Encoding) -> Categorical {
+    pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &CategoryEncoding) -> Categorical {
         let source = if encoding.with.is_empty() {
             let part = self.part(&feature.column);
-            Source::Column { column: part.column.to_owned(), reading: part.reading.clone() }
+            IdSource::Column { column: part.column.to_owned(), reading: part.reading.clone() }
         } else {
-            Source::Cross(std::iter::once(&feature.column).chain(&encoding.with).cloned().collect())
+            IdSource::Cross(std::iter::once(&feature.column).chain(&encoding.with).cloned().collect())
         };
         let (table, values, default, ids) = (0, Values::One, None, IdRange::All);
         Categorical { name: feature.name().to_owned(), source, table, values, default, ids }
@@ -53,7 +53,7 @@ impl Features {
 mod tests {
     use super::*;
     use crate::fixture::{DELIMITED, job, problems};
-    use crate::settings::{EncodingTable, Reading};
+    use crate::settings::{ColumnReading, EncodingTable};
 
     fn features(numeric: &str) -> String {
         format!(
@@ -68,7 +68,7 @@ mod tests {
         let features = job(DELIMITED, &features(two)).features;
         let read = features.category_features();
         assert_eq!((features.numeric_inputs(), features.number_features().count(), read.len()), (3, 1, 5));
-        assert!(matches!(&read[3].source, Source::Column { column, reading: Reading::Buckets(_) } if column == "n"));
+        assert!(matches!(&read[3].source, IdSource::Column { column, reading: ColumnReading::Buckets(_) } if column == "n"));
         let columns = |of: &Categorical| features.source_columns(of).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!((read[4].name.as_str(), columns(&read[4])), ("ar", vec!["a".into(), "n".into(), "c".into()]));
         let plain = features.with_plain_categories();

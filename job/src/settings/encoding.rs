@@ -10,7 +10,8 @@ use super::vocabulary::{ids_of_text, ids_to_text};
 /// A number in place of a category.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Encoding {
+#[schemars(rename = "Encoding")]
+pub struct CategoryEncoding {
     /// What the number is.
     pub by: EncodeBy,
     /// Columns, or categorical features of one value, that make the category together with `column`, as in a `cross`. Default: none.
@@ -131,7 +132,7 @@ fn of_text(text: &str) -> Option<Vec<f32>> {
     values.map(|value| value.filter(|value| value.is_finite())).collect()
 }
 
-impl Encoding {
+impl CategoryEncoding {
     /// Training rows that the mean of all labels counts as.
     #[must_use]
     pub fn prior_rows(&self) -> f64 {

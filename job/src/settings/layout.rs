@@ -1,17 +1,17 @@
 //! The tensors of a dense network in the order in which a worker holds them, without the network: names, shapes, first values, and how
 //! each dimension grows with the network's width. Counts of weights and FLOP, and the rules of µP, are sums over it.
 
-use super::{Activation, Mlp, MlpNorm};
+use super::{MlpActivation, MlpNorm, MlpSettings};
 
 /// A dimension of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub struct LayerDim {
     pub size: u64,
     /// How it grows with the network's width: 0 not at all, 1 in proportion, 2 with the square.
     pub power: i32,
 }
 
-impl Extent {
+impl LayerDim {
     /// A dimension that features, labels or a fixed key give.
     #[must_use]
     pub fn fixed(size: u64) -> Self {
@@ -63,9 +63,9 @@ pub struct DenseTensor {
     /// What it is to its layer.
     pub role: TensorRole,
     /// Values that a layer reads: fan-in.
-    pub inputs: Extent,
+    pub inputs: LayerDim,
     /// Values that a layer gives: fan-out.
-    pub outputs: Extent,
+    pub outputs: LayerDim,
     /// The values before the first step, without µP.
     pub first: FirstValues,
     /// How many vectors of a sample are multiplied with it.
@@ -119,7 +119,7 @@ impl DenseLayout {
 #[derive(Debug)]
 pub(super) struct LayoutBuilder {
     layout: DenseLayout,
-    mlp: Mlp,
+    mlp: MlpSettings,
     uses: u64,
     /// The name of the layer, where the next tensors are one.
     layer: Option<String>,
@@ -127,7 +127,7 @@ pub(super) struct LayoutBuilder {
 
 impl LayoutBuilder {
     /// `mlp` is what follows hidden layers.
-    pub(super) fn new(mlp: Mlp) -> Self {
+    pub(super) fn new(mlp: MlpSettings) -> Self {
         Self { layout: DenseLayout::default(), mlp, uses: 1, layer: None }
     }
 
@@ -164,13 +164,13 @@ impl LayoutBuilder {
         self.layout.products += count;
     }
 
-    pub(super) fn linear(&mut self, stack: &str, index: usize, inputs: Extent, outputs: Extent) {
+    pub(super) fn linear(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
         self.matrix(stack, index, inputs, outputs);
         let bias = format!("{stack}.{index}.bias");
         self.tensor(bias, vec![outputs.size], TensorRole::Bias, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
-    pub(super) fn matrix(&mut self, stack: &str, index: usize, inputs: Extent, outputs: Extent) {
+    pub(super) fn matrix(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
         let (name, shape) = (format!("{stack}.{index}.weight"), vec![outputs.size, inputs.size]);
         self.tensor(name, shape, TensorRole::Weight, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
@@ -178,45 +178,45 @@ impl LayoutBuilder {
     /// A tensor of fixed dimensions.
     pub(super) fn fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
         let (inputs, outputs) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
-        let extents = (Extent::fixed(inputs), Extent::fixed(outputs));
+        let extents = (LayerDim::fixed(inputs), LayerDim::fixed(outputs));
         self.tensor(name.to_owned(), shape.to_vec(), role, extents, first);
     }
 
-    pub(super) fn norm(&mut self, stack: &str, index: usize, width: Extent) {
+    pub(super) fn norm(&mut self, stack: &str, index: usize, width: LayerDim) {
         for (name, first) in [("weight", 1.0), ("bias", 0.0)] {
             self.scale(format!("{stack}.{index}.{name}"), width, first);
         }
     }
 
     /// A factor for each value.
-    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: Extent, first: f32) {
+    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: LayerDim, first: f32) {
         self.scale(format!("{stack}.{index}.weight"), width, first);
     }
 
     /// Hidden layers of the widths, all followed by norm and activation, and then the `last` one, if there is one, which is not. Returns
     /// what the last layer gives.
-    pub(super) fn mlp(&mut self, name: &str, inputs: Extent, hidden: &[Extent], last: Option<Extent>) -> Extent {
+    pub(super) fn mlp(&mut self, name: &str, inputs: LayerDim, hidden: &[LayerDim], last: Option<LayerDim>) -> LayerDim {
         let mut read = inputs;
         for (index, width) in hidden.iter().chain(&last).enumerate() {
             self.linear(name, index, read, *width);
             read = *width;
         }
-        let Mlp { norm, activation } = self.mlp;
+        let MlpSettings { norm, activation } = self.mlp;
         for (index, width) in hidden.iter().enumerate().filter(|_| norm != MlpNorm::None) {
             self.norm(&format!("{name}_norm"), index, *width);
         }
-        for (index, width) in hidden.iter().enumerate().filter(|_| activation == Activation::Dice) {
+        for (index, width) in hidden.iter().enumerate().filter(|_| activation == MlpActivation::Dice) {
             self.slopes(&format!("{name}_dice"), index, *width, 0.0);
         }
         read
     }
 
-    fn scale(&mut self, name: String, width: Extent, first: f32) {
+    fn scale(&mut self, name: String, width: LayerDim, first: f32) {
         let first = FirstValues::Constant(first);
-        self.tensor(name, vec![width.size], TensorRole::Scale, (Extent::fixed(1), width), first);
+        self.tensor(name, vec![width.size], TensorRole::Scale, (LayerDim::fixed(1), width), first);
     }
 
-    fn tensor(&mut self, name: String, shape: Vec<u64>, role: TensorRole, of: (Extent, Extent), first: FirstValues) {
+    fn tensor(&mut self, name: String, shape: Vec<u64>, role: TensorRole, of: (LayerDim, LayerDim), first: FirstValues) {
         let (inputs, outputs) = of;
         let own = || name.rsplit_once('.').map_or("", |(layer, _)| layer).to_owned();
         let layer = self.layer.clone().unwrap_or_else(own);
@@ -225,7 +225,7 @@ impl LayoutBuilder {
 }
 
 /// Of PyTorch's `nn.Linear`: 1/√inputs.
-fn bound(inputs: Extent) -> f64 {
+fn bound(inputs: LayerDim) -> f64 {
     1.0 / (inputs.size as f64).sqrt()
 }
 
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn an_mlp_counts_weights_and_biases() {
-        let mut builder = LayoutBuilder::new(Mlp::default());
-        let (fixed, wide) = (Extent::fixed, Extent::wide);
+        let mut builder = LayoutBuilder::new(MlpSettings::default());
+        let (fixed, wide) = (LayerDim::fixed, LayerDim::wide);
         assert_eq!(builder.mlp("top", fixed(13), &[wide(512), wide(256)], Some(fixed(16))), fixed(16));
         let layout = builder.finish();
         assert_eq!(layout.parameter_count(), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
@@ -248,10 +248,10 @@ mod tests {
 
     #[test]
     fn norms_and_dice_follow_the_hidden_layers_alone() {
-        let chosen = Mlp { activation: Activation::Dice, norm: MlpNorm::Layer };
+        let chosen = MlpSettings { activation: MlpActivation::Dice, norm: MlpNorm::Layer };
         let mut builder = LayoutBuilder::new(chosen);
-        builder.mlp("deep", Extent::fixed(4), &[Extent::wide(8)], Some(Extent::fixed(1)));
-        builder.plain(|builder| builder.mlp("unit", Extent::fixed(4), &[Extent::fixed(2)], None));
+        builder.mlp("deep", LayerDim::fixed(4), &[LayerDim::wide(8)], Some(LayerDim::fixed(1)));
+        builder.plain(|builder| builder.mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None));
         let layout = builder.finish();
         assert_eq!(layout.parameter_count(), (4 * 8 + 8) + (8 + 1) + 2 * 8 + 8 + (4 * 2 + 2));
         assert_eq!(layout.tensors[5].first, FirstValues::Constant(0.0));
@@ -259,20 +259,20 @@ mod tests {
 
     #[test]
     fn tensors_that_are_used_together_are_one_layer() {
-        let mut builder = LayoutBuilder::new(Mlp::default());
+        let mut builder = LayoutBuilder::new(MlpSettings::default());
         builder.one_layer("unit".to_owned(), |builder| {
-            builder.mlp("unit", Extent::fixed(4), &[Extent::fixed(2)], None);
-            builder.slopes("slopes", 0, Extent::fixed(2), 0.25);
+            builder.mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None);
+            builder.slopes("slopes", 0, LayerDim::fixed(2), 0.25);
         });
-        builder.linear("top", 0, Extent::fixed(4), Extent::fixed(1));
+        builder.linear("top", 0, LayerDim::fixed(4), LayerDim::fixed(1));
         let layers: Vec<String> = builder.finish().tensors.into_iter().map(|tensor| tensor.layer).collect();
         assert_eq!(layers, ["unit", "unit", "unit", "top.0", "top.0"]);
     }
 
     #[test]
     fn vectors_that_share_layers_multiply_the_work_and_not_the_weights() {
-        let mut builder = LayoutBuilder::new(Mlp::default());
-        builder.each_of(5, |builder| builder.matrix("query", 0, Extent::fixed(4), Extent::fixed(4)));
+        let mut builder = LayoutBuilder::new(MlpSettings::default());
+        builder.each_of(5, |builder| builder.matrix("query", 0, LayerDim::fixed(4), LayerDim::fixed(4)));
         builder.products(7);
         let layout = builder.finish();
         assert_eq!((layout.parameter_count(), layout.step_flop()), (16, 6 * (5 * 16 + 7)));

@@ -1,6 +1,6 @@
 //! Whether the features of two jobs mean the same: rows and weights that one has learned are then of use to the other.
 
-use super::categorical::{Buckets, Categorical, IdRange, Reading};
+use super::categorical::{Categorical, ColumnReading, IdRange, ValueBuckets};
 use super::features::Features;
 use super::numeric::{MinMax, Numeric, Standardise};
 
@@ -53,9 +53,9 @@ impl Features {
     }
 }
 
-impl Reading {
+impl ColumnReading {
     fn reads_as(&self, other: &Self) -> bool {
-        let is_fitted = |buckets: &Buckets| !matches!(buckets, Buckets::Fit(_));
+        let is_fitted = |buckets: &ValueBuckets| !matches!(buckets, ValueBuckets::Fit(_));
         match (self, other) {
             (Self::Buckets(one), Self::Buckets(other)) if is_fitted(one) && is_fitted(other) => {
                 one.edges() == other.edges()
@@ -69,7 +69,7 @@ impl Reading {
 mod tests {
     use super::*;
     use crate::fixture::{DELIMITED, job};
-    use crate::{Measured, Statistic};
+    use crate::{FeatureStatistic, MeasuredValue};
 
     fn features(numeric: &str, categorical: &str) -> Features {
         let text = format!("[features]\nlabel = 'y'\nnumeric = [{numeric}]\ncategorical = [{categorical}]\n");
@@ -136,7 +136,7 @@ mod tests {
         let with_ids = |ids: &[u64], max_size: u32| {
             let mut features =
                 features("'n'", &format!("{{ column = 'a', vocabulary = {{ max_size = {max_size} }} }}"));
-            assert!(features.set_measured(Statistic::Vocabulary(0), Measured::Ids(ids.to_vec())));
+            assert!(features.set_measured(FeatureStatistic::Vocabulary(0), MeasuredValue::Ids(ids.to_vec())));
             features
         };
         let same =

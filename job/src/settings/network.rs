@@ -1,7 +1,7 @@
 //! The layout of each network: its tensors in the order in which the dense worker makes them. A test there compares the two.
 
-use super::layout::{DenseLayout, Extent, FirstValues, LayoutBuilder, TensorRole};
-use super::{Attention, AttentionActivation, Categorical, ExpertLayers, Job, Model, StreamGates, Structure};
+use super::layout::{DenseLayout, FirstValues, LayerDim, LayoutBuilder, TensorRole};
+use super::{AttentionActivation, AttentionPair, Categorical, CrossStructure, ExpertLayers, Job, Model, StreamGates};
 
 /// What a network reads and gives.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl NetworkShape {
     fn new(job: &Job, model: &Model) -> Self {
         let dim = |feature: &Categorical| job.tables[feature.table].dim as u64;
         let vectors = job.features.categorical.iter().filter(|feature| feature.values.sequence().is_none());
-        let pair = |pair: &Attention| {
+        let pair = |pair: &AttentionPair| {
             let feature = job.features.categorical.iter().find(|feature| feature.name == pair.sequence)?;
             Some(PairSize { dim: dim(feature), length: feature.values.sequence()?.length as u64 })
         };
@@ -40,8 +40,8 @@ impl NetworkShape {
         }
     }
 
-    fn all_outputs(&self) -> Extent {
-        Extent::fixed(self.outputs.iter().sum())
+    fn all_outputs(&self) -> LayerDim {
+        LayerDim::fixed(self.outputs.iter().sum())
     }
 
     /// All values side by side, without sequences.
@@ -74,7 +74,7 @@ impl Job {
         match model {
             Model::Dlrm { bottom, top, .. } => dlrm(&mut layout, &shape, bottom, top),
             Model::Ffnn { hidden, .. } => {
-                logit(&mut layout, "layers", Extent::fixed(shape.width()), hidden, &shape);
+                logit(&mut layout, "layers", LayerDim::fixed(shape.width()), hidden, &shape);
             }
             Model::Dcnv2 { cross_layers, rank, structure, hidden, .. } => {
                 cross(&mut layout, &shape, *cross_layers, *rank);
@@ -89,7 +89,7 @@ impl Job {
                 fusion(&mut layout, shape.all_outputs(), a, b, *heads as u64);
             }
             Model::SharedBottom { bottom, tower, .. } => {
-                let read = layout.mlp("bottom", Extent::fixed(shape.width()), &wide(bottom), None);
+                let read = layout.mlp("bottom", LayerDim::fixed(shape.width()), &wide(bottom), None);
                 towers(&mut layout, &shape, read, tower);
             }
             Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
@@ -99,13 +99,13 @@ impl Job {
             Model::Din { hidden, .. } => {
                 let read = shape.width() + shape.sequences.iter().map(|pair| pair.dim).sum::<u64>();
                 activation_units(&mut layout, &shape, model);
-                logit(&mut layout, "layers", Extent::fixed(read), hidden, &shape);
+                logit(&mut layout, "layers", LayerDim::fixed(read), hidden, &shape);
             }
             Model::Bst { hidden, .. } => {
                 let pair_values = |pair: &PairSize| (pair.length + 1) * pair.dim;
                 let read = shape.width() + shape.sequences.iter().map(pair_values).sum::<u64>();
                 transformers(&mut layout, &shape, model);
-                logit(&mut layout, "layers", Extent::fixed(read), hidden, &shape);
+                logit(&mut layout, "layers", LayerDim::fixed(read), hidden, &shape);
             }
             Model::TorchScript { .. } => return None,
         }
@@ -132,7 +132,7 @@ impl Job {
         name: &str,
         widths: &[i64],
         gate: Option<&StreamGates>,
-    ) -> Extent {
+    ) -> LayerDim {
         let width = shape.width();
         if let Some(gate) = gate {
             let read = self.input_columns(if name == "first" { &gate.first } else { &gate.second }).len() as u64;
@@ -146,34 +146,34 @@ impl Job {
                     FirstValues::Uniform(0.01),
                 ),
                 read => {
-                    let (read, last) = (Extent::fixed(read), Some(Extent::fixed(width)));
+                    let (read, last) = (LayerDim::fixed(read), Some(LayerDim::fixed(width)));
                     layout.plain(|layout| layout.mlp(&gate_name, read, &fixed(&gate.hidden), last));
                 }
             }
         }
-        layout.mlp(name, Extent::fixed(width), &wide(widths), None)
+        layout.mlp(name, LayerDim::fixed(width), &wide(widths), None)
     }
 }
 
 /// Hidden widths, which grow with the width of the network.
-fn wide(widths: &[i64]) -> Vec<Extent> {
-    widths.iter().map(|width| Extent::wide(width.unsigned_abs())).collect()
+fn wide(widths: &[i64]) -> Vec<LayerDim> {
+    widths.iter().map(|width| LayerDim::wide(width.unsigned_abs())).collect()
 }
 
 /// Widths of layers whose size is chosen on its own.
-fn fixed(widths: &[i64]) -> Vec<Extent> {
-    widths.iter().map(|width| Extent::fixed(width.unsigned_abs())).collect()
+fn fixed(widths: &[i64]) -> Vec<LayerDim> {
+    widths.iter().map(|width| LayerDim::fixed(width.unsigned_abs())).collect()
 }
 
 /// Hidden layers and the output layer of the network.
-fn logit(layout: &mut LayoutBuilder, name: &str, inputs: Extent, hidden: &[i64], shape: &NetworkShape) {
+fn logit(layout: &mut LayoutBuilder, name: &str, inputs: LayerDim, hidden: &[i64], shape: &NetworkShape) {
     layout.mlp(name, inputs, &wide(hidden), Some(shape.all_outputs()));
 }
 
 fn bottom_mlp(layout: &mut LayoutBuilder, shape: &NetworkShape, bottom: &[i64]) {
     if shape.numeric > 0 {
-        let widths = [&wide(bottom)[..], &[Extent::fixed(shape.first_dim())]].concat();
-        layout.mlp("bottom", Extent::fixed(shape.numeric), &widths, None);
+        let widths = [&wide(bottom)[..], &[LayerDim::fixed(shape.first_dim())]].concat();
+        layout.mlp("bottom", LayerDim::fixed(shape.numeric), &widths, None);
     }
 }
 
@@ -183,13 +183,13 @@ fn dlrm(layout: &mut LayoutBuilder, shape: &NetworkShape, bottom: &[i64], top: &
     let vectors = shape.dims.len() as u64 + u64::from(has_bottom);
     let pairs = vectors * vectors.saturating_sub(1) / 2;
     layout.products(pairs * dim);
-    logit(layout, "top", Extent::fixed(pairs + if has_bottom { dim } else { 0 }), top, shape);
+    logit(layout, "top", LayerDim::fixed(pairs + if has_bottom { dim } else { 0 }), top, shape);
 }
 
 fn cross(layout: &mut LayoutBuilder, shape: &NetworkShape, layers: usize, rank: Option<usize>) {
-    let width = Extent::fixed(shape.width());
+    let width = LayerDim::fixed(shape.width());
     for index in 0..layers {
-        match rank.map(|rank| Extent::fixed(rank as u64)) {
+        match rank.map(|rank| LayerDim::fixed(rank as u64)) {
             None => layout.linear("cross", index, width, width),
             Some(rank) => {
                 layout.matrix("cross_down", index, width, rank);
@@ -200,12 +200,12 @@ fn cross(layout: &mut LayoutBuilder, shape: &NetworkShape, layers: usize, rank: 
 }
 
 /// The deep MLP and the output layer of a DCN-V2.
-fn dcn_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, structure: Structure, hidden: &[i64]) {
-    let width = Extent::fixed(shape.width());
+fn dcn_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, structure: CrossStructure, hidden: &[i64]) {
+    let width = LayerDim::fixed(shape.width());
     let last = layout.mlp("deep", width, &wide(hidden), None);
     let read = match structure {
-        Structure::Parallel if !hidden.is_empty() => Extent { size: width.size + last.size, ..last },
-        Structure::Parallel | Structure::Stacked => last,
+        CrossStructure::Parallel if !hidden.is_empty() => LayerDim { size: width.size + last.size, ..last },
+        CrossStructure::Parallel | CrossStructure::Stacked => last,
     };
     logit(layout, "output", read, &[], shape);
 }
@@ -213,35 +213,35 @@ fn dcn_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, structure: Structu
 fn deepfm(layout: &mut LayoutBuilder, shape: &NetworkShape, hidden: &[i64]) {
     let (numeric, factors) = (shape.numeric, shape.first_dim().saturating_sub(1));
     if numeric > 0 {
-        layout.linear("first_order", 0, Extent::fixed(numeric), Extent::fixed(1));
+        layout.linear("first_order", 0, LayerDim::fixed(numeric), LayerDim::fixed(1));
         // The bound is that of the dense worker.
         layout.fixed("factors.weight", &[numeric, factors], TensorRole::Scale, FirstValues::Uniform(0.01));
     }
     let fields = numeric + shape.dims.len() as u64;
     layout.products(fields * factors);
-    logit(layout, "deep", Extent::fixed(fields * factors), hidden, shape);
+    logit(layout, "deep", LayerDim::fixed(fields * factors), hidden, shape);
 }
 
 fn wide_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, hidden: &[i64]) {
     // The vectors without their first value, which is the id's own weight.
     let rest: u64 = shape.dims.iter().map(|dim| dim.saturating_sub(1)).sum();
     if shape.numeric > 0 {
-        layout.linear("wide", 0, Extent::fixed(shape.numeric), Extent::fixed(1));
+        layout.linear("wide", 0, LayerDim::fixed(shape.numeric), LayerDim::fixed(1));
     }
-    logit(layout, "deep", Extent::fixed(shape.numeric + rest), hidden, shape);
+    logit(layout, "deep", LayerDim::fixed(shape.numeric + rest), hidden, shape);
 }
 
 fn wukong(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Wukong { layers, fmb, lcb, rank, fmb_hidden, bottom, top, .. } = model else { return };
     bottom_mlp(layout, shape, bottom);
     let (dim, rank) = (shape.first_dim(), *rank as u64);
-    let [machine, compressed] = [*fmb, *lcb].map(|vectors| Extent::wide(vectors as u64));
-    let given = Extent::wide(machine.size + compressed.size);
-    let mut vectors = Extent::fixed(shape.dims.len() as u64 + u64::from(shape.numeric > 0));
+    let [machine, compressed] = [*fmb, *lcb].map(|vectors| LayerDim::wide(vectors as u64));
+    let given = LayerDim::wide(machine.size + compressed.size);
+    let mut vectors = LayerDim::fixed(shape.dims.len() as u64 + u64::from(shape.numeric > 0));
     for index in 0..*layers {
         let products = vectors.times(rank);
         layout.one_layer(format!("fmb_projection.{index}"), |layout| {
-            layout.each_of(dim, |layout| layout.matrix("fmb_projection", index, vectors, Extent::fixed(rank)));
+            layout.each_of(dim, |layout| layout.matrix("fmb_projection", index, vectors, LayerDim::fixed(rank)));
             layout.norm("fmb_norm", index, products);
         });
         layout.products(products.size * dim);
@@ -253,7 +253,7 @@ fn wukong(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
                     layout.matrix("residual", index, vectors, given);
                 }
             });
-            layout.norm("norm", index, Extent::fixed(dim));
+            layout.norm("norm", index, LayerDim::fixed(dim));
         });
         vectors = given;
     }
@@ -261,22 +261,22 @@ fn wukong(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
 }
 
 /// Of two streams with `a` and `b` outputs. The product of two widths grows with the square.
-fn fusion(layout: &mut LayoutBuilder, outputs: Extent, a: Extent, b: Extent, heads: u64) {
+fn fusion(layout: &mut LayoutBuilder, outputs: LayerDim, a: LayerDim, b: LayerDim, heads: u64) {
     layout.linear("fusion_first", 0, a, outputs);
     layout.matrix("fusion_second", 0, b, outputs);
-    let products = Extent { size: a.size * b.size / heads.max(1), power: a.power + b.power };
+    let products = LayerDim { size: a.size * b.size / heads.max(1), power: a.power + b.power };
     layout.matrix("fusion", 0, products, outputs);
     layout.products(b.size * outputs.size);
 }
 
-fn towers(layout: &mut LayoutBuilder, shape: &NetworkShape, read: Extent, tower: &[i64]) {
+fn towers(layout: &mut LayoutBuilder, shape: &NetworkShape, read: LayerDim, tower: &[i64]) {
     for (target, outputs) in shape.outputs.iter().enumerate() {
-        layout.mlp(&format!("tower_{target}"), read, &wide(tower), Some(Extent::fixed(*outputs)));
+        layout.mlp(&format!("tower_{target}"), read, &wide(tower), Some(LayerDim::fixed(*outputs)));
     }
 }
 
 /// So many experts. Returns what one gives.
-fn experts(layout: &mut LayoutBuilder, name: &str, count: usize, inputs: Extent, hidden: &[i64]) -> Extent {
+fn experts(layout: &mut LayoutBuilder, name: &str, count: usize, inputs: LayerDim, hidden: &[i64]) -> LayerDim {
     let widths = wide(hidden);
     for index in 0..count {
         layout.mlp(&format!("{name}_{index}"), inputs, &widths, None);
@@ -285,10 +285,10 @@ fn experts(layout: &mut LayoutBuilder, name: &str, count: usize, inputs: Extent,
 }
 
 fn mmoe(layout: &mut LayoutBuilder, shape: &NetworkShape, count: usize, hidden: &[i64], tower: &[i64]) {
-    let width = Extent::fixed(shape.width());
+    let width = LayerDim::fixed(shape.width());
     let read = experts(layout, "expert", count, width, hidden);
     for target in 0..shape.outputs.len() {
-        layout.matrix("gate", target, width, Extent::fixed(count as u64));
+        layout.matrix("gate", target, width, LayerDim::fixed(count as u64));
         layout.products(count as u64 * read.size);
     }
     towers(layout, shape, read, tower);
@@ -300,18 +300,18 @@ fn ple(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     };
     let targets = shape.outputs.len();
     let (seen, all) = (task_experts + shared_experts, targets * task_experts + shared_experts);
-    let mut read = Extent::fixed(shape.width());
+    let mut read = LayerDim::fixed(shape.width());
     for level in 0..*levels {
         let mut given = experts(layout, &format!("level_{level}_shared"), *shared_experts, read, hidden);
         for target in 0..targets {
             given = experts(layout, &format!("level_{level}_target_{target}"), *task_experts, read, hidden);
         }
         for target in 0..targets {
-            layout.matrix(&format!("level_{level}_gate"), target, read, Extent::fixed(seen as u64));
+            layout.matrix(&format!("level_{level}_gate"), target, read, LayerDim::fixed(seen as u64));
             layout.products(seen as u64 * given.size);
         }
         if level + 1 < *levels {
-            layout.matrix(&format!("level_{level}_shared_gate"), 0, read, Extent::fixed(all as u64));
+            layout.matrix(&format!("level_{level}_shared_gate"), 0, read, LayerDim::fixed(all as u64));
             layout.products(all as u64 * given.size);
         }
         read = given;
@@ -330,7 +330,7 @@ fn activation_units(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Mo
     for (index, pair) in shape.sequences.iter().enumerate() {
         let (name, widths) = (format!("attention_{index}"), fixed(attention_hidden));
         let unit = |layout: &mut LayoutBuilder| {
-            layout.mlp(&name, Extent::fixed(4 * pair.dim), &widths, Some(Extent::fixed(1)));
+            layout.mlp(&name, LayerDim::fixed(4 * pair.dim), &widths, Some(LayerDim::fixed(1)));
         };
         layout.one_layer(name.clone(), |layout| {
             layout.each_of(pair.length, |layout| layout.plain(unit));
@@ -348,7 +348,7 @@ fn activation_units(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Mo
 fn transformers(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Bst { layers, ffn, .. } = model else { return };
     for (index, pair) in shape.sequences.iter().enumerate() {
-        let (positions, dim) = (pair.length + 1, Extent::fixed(pair.dim));
+        let (positions, dim) = (pair.length + 1, LayerDim::fixed(pair.dim));
         // The bound is that of the dense worker.
         let first = FirstValues::Uniform(0.01);
         layout.fixed(&format!("positions_{index}.weight"), &[positions, pair.dim], TensorRole::Scale, first);
@@ -358,7 +358,7 @@ fn transformers(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model)
                     layout.matrix(&format!("{name}_{index}"), layer, dim, dim);
                 }
                 layout.norm(&format!("attention_norm_{index}"), layer, dim);
-                let hidden = [Extent::fixed(*ffn as u64)];
+                let hidden = [LayerDim::fixed(*ffn as u64)];
                 layout.plain(|layout| layout.mlp(&format!("ffn_{index}_{layer}"), dim, &hidden, Some(dim)));
                 layout.norm(&format!("ffn_norm_{index}"), layer, dim);
             };
@@ -393,7 +393,7 @@ impl Model {
 
     /// The sequences that the network reads, each with its target.
     #[must_use]
-    pub fn attention_pairs(&self) -> &[Attention] {
+    pub fn attention_pairs(&self) -> &[AttentionPair] {
         match self {
             Self::Din { attention, .. } | Self::Bst { attention, .. } => attention,
             _ => &[],

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::encoding::Encoding;
+use super::encoding::CategoryEncoding;
 
 /// A numeric feature.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -50,7 +50,7 @@ pub struct Numeric {
     /// Makes the input a number that stands for the category of the cell, measured over the training rows before training: how often the category
     /// occurs, or the mean label of its rows. It is standardised, and excludes the other keys except `name`. Default: none, the cell is a number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encode: Option<Encoding>,
+    pub encode: Option<CategoryEncoding>,
 }
 
 /// A column without a transform.

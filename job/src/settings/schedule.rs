@@ -70,7 +70,8 @@ impl StepCount {
 /// The factor on a learning rate, by step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Schedule {
+#[schemars(rename = "Schedule")]
+pub enum RateSchedule {
     /// Always 1.
     #[default]
     Constant,
@@ -117,7 +118,7 @@ fn half() -> f32 {
     0.5
 }
 
-impl Schedule {
+impl RateSchedule {
     /// The schedule by steps ([`StepCount::in_steps`]).
     #[must_use]
     pub fn in_steps(&self) -> LearningRateSchedule {
@@ -179,7 +180,7 @@ impl Job {
         self.train.epoch_steps = Some(steps);
         let schedules = self.tables.iter_mut().map(|table| &mut table.settings.schedule);
         let schedules = schedules.chain([&mut self.train.updates.schedule]);
-        let counts = schedules.filter_map(Schedule::counts).flatten();
+        let counts = schedules.filter_map(RateSchedule::counts).flatten();
         counts.chain(&mut self.train.evaluate_every).for_each(|count| count.count(steps));
     }
 }

@@ -13,7 +13,7 @@ use zagros_table::{
 };
 
 use super::admission::{self, AdmissionKeys};
-use super::{Schedule, TableOptimizer, shorten};
+use super::{RateSchedule, TableOptimizer, shorten};
 
 /// An embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,7 +66,7 @@ pub struct TableSettings {
     /// Factor on the optimiser's learning rate by step. A step is a step of training, which all workers make together; a worker
     /// that joins late counts from the same step. In mode `async` each worker counts its own batches. Numbers of steps may be given in epochs:
     /// `decay = { epochs = 2 }`.
-    pub schedule: Schedule,
+    pub schedule: RateSchedule,
     /// Which ids get a row. An id without a row is answered with zeros. Its gradients are counted and dropped.
     #[serde(with = "admission")]
     #[schemars(with = "AdmissionKeys")]
@@ -101,7 +101,7 @@ impl Default for TableSettings {
             weight_bound: 0.0,
             non_finite: NonFinitePolicy::default(),
             element: WeightType::default(),
-            schedule: Schedule::default(),
+            schedule: RateSchedule::default(),
             admission: AdmissionPolicy::default(),
             evict: EvictionOrder::default(),
             ttl_steps: 0,

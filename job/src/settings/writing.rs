@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// A way to write values whose texts are categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Writing {
+pub enum WrittenForm {
     /// `7`.
     Whole,
     /// `7.0`.
@@ -45,7 +45,7 @@ pub enum WrittenKind {
     Text,
 }
 
-impl Writing {
+impl WrittenForm {
     /// What values that are written so are.
     #[must_use]
     pub fn kind(self) -> WrittenKind {
@@ -58,7 +58,7 @@ impl Writing {
     }
 }
 
-impl fmt::Display for Writing {
+impl fmt::Display for WrittenForm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Whole => "whole numbers, such as 7",

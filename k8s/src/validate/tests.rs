@@ -23,7 +23,7 @@ fn the_rendered_file_is_the_users_with_the_clusters_addresses() {
     assert_eq!(cluster.coordinator, "ctr-2-coordinator.ads.svc:7700");
     assert_eq!(cluster.server_addresses, ["0.0.0.0:7701"]);
     assert_eq!(cluster.timeout.as_secs_f64(), TIMEOUT_SECONDS);
-    assert_eq!(cluster.durability, zagros_job::Durability::Process);
+    assert_eq!(cluster.durability, zagros_job::DurabilityLevel::Process);
     assert!(valid.is_durable());
     assert_eq!(valid.job.output.folder, Path::new("/output/ctr"));
     assert_eq!(valid.job.name, "ctr");

@@ -12,7 +12,7 @@ use zagros_embedding_client::{
     BatchRows, ClientConfig, Connect, Deduplicator, EmbeddingClient, FeatureIds, GrpcShard, RoutedIds, StalenessWindow,
     UniqueIds,
 };
-use zagros_job::{Job, Wire};
+use zagros_job::{Job, WireFormat};
 use zagros_plumbing::{Deadline, Shutdown};
 use zagros_protocol::control::{DataFile, JoinRequest, Role};
 use zagros_protocol::datapath::{Access, Encoding};
@@ -371,9 +371,9 @@ async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> 
         writer: membership.member(),
         incarnation: membership.incarnation(),
         wire: match job.cluster.wire {
-            Wire::F32 => Encoding::F32,
-            Wire::F16 => Encoding::F16,
-            Wire::Bf16 => Encoding::Bf16,
+            WireFormat::F32 => Encoding::F32,
+            WireFormat::F16 => Encoding::F16,
+            WireFormat::Bf16 => Encoding::Bf16,
         },
         timeout,
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zagros_job::{AdmissionPolicy, Initializer, Job, Schedule, TableOptimizer, TableSettings, WeightType};
+use zagros_job::{AdmissionPolicy, Initializer, Job, RateSchedule, TableOptimizer, TableSettings, WeightType};
 use zagros_launch::{RoleName, WorkerLoss};
 use zagros_shell::{Exit, Failure};
 
@@ -67,7 +67,7 @@ fn inexact(table: &TableSettings) -> Option<&'static str> {
     let rules = [
         (is_sgd, "optimizer"),
         (*init == Initializer::Zero, "init"),
-        (*schedule == Schedule::Constant, "schedule"),
+        (*schedule == RateSchedule::Constant, "schedule"),
         (*admission == AdmissionPolicy::Always, "admission"),
         (*element == WeightType::F32, "element"),
         (*clip_value == 0.0, "clip_value"),

@@ -1,6 +1,6 @@
 //! The cells of a categorical feature in a slice of rows. Performance-critical: no allocation per row.
 
-use zagros_job::{Categorical, Features, Reading};
+use zagros_job::{Categorical, ColumnReading, Features};
 use zagros_zip::ZipEq;
 
 use super::decoded::{Decoded, GroupColumns};
@@ -74,12 +74,12 @@ impl Categories {
                 let numbers = columns.decoded(first + 1, lists)?;
                 Ok(Self::Weighted(Box::new(WeightedCells { bags, numbers, weights })))
             }
-            (None, [part]) if *part.reading == Reading::Text => {
+            (None, [part]) if *part.reading == ColumnReading::Text => {
                 Ok(Self::One(Box::new(columns.decoded(first, |column| IdCells::new(texts(column)))?)))
             }
             (None, parts) => {
-                let open = |(index, part): (usize, &zagros_job::Part<'_>)| match part.reading {
-                    Reading::Text => {
+                let open = |(index, part): (usize, &zagros_job::ColumnPart<'_>)| match part.reading {
+                    ColumnReading::Text => {
                         let cells = columns.decoded(first + index, |column| IdCells::new(texts(column)))?;
                         Ok(PartCells::Text(Box::new(cells)))
                     }

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
-use zagros_job::{EncodeBy, Encoding, EncodingTable};
+use zagros_job::{CategoryEncoding, EncodeBy, EncodingTable};
 use zagros_zip::ZipEq;
 
 use crate::category::encoder::fold_of;
@@ -57,7 +57,7 @@ impl LabelSums {
 #[derive(Clone, Debug)]
 pub(super) struct EncodingCounts {
     name: String,
-    encoding: Encoding,
+    encoding: CategoryEncoding,
     /// Folds that are counted: at least 1.
     folds: usize,
     /// Where the sums of a category start.
@@ -72,7 +72,7 @@ pub(super) struct EncodingCounts {
 }
 
 impl EncodingCounts {
-    pub(super) fn new(name: &str, encoding: &Encoding) -> Self {
+    pub(super) fn new(name: &str, encoding: &CategoryEncoding) -> Self {
         let (folds, encoding) = (encoding.own_folds().max(1), encoding.clone());
         let (starts, sums, all) = (HashMap::default(), Vec::new(), vec![LabelSums::default(); folds]);
         Self { name: name.to_owned(), encoding, folds, starts, sums, all, forgotten: 0, most: MOST_COUNTED }
@@ -227,8 +227,8 @@ mod tests {
 
     use super::*;
 
-    fn encoding(by: EncodeBy, max_size: u32) -> Encoding {
-        Encoding { by, with: Vec::new(), smoothing: Some(2.0), folds: Some(3), max_size, fitted: None }
+    fn encoding(by: EncodeBy, max_size: u32) -> CategoryEncoding {
+        CategoryEncoding { by, with: Vec::new(), smoothing: Some(2.0), folds: Some(3), max_size, fitted: None }
     }
 
     /// Category, place, label and weight of each training row.

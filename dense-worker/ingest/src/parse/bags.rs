@@ -1,7 +1,7 @@
 //! Cells of several values, and of their weights. Performance-critical: no allocation per row.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, Source, Values};
+use zagros_job::{Categorical, IdSource, Values};
 
 use crate::hash_value;
 use crate::parse::bad::{FieldFault, shown};
@@ -38,7 +38,7 @@ pub(crate) struct Weights {
 impl Weights {
     /// Those of a feature that has them.
     pub(crate) fn from_feature(feature: &Categorical) -> Option<Self> {
-        let (Values::Many { pooling, weights: Some(column), .. }, Source::Column { column: of, .. }) =
+        let (Values::Many { pooling, weights: Some(column), .. }, IdSource::Column { column: of, .. }) =
             (&feature.values, &feature.source)
         else {
             return None;

@@ -1,7 +1,7 @@
 //! Parses lines into rows. Performance-critical: no allocation per row, and only work in memory.
 
 use memchr::memmem::Finder;
-use zagros_job::{Categorical, Features, Format, Job, Part, Source};
+use zagros_job::{Categorical, ColumnPart, Features, Format, IdSource, Job};
 use zagros_zip::ZipEq;
 
 use crate::DataPart;
@@ -416,14 +416,14 @@ impl Cell {
                 Some(weights) => Self::Weighted(finder(separator), weights),
                 None => Self::Many(finder(separator)),
             },
-            (None, Source::Cross(_)) => Self::Cross(parts()),
-            (None, Source::Column { column, reading }) => Self::One(PartReader::new(&Part { column, reading })),
+            (None, IdSource::Cross(_)) => Self::Cross(parts()),
+            (None, IdSource::Column { column, reading }) => Self::One(PartReader::new(&ColumnPart { column, reading })),
         }
     }
 }
 
 impl PartReader {
-    pub(super) fn new(part: &Part<'_>) -> Self {
+    pub(super) fn new(part: &ColumnPart<'_>) -> Self {
         Self { column: part.column.to_owned(), reading: CellReading::new(part.reading) }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use zagros_job::{Delimited, Format, Job};
+use zagros_job::{DelimitedFormat, Format, Job};
 
 use crate::IngestError;
 use crate::columnar::file::{ColumnFile, FileFormat};
@@ -232,7 +232,7 @@ fn with_separator(error: IngestError, job: &Job, names: &[String]) -> IngestErro
     }
 }
 
-fn checked_header(job: &Job, path: &Path, format: &Delimited, found: Vec<String>) -> Result<Vec<String>, IngestError> {
+fn checked_header(job: &Job, path: &Path, format: &DelimitedFormat, found: Vec<String>) -> Result<Vec<String>, IngestError> {
     if format.columns.is_empty() || format.columns == found {
         return Ok(found);
     }
@@ -301,7 +301,7 @@ impl Head {
     }
 
     /// The names in the first line that is neither blank nor a comment.
-    fn header(&mut self, format: &Delimited) -> Result<Vec<String>, IngestError> {
+    fn header(&mut self, format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
         loop {
             let line = self.next_line()?;
             let is_comment = format.comment.as_ref().is_some_and(|mark| line.starts_with(mark.as_bytes()));
@@ -337,7 +337,7 @@ impl Head {
         Ok(line.strip_suffix(b"\r").unwrap_or(line).to_vec())
     }
 
-    fn names(&self, line: &[u8], format: &Delimited) -> Result<Vec<String>, IngestError> {
+    fn names(&self, line: &[u8], format: &DelimitedFormat) -> Result<Vec<String>, IngestError> {
         let syntax = Syntax { delimiter: format.delimiter, quotes: true, trim: format.trim };
         let mut fields = Fields::default();
         if fields.tokenize(line, syntax).is_err() {

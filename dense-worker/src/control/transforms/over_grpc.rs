@@ -7,7 +7,7 @@ use prometheus::Registry;
 use tokio::net::TcpListener;
 use zagros_coordinator::{CoordinatorConfig, run};
 use zagros_coordinator_client::{ControlPlane, GrpcControlPlane};
-use zagros_job::{EncodingTable, Features, Job, Measured, Overrides};
+use zagros_job::{EncodingTable, Features, Job, MeasuredValue, Overrides};
 use zagros_plumbing::grpc::MAX_CONTROL_BYTES;
 use zagros_plumbing::{Shutdown, StopMeaning};
 use zagros_protocol::PROTOCOL_VERSION;
@@ -60,7 +60,7 @@ async fn all_workers_learn_the_statistics_of_as_many_categories_as_a_job_may_hav
             ids: (0..65_536).collect(),
             values: (0..65_536 * columns as u32).map(|value| value as f32 / 7.0).collect(),
         };
-        let values = [Measured::Encoding(encoding), Measured::Ids((0..262_144).map(|id| id * 3).collect())];
+        let values = [MeasuredValue::Encoding(encoding), MeasuredValue::Ids((0..262_144).map(|id| id * 3).collect())];
         for (statistic, value) in statistics.iter().zip_eq(values) {
             assert!(known.features.set_measured(*statistic, value), "{statistic:?}");
         }
