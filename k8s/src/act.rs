@@ -12,14 +12,14 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::build::{BuildPlan, BuildStage, ObjectManifest, SharedObject, build};
 use crate::cache::JobObjects;
 use crate::cluster::FINALIZER;
-use crate::conditions::{Conditions, READY, RECONCILED};
-use crate::context::{Reconciliation, recorded_status};
-use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, Phase};
-use crate::decide::{Decision, EventNote, OperatorWork};
+use crate::conditions::{READY, RECONCILED, StatusConditions};
+use crate::context::{JobReconciliation, recorded_status};
+use crate::crd::{CleanPodPolicy, HybridJob, HybridJobStatus, RunPhase};
+use crate::decide::{EventNote, JobDecision, OperatorWork};
 use crate::error::Error;
 use crate::judge::elapsed_time;
 use crate::memory::KnownRequest;
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
 use crate::removal::{RemovalScope, RemovalStep};
 use crate::reporting::{publish_event, record_status, refusal_message};
@@ -35,7 +35,7 @@ const LATE: Duration = Duration::from_secs(300);
 
 /// What a decision was made on.
 pub(crate) struct DecisionInput<'a> {
-    pub(crate) attempt: &'a Attempt,
+    pub(crate) attempt: &'a RunAttempt,
     pub(crate) valid: Option<&'a ValidJob>,
     pub(crate) observed: &'a ObservedObjects,
     /// How many servers the coordinator counts as alive, if it was asked just now.
@@ -44,12 +44,12 @@ pub(crate) struct DecisionInput<'a> {
 
 /// Records the status, then acts: an attempt is known before its objects exist. `None` when the next step is due at once.
 pub(crate) async fn carry_out_decision(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     looked: &DecisionInput<'_>,
-    decision: Decision,
+    decision: JobDecision,
 ) -> Result<Option<Action>, Error> {
-    let Decision { status: next, work, again, news, asks_for, given_up } = decision;
+    let JobDecision { status: next, work, again, news, asks_for, given_up } = decision;
     if next.last_failure != recorded_status(job).last_failure {
         look.context.metrics.failed_attempts.inc();
     }
@@ -84,7 +84,7 @@ pub(crate) async fn carry_out_decision(
             let is_tidy = removal == RemovalStep::Done && policy != CleanPodPolicy::None;
             carry_out(look, job, removal, scope).await?;
             // The model is saved. After a failure the claims stay as long as the HybridJob.
-            if is_tidy && recorded_status(job).phase == Some(Phase::Succeeded) {
+            if is_tidy && recorded_status(job).phase == Some(RunPhase::Succeeded) {
                 once(look, job, "claims", look.cluster.remove_claims(RemovalScope::All)).await?;
             }
             // A run that is over must not keep a node from being drained.
@@ -98,12 +98,12 @@ pub(crate) async fn carry_out_decision(
     Ok(Some(pause(look, job, work, again)))
 }
 
-fn is_of_others(observed: &ObservedObjects, number: i32, look: &Reconciliation<'_>) -> bool {
+fn is_of_others(observed: &ObservedObjects, number: i32, look: &JobReconciliation<'_>) -> bool {
     observed.removal_step(RemovalScope::Others(number), look.now()) != RemovalStep::Done
 }
 
 /// When to look again. A run that makes pods is looked at when its coordinator is to be asked.
-fn pause(look: &Reconciliation<'_>, job: &HybridJob, work: OperatorWork, again: Option<Duration>) -> Action {
+fn pause(look: &JobReconciliation<'_>, job: &HybridJob, work: OperatorWork, again: Option<Duration>) -> Action {
     let ask = look.with_memory(job, |memory| memory.next_ask(look.now()));
     match again {
         Some(again) if matches!(work, OperatorWork::Run(_)) => Action::requeue(again.min(ask)),
@@ -113,18 +113,18 @@ fn pause(look: &Reconciliation<'_>, job: &HybridJob, work: OperatorWork, again: 
 }
 
 /// Notes that the work was done, so that no person has to act any more.
-async fn settle(look: &Reconciliation<'_>, job: &mut HybridJob, mut next: HybridJobStatus) -> Result<(), Error> {
+async fn settle(look: &JobReconciliation<'_>, job: &mut HybridJob, mut next: HybridJobStatus) -> Result<(), Error> {
     if refusal_message(&next).is_none() {
         return Ok(());
     }
-    Conditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, true, "Done", "");
+    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, true, "Done", "");
     *job = record_status(look, job, next).await?;
     Ok(())
 }
 
 /// Makes the objects of an attempt, and removes those of other attempts by one more step.
 async fn run(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     plan: &BuildPlan<'_>,
     stage: BuildStage,
@@ -158,7 +158,7 @@ async fn run(
 
 /// Applies an object, unless it is known to be as it should be.
 async fn apply(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     manifest: &ObjectManifest,
     objects: &JobObjects,
@@ -181,14 +181,14 @@ async fn apply(
 }
 
 /// Removes a shared object that the spec does not ask for.
-async fn withdraw(look: &Reconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
+async fn withdraw(look: &JobReconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
     let title = format!("{} {}", shared.api_resource().kind, shared.object_name(&look.key.name));
     once(look, job, &title, look.cluster.delete_shared(shared)).await
 }
 
 /// Makes a request, unless that was done a short time ago.
 async fn once(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     title: &str,
     request: impl Future<Output = Result<(), Error>>,
@@ -248,7 +248,7 @@ fn has_fields(seen: &Value, applied: &Value) -> bool {
 }
 
 async fn remove(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     observed: &ObservedObjects,
     scope: RemovalScope,
@@ -258,7 +258,7 @@ async fn remove(
 
 /// Takes one step of a removal. A step that was refused is not repeated at once.
 pub(crate) async fn carry_out(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     removal: RemovalStep,
     scope: RemovalScope,
@@ -279,7 +279,7 @@ pub(crate) async fn carry_out(
     removed
 }
 
-async fn remove_step(look: &Reconciliation<'_>, removal: &RemovalStep, scope: RemovalScope) -> Result<(), Error> {
+async fn remove_step(look: &JobReconciliation<'_>, removal: &RemovalStep, scope: RemovalScope) -> Result<(), Error> {
     match removal {
         RemovalStep::Workers(targets) => look.cluster.end_pods(targets).await,
         // The cache may not know a new worker, and servers must not end before their workers.
@@ -290,7 +290,7 @@ async fn remove_step(look: &Reconciliation<'_>, removal: &RemovalStep, scope: Re
     }
 }
 
-async fn give_up(look: &Reconciliation<'_>, job: &HybridJob, attempt: i32, pods: &[String]) -> Result<(), Error> {
+async fn give_up(look: &JobReconciliation<'_>, job: &HybridJob, attempt: i32, pods: &[String]) -> Result<(), Error> {
     for pod in pods {
         look.cluster.give_up(pod).await?;
         let note = format!(
@@ -308,13 +308,13 @@ fn is_held(job: &HybridJob) -> bool {
 
 /// Removes the finalizer of a job that has no workers and gets none: nothing has to end in order.
 pub(crate) async fn release_finalizer(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     observed: &ObservedObjects,
 ) -> Result<(), Error> {
     let has_workers = observed.has_active_workers(RemovalScope::All)
         || observed.awaited_worker(RemovalScope::All, look.now()).is_some();
-    let will_have = recorded_status(job).phase.is_some_and(Phase::makes_pods);
+    let will_have = recorded_status(job).phase.is_some_and(RunPhase::makes_pods);
     if !has_workers && !will_have && is_held(job) {
         *job = look.cluster.set_finalizer(job, false).await?;
     }
@@ -324,7 +324,7 @@ pub(crate) async fn release_finalizer(
 /// Ends a deleted job. Its workers end first and write a checkpoint. Then everything else is deleted. The finalizer holds
 /// the job until then and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
 /// Kubernetes itself deletes the remaining objects, because their owner is gone.
-pub(crate) async fn end_deleted_job(look: &Reconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
+pub(crate) async fn end_deleted_job(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
     if !is_held(job) {
         return Ok(Action::await_change());
     }
@@ -356,13 +356,13 @@ pub(crate) async fn end_deleted_job(look: &Reconciliation<'_>, job: &HybridJob) 
 }
 
 /// Says in the status which worker a deleted job waits for. Its end does not depend on that.
-async fn tell_wait(look: &Reconciliation<'_>, job: &HybridJob) {
+async fn tell_wait(look: &JobReconciliation<'_>, job: &HybridJob) {
     let mut next = recorded_status(job);
     let observed = ObservedObjects::new(next.attempt, &look.context.caches.objects_of_job(&look.key));
     let Some(pod) = observed.awaited_worker(RemovalScope::All, look.now()) else { return };
     let message = format!("is deleted once its workers have ended; {} has not ended yet", pod.name);
     next.message = Some(message.clone());
-    Conditions::new(&mut next, job.meta().generation, look.now()).set(READY, false, "Deleting", message);
+    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(READY, false, "Deleting", message);
     if let Err(error) = record_status(look, job, next).await {
         debug!(job = look.key.name, %error, "the status of a deleted job was not recorded");
     }
@@ -370,7 +370,7 @@ async fn tell_wait(look: &Reconciliation<'_>, job: &HybridJob) {
 
 /// Deletes also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing but its Secret, which
 /// the operator has no right to delete.
-async fn remove_rest(look: &Reconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
+async fn remove_rest(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
     let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
     look.cluster.end_pods(&observed.member_targets(RemovalScope::All)).await?;
     look.cluster.remove_services(RemovalScope::All).await?;
@@ -382,7 +382,7 @@ async fn remove_rest(look: &Reconciliation<'_>, job: &HybridJob) -> Result<(), E
 
 /// Whether the end of a deleted job waits for no worker any more. A worker that was asked to end gets its time. A worker
 /// that could not be asked for long is not waited for.
-async fn end_workers(look: &Reconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
+async fn end_workers(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
     let now = look.now();
     let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);
     let is_late = deleted.is_some_and(|deleted| elapsed_time(deleted, now) >= LATE);

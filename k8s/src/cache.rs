@@ -48,10 +48,10 @@ pub struct JobObjects {
 /// The caches of all kinds that are watched.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectCaches {
-    jobs: Cache<Job>,
-    sets: Cache<StatefulSet>,
-    pods: Cache<Pod>,
-    services: Cache<Service>,
+    jobs: KindCache<Job>,
+    sets: KindCache<StatefulSet>,
+    pods: KindCache<Pod>,
+    services: KindCache<Service>,
 }
 
 impl ObjectCaches {
@@ -100,7 +100,7 @@ where
 
 /// Objects of one kind.
 #[derive(Debug)]
-struct Cache<K> {
+struct KindCache<K> {
     state: Arc<Mutex<CacheState<K>>>,
     turns: Arc<watch::Sender<()>>,
 }
@@ -117,20 +117,20 @@ struct CacheState<K> {
     failure: Option<(Instant, Error)>,
 }
 
-impl<K> Clone for Cache<K> {
+impl<K> Clone for KindCache<K> {
     fn clone(&self) -> Self {
         Self { state: Arc::clone(&self.state), turns: Arc::clone(&self.turns) }
     }
 }
 
-impl<K> Default for Cache<K> {
+impl<K> Default for KindCache<K> {
     fn default() -> Self {
         let state = CacheState { listed: None, arriving: HashMap::new(), failure: None };
         Self { state: Arc::new(Mutex::new(state)), turns: Arc::new(watch::Sender::new(())) }
     }
 }
 
-impl<K> Cache<K>
+impl<K> KindCache<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -269,7 +269,7 @@ mod tests {
         serde_json::from_value(json!({ "metadata": metadata })).unwrap()
     }
 
-    fn names(cache: &Cache<Service>, job: &str) -> Vec<String> {
+    fn names(cache: &KindCache<Service>, job: &str) -> Vec<String> {
         cache.objects_of(&key(job)).iter().map(|service| service.name_any()).collect()
     }
 
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_list_drops_objects_that_went_while_nobody_watched_and_reports_their_job() {
-        let cache = Cache::<Service>::default();
+        let cache = KindCache::<Service>::default();
         assert!(cache.state().verdict().is_none(), "not listed");
         let list = |services: &[(&str, &str)]| {
             assert!(cache.state().take(Event::Init).is_empty());
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn changes_are_kept_by_job() {
-        let cache = Cache::<Service>::default();
+        let cache = KindCache::<Service>::default();
         cache.state().take(Event::InitDone);
         assert_eq!(cache.state().take(Event::Apply(service("a", "a-1"))), [key("a")].into());
         cache.state().take(Event::Apply(service("a", "a-2")));
@@ -309,7 +309,7 @@ mod tests {
     /// A cache whose watch is refused grows old. That is reported, and no longer once the watch works again.
     #[tokio::test(start_paused = true)]
     async fn a_refused_watch_is_reported_and_a_broken_one_is_not() {
-        let cache = Cache::<Service>::default();
+        let cache = KindCache::<Service>::default();
         let refuse = |code: u16| {
             let status = kube::core::Status { code, ..kube::core::Status::default() };
             let error = failure::<Service>(watcher::Error::WatchError(Box::new(status)));

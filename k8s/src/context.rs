@@ -11,15 +11,15 @@ use zagros_plumbing::admin::PageToken;
 
 use crate::cache::{JobKey, ObjectCaches};
 use crate::cluster::JobClient;
-use crate::crd::{HybridJob, HybridJobStatus, Progress};
+use crate::crd::{HybridJob, HybridJobStatus, RunProgress};
 use crate::memory::{JobMemory, OperatorMemory};
 use crate::metrics::OperatorMetrics;
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::scale::ask::CoordinatorScale;
 
 /// Asks the coordinator of an attempt for its progress, with the token of the run if it has one.
 pub type CoordinatorQuery =
-    Arc<dyn Fn(Attempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<Progress>> + Send>> + Send + Sync>;
+    Arc<dyn Fn(RunAttempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<RunProgress>> + Send>> + Send + Sync>;
 
 /// The current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -46,13 +46,13 @@ pub struct OperatorContext {
 }
 
 /// One reconciliation of one job.
-pub(crate) struct Reconciliation<'a> {
+pub(crate) struct JobReconciliation<'a> {
     pub(crate) key: JobKey,
     pub(crate) cluster: JobClient,
     pub(crate) context: &'a OperatorContext,
 }
 
-impl Reconciliation<'_> {
+impl JobReconciliation<'_> {
     pub(crate) fn now(&self) -> Timestamp {
         (self.context.clock)()
     }

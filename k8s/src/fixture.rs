@@ -4,7 +4,7 @@ use kube::api::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::crd::HybridJob;
-use crate::names::{Attempt, Role};
+use crate::names::{PodRole, RunAttempt};
 use crate::observe::PodState;
 
 /// A job file.
@@ -39,12 +39,12 @@ pub(crate) fn hybrid_job() -> HybridJob {
     job
 }
 
-pub(crate) fn attempt(number: i32) -> Attempt {
-    Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
+pub(crate) fn attempt(number: i32) -> RunAttempt {
+    RunAttempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number }
 }
 
 /// A pod that is not ready, has not ended, and has no fault.
-pub(crate) fn pod(name: &str, role: Role) -> PodState {
+pub(crate) fn pod(name: &str, role: PodRole) -> PodState {
     PodState {
         name: name.to_owned(),
         role,

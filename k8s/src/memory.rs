@@ -41,7 +41,7 @@ pub struct JobMemory {
     access: Option<RunAccess>,
     /// The last spec that was checked, and what the check found.
     checked: Option<(CheckedSpec, Result<ValidJob, Vec<SpecProblem>>)>,
-    failures: Option<Pause>,
+    failures: Option<RetryPause>,
 }
 
 /// What the check of a spec depends on.
@@ -59,17 +59,17 @@ pub struct CheckedSpec {
 #[derive(Debug)]
 enum RememberedRequest {
     Applied { hash: u64, generation: Option<i64>, at: Timestamp },
-    Refused { hash: u64, error: Error, pause: Pause },
+    Refused { hash: u64, error: Error, pause: RetryPause },
 }
 
 /// The failures in a row, and until when nothing is tried.
 #[derive(Clone, Copy, Debug)]
-struct Pause {
+struct RetryPause {
     count: u32,
     until: Timestamp,
 }
 
-impl Pause {
+impl RetryPause {
     fn following(before: Option<Self>, now: Timestamp) -> Self {
         let count = before.map_or(0, |pause| pause.count.saturating_add(1));
         let pause = FIRST_PAUSE.saturating_mul(1 << count.min(16)).min(LONGEST_PAUSE);
@@ -164,7 +164,7 @@ impl JobMemory {
             _ => None,
         });
         let refused =
-            RememberedRequest::Refused { hash, error: error.clone(), pause: Pause::following(last_pause, now) };
+            RememberedRequest::Refused { hash, error: error.clone(), pause: RetryPause::following(last_pause, now) };
         self.requests.insert(request.to_owned(), refused);
     }
 
@@ -234,7 +234,7 @@ impl JobMemory {
 
     /// Notes that a look failed. Returns the pause before the next.
     pub fn note_failure(&mut self, now: Timestamp) -> Duration {
-        let pause = Pause::following(self.failures, now);
+        let pause = RetryPause::following(self.failures, now);
         self.failures = Some(pause);
         pause.left(now).unwrap_or(FIRST_PAUSE)
     }

@@ -28,14 +28,14 @@ pub const ADMIN_PORT: u16 = 7780;
 
 /// A role of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum PodRole {
     /// Decides which server owns which rows.
     Coordinator,
     Server,
     Worker,
 }
 
-impl Role {
+impl PodRole {
     pub const ALL: [Self; 3] = [Self::Coordinator, Self::Server, Self::Worker];
 
     /// The role in names of objects, in the role's label, and as the container's name.
@@ -75,7 +75,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for PodRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Coordinator => "coordinator",
@@ -87,7 +87,7 @@ impl fmt::Display for Role {
 
 /// One attempt of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct RunAttempt {
     /// Name of the HybridJob.
     pub job: String,
     pub namespace: String,
@@ -95,20 +95,20 @@ pub struct Attempt {
     pub number: i32,
 }
 
-impl Attempt {
+impl RunAttempt {
     /// Name of a role's Service.
     #[must_use]
-    pub fn service_name(&self, role: Role) -> String {
+    pub fn service_name(&self, role: PodRole) -> String {
         format!("{}-{}-{}", self.job, self.number, role.short_name())
     }
 
     /// Name of a role's StatefulSet or Job. Pods are named after it. Kubernetes labels the pods of a StatefulSet with its name
     /// and eleven more characters, and a label has at most 63: so the coordinator's is short.
     #[must_use]
-    pub fn workload_name(&self, role: Role) -> String {
+    pub fn workload_name(&self, role: PodRole) -> String {
         match role {
-            Role::Coordinator => format!("{}-{}{COORDINATOR_SUFFIX}", self.job, self.number),
-            Role::Server | Role::Worker => self.service_name(role),
+            PodRole::Coordinator => format!("{}-{}{COORDINATOR_SUFFIX}", self.job, self.number),
+            PodRole::Server | PodRole::Worker => self.service_name(role),
         }
     }
 
@@ -126,20 +126,20 @@ impl Attempt {
 
     /// Host of a role's Service.
     #[must_use]
-    pub fn service_host(&self, role: Role) -> String {
+    pub fn service_host(&self, role: PodRole) -> String {
         format!("{}.{}.svc", self.service_name(role), self.namespace)
     }
 
     /// Where the coordinator's gRPC is reached.
     #[must_use]
     pub fn coordinator_address(&self) -> String {
-        format!("{}:{COORDINATOR_PORT}", self.service_host(Role::Coordinator))
+        format!("{}:{COORDINATOR_PORT}", self.service_host(PodRole::Coordinator))
     }
 
     /// Where the coordinator's HTTP is reached.
     #[must_use]
     pub fn status_address(&self) -> String {
-        format!("{}:{ADMIN_PORT}", self.service_host(Role::Coordinator))
+        format!("{}:{ADMIN_PORT}", self.service_host(PodRole::Coordinator))
     }
 
     /// Parent of the run folder. All attempts share it, so that each continues from the checkpoints of the earlier ones.
@@ -158,7 +158,7 @@ impl Attempt {
 
     /// Labels of a role's pods. They are also the selector.
     #[must_use]
-    pub fn role_labels(&self, role: Role) -> BTreeMap<String, String> {
+    pub fn role_labels(&self, role: PodRole) -> BTreeMap<String, String> {
         let mut labels = self.object_labels();
         labels.insert(ROLE_LABEL.to_owned(), role.short_name().to_owned());
         labels
@@ -184,26 +184,26 @@ mod tests {
 
     #[test]
     fn no_name_is_too_long_for_a_host() {
-        let attempt = Attempt { job: "j".repeat(40), namespace: "ads".to_owned(), number: 1001 };
-        for role in Role::ALL {
+        let attempt = RunAttempt { job: "j".repeat(40), namespace: "ads".to_owned(), number: 1001 };
+        for role in PodRole::ALL {
             // The longest pod: <name>-<index>, up to 1023.
             assert!(attempt.workload_name(role).len() + "-1023".len() <= 63, "{}", attempt.workload_name(role));
             assert!(attempt.service_name(role).len() <= 63, "{}", attempt.service_name(role));
         }
         // The value of the label controller-revision-hash: <StatefulSet>-<hash of at most ten characters>.
-        for role in [Role::Coordinator, Role::Server] {
+        for role in [PodRole::Coordinator, PodRole::Server] {
             assert!(attempt.workload_name(role).len() + "-0123456789".len() <= 63, "{}", attempt.workload_name(role));
         }
     }
 
     #[test]
     fn attempts_share_no_name_and_no_address() {
-        let attempt = |number| Attempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
+        let attempt = |number| RunAttempt { job: "ctr".to_owned(), namespace: "ads".to_owned(), number };
         assert_eq!(attempt(1).coordinator_address(), "ctr-1-coordinator.ads.svc:7700");
         assert_ne!(attempt(1).coordinator_address(), attempt(2).coordinator_address());
         assert_ne!(attempt(1).object_labels(), attempt(2).object_labels());
         assert!(label_selector(&attempt(2).object_labels()).contains("zagros.dev/attempt=2,zagros.dev/job=ctr"));
-        assert_eq!(Role::from_short_name("server"), Some(Role::Server));
-        assert_eq!(Role::from_short_name("gateway"), None);
+        assert_eq!(PodRole::from_short_name("server"), Some(PodRole::Server));
+        assert_eq!(PodRole::from_short_name("gateway"), None);
     }
 }

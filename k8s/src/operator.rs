@@ -27,7 +27,7 @@ use crate::crd::HybridJob;
 use crate::error::Error;
 use crate::leader::LeaseHandle;
 use crate::metrics::OperatorMetrics;
-use crate::names::{Attempt, MANAGER};
+use crate::names::{MANAGER, RunAttempt};
 use crate::probe;
 use crate::reconcile::{error_policy, reconcile};
 use crate::scale::ask::CoordinatorScale;
@@ -67,7 +67,7 @@ pub struct OperatorConfig {
 /// Asks coordinators by the names of their Services.
 #[must_use]
 pub fn ask_coordinator() -> CoordinatorQuery {
-    Arc::new(|attempt: Attempt, token: Option<PageToken>| {
+    Arc::new(|attempt: RunAttempt, token: Option<PageToken>| {
         Box::pin(async move {
             let asked = probe::ask_status(&attempt.status_address(), token.as_ref()).await;
             asked.inspect_err(|error| debug!(%error, "the progress is unknown")).ok()

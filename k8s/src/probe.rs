@@ -6,7 +6,7 @@ use serde::Deserialize;
 use zagros_plumbing::admin::PageToken;
 use zagros_plumbing::ask::ask_with;
 
-use crate::crd::{Progress, ServerScaling};
+use crate::crd::{RunProgress, ServerScaling};
 
 /// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -23,7 +23,7 @@ pub struct ProbeError {
 ///
 /// # Errors
 /// When it does not answer in time, or something else answers.
-pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<Progress, ProbeError> {
+pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
     let (status, body) = ask_with(address, "/status", token.map(PageToken::reveal), TIMEOUT)
         .await
@@ -95,7 +95,7 @@ struct ProbedEvaluation {
 }
 
 /// The progress in a report of the coordinator.
-pub(crate) fn parse_status(body: &[u8]) -> Result<Progress, serde_json::Error> {
+pub(crate) fn parse_status(body: &[u8]) -> Result<RunProgress, serde_json::Error> {
     let report: ProbedReport = serde_json::from_slice(body)?;
     let workers = || report.members.iter().filter_map(|member| member.progress.as_ref());
     let foremost = workers().max_by_key(|worker| worker.step);
@@ -106,7 +106,7 @@ pub(crate) fn parse_status(body: &[u8]) -> Result<Progress, serde_json::Error> {
     let rate: f64 = workers().filter_map(|worker| worker.samples_per_second).sum();
     let is_serving = |one: &&ProbedMember| one.role == "embedding server" && one.state == "alive";
     let servers = report.members.iter().filter(is_serving).count();
-    Ok(Progress {
+    Ok(RunProgress {
         servers: i32::try_from(servers).unwrap_or(i32::MAX),
         step: foremost.map_or(0, |worker| worker.step),
         checkpoint_step: written.max().unwrap_or(0),

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::build::BuildStage;
 use crate::crd::{HybridJobSpec, RoleCount, RoleCounts};
 use crate::judge::{elapsed_time, end_of};
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::observe::{ObservedObjects, OwnedKind, PodState};
 
 /// How long the kubelet may take to create a container before a person should look.
@@ -45,32 +45,32 @@ impl PodReadiness {
 }
 
 /// How many pods a role should have.
-fn desired(spec: &HybridJobSpec, role: Role) -> i32 {
+fn desired(spec: &HybridJobSpec, role: PodRole) -> i32 {
     match role {
-        Role::Coordinator => 1,
-        Role::Server => spec.embedding_servers.replicas,
-        Role::Worker => spec.dense_workers.replicas,
+        PodRole::Coordinator => 1,
+        PodRole::Server => spec.embedding_servers.replicas,
+        PodRole::Worker => spec.dense_workers.replicas,
     }
 }
 
 /// Pods by role.
 #[must_use]
 pub fn role_counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
-    let count = |role: Role| {
+    let count = |role: PodRole| {
         let (desired, ready) = (desired(spec, role), observed.ready_count(role));
         RoleCount { desired, ready, summary: format!("{ready}/{desired}") }
     };
     RoleCounts {
-        coordinator: count(Role::Coordinator),
-        embedding_servers: count(Role::Server),
-        dense_workers: count(Role::Worker),
+        coordinator: count(PodRole::Coordinator),
+        embedding_servers: count(PodRole::Server),
+        dense_workers: count(PodRole::Worker),
     }
 }
 
 /// What keeps the run from being ready. A pod in trouble is named before one that is slow.
 #[must_use]
 pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage, now: Timestamp) -> PodReadiness {
-    let missing: Vec<String> = Role::ALL
+    let missing: Vec<String> = PodRole::ALL
         .into_iter()
         .map(|role| (role, observed.ready_count(role), desired(spec, role)))
         .filter(|(_, ready, desired)| ready < desired)
@@ -124,9 +124,9 @@ fn suspended_job(observed: &ObservedObjects) -> Option<&str> {
 
 /// A coordinator or server that ended alone: what the run waits for, as a reason and in words.
 fn restarting(observed: &ObservedObjects) -> Option<(&'static str, String)> {
-    let is_waited_for = |pod: &&PodState| pod.role != Role::Worker && !pod.is_ready && pod.exit.is_some();
+    let is_waited_for = |pod: &&PodState| pod.role != PodRole::Worker && !pod.is_ready && pod.exit.is_some();
     let pod = observed.pods.iter().find(is_waited_for)?;
-    let reason = if pod.role == Role::Coordinator { COORDINATOR_LOST } else { SERVER_LOST };
+    let reason = if pod.role == PodRole::Coordinator { COORDINATOR_LOST } else { SERVER_LOST };
     Some((reason, format!("{}; it starts again in its pod, and the run waits for it", end_of(pod))))
 }
 
@@ -145,10 +145,10 @@ fn slow(spec: &HybridJobSpec, pod: &str) -> String {
 /// A role of which Kubernetes has made too few pods.
 fn unmade(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStage) -> Option<String> {
     let owners = [
-        (Role::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "statefulset"),
-        (Role::Server, observed.servers.is_some(), "statefulset"),
+        (PodRole::Coordinator, observed.coordinator.as_ref().is_some_and(|job| job.end.is_none()), "statefulset"),
+        (PodRole::Server, observed.servers.is_some(), "statefulset"),
         (
-            Role::Worker,
+            PodRole::Worker,
             stage == BuildStage::Everything && observed.workers.as_ref().is_some_and(|job| job.end.is_none()),
             "job",
         ),
@@ -170,7 +170,7 @@ mod tests {
     use crate::fixture::{self, hybrid_job};
     use crate::observe::{JobState, PodTrouble};
 
-    fn pod(name: &str, role: Role, trouble: Option<&str>) -> PodState {
+    fn pod(name: &str, role: PodRole, trouble: Option<&str>) -> PodState {
         let message = "because".to_owned();
         let trouble = trouble.map(|reason| PodTrouble { reason: reason.to_owned(), message });
         PodState { trouble, ..fixture::pod(name, role) }
@@ -195,9 +195,9 @@ mod tests {
     fn a_pod_in_trouble_is_named_with_the_reason() {
         let spec = hybrid_job().spec;
         let pods = vec![
-            pod("ctr-1-coordinator-x", Role::Coordinator, None),
-            pod("ctr-1-server-0", Role::Server, Some("ImagePullBackOff")),
-            pod("ctr-1-server-1", Role::Server, Some("ImagePullBackOff")),
+            pod("ctr-1-coordinator-x", PodRole::Coordinator, None),
+            pod("ctr-1-server-0", PodRole::Server, Some("ImagePullBackOff")),
+            pod("ctr-1-server-1", PodRole::Server, Some("ImagePullBackOff")),
         ];
         let seen = ObservedObjects { coordinator: job(0), servers: Some(0), pods, ..ObservedObjects::default() };
         let readiness = assess(&spec, &seen, BuildStage::Servers, Timestamp::UNIX_EPOCH);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn pods_that_were_never_made_are_reported() {
         let spec = hybrid_job().spec;
-        let coordinator = pod("c", Role::Coordinator, None);
+        let coordinator = pod("c", PodRole::Coordinator, None);
         let seen = ObservedObjects {
             coordinator: job(1),
             servers: Some(0),

@@ -14,13 +14,13 @@ use crate::act::{DecisionInput, SOON, carry_out, carry_out_decision, end_deleted
 use crate::build::JOB_KEY;
 use crate::cache::JobKey;
 use crate::cluster::JobClient;
-use crate::context::{OperatorContext, Reconciliation, recorded_status};
-use crate::crd::{HybridJob, HybridJobSpec, Phase, Progress, Recovery};
+use crate::context::{JobReconciliation, OperatorContext, recorded_status};
+use crate::crd::{HybridJob, HybridJobSpec, RowsRecovery, RunPhase, RunProgress};
 use crate::decide::{DecisionFacts, decide};
 use crate::error::{Error, ErrorRemedy};
 use crate::host_access::refuse_host_access;
 use crate::memory::{CheckedSpec, JobMemory};
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::observe::ObservedObjects;
 use crate::refuse::refuse_spec;
 use crate::removal::RemovalScope;
@@ -45,7 +45,7 @@ pub async fn reconcile(
         return Err(Error::Unnamed);
     };
     let cluster = JobClient::new(context.client.clone(), &namespace, &name);
-    let look = Reconciliation { key: JobKey { namespace, name }, cluster, context: &context };
+    let look = JobReconciliation { key: JobKey { namespace, name }, cluster, context: &context };
     if let Some(left) = look.with_memory_of_name(|memory| memory.pause_left(look.now())) {
         return Ok(Action::requeue(left));
     }
@@ -79,13 +79,13 @@ pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, co
 }
 
 /// Takes the steps of one look.
-async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
+async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
     let Some(mut job) = look.cluster.read_job().await? else {
         look.context.memory.forget_job(&look.key);
         return Ok(Action::await_change());
     };
     let gang = job.spec.scheduling.gang.as_ref().map(|gang| gang.scheduler);
-    let look = Reconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
+    let look = JobReconciliation { key: look.key.clone(), cluster: look.cluster.with_gang(gang), context: look.context };
     if job.meta().deletion_timestamp.is_some() {
         return end_deleted_job(&look, &job).await;
     }
@@ -99,7 +99,7 @@ async fn look_at(look: &Reconciliation<'_>) -> Result<Action, Error> {
 }
 
 /// Takes one step; `None` when the next is due at once.
-async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
+async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Option<Action>, Error> {
     let attempt = attempt(job)?;
     let observed = ObservedObjects::new(attempt.number, &look.context.caches.objects_of_job(&look.key));
     if observed.has_leaving_workers() && look.cluster.is_namespace_deleted().await? {
@@ -109,7 +109,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         Some(text) => checked(look, job, text, &attempt),
         None => Err(vec![missing_config(job)]),
     };
-    let is_over = recorded_status(job).phase.is_some_and(Phase::is_final);
+    let is_over = recorded_status(job).phase.is_some_and(RunPhase::is_final);
     let valid = match valid {
         Err(problems) if !is_over => return refuse_spec(look, job, &observed, &problems).await.map(Some),
         valid => valid.ok(),
@@ -129,7 +129,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
         status: &recorded_status(job),
         next: &SpecHash::new(&job.spec),
         running: &SpecHash::during_attempt(&job.spec, servers.started, workers.started),
-        recovery: valid.as_ref().map_or(Recovery::Checkpoint, ValidJob::recovery),
+        recovery: valid.as_ref().map_or(RowsRecovery::Checkpoint, ValidJob::recovery),
         observed: &observed,
         rejoins: valid.as_ref().is_some_and(ValidJob::workers_rejoin),
         progress: report.clone(),
@@ -146,7 +146,7 @@ async fn step(look: &Reconciliation<'_>, job: &mut HybridJob) -> Result<Option<A
 
 /// Lets the pods of a job go whose namespace is being deleted. Kubernetes deletes pods first. The workers' Job keeps an ended
 /// pod until it has made another in its place, which it may not make there: so the Job goes.
-async fn vacate(look: &Reconciliation<'_>, job: &HybridJob, observed: &ObservedObjects) -> Result<Action, Error> {
+async fn vacate(look: &JobReconciliation<'_>, job: &HybridJob, observed: &ObservedObjects) -> Result<Action, Error> {
     info!(job = look.key.name, namespace = look.key.namespace, "the namespace is being deleted; the workers' Job goes");
     carry_out(look, job, observed.workers_removal(RemovalScope::All, look.now()), RemovalScope::All).await?;
     Ok(Action::requeue(SOON))
@@ -154,10 +154,10 @@ async fn vacate(look: &Reconciliation<'_>, job: &HybridJob, observed: &ObservedO
 
 /// Checks a spec. One generation has the same problems with the same job file at each look, so it is checked once.
 fn checked(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     text: JobText,
-    attempt: &Attempt,
+    attempt: &RunAttempt,
 ) -> Result<ValidJob, Vec<SpecProblem>> {
     let key = CheckedSpec { generation: job.meta().generation, attempt: attempt.number, text };
     if let Some(known) = look.with_memory(job, |memory| memory.known_check(&key)) {
@@ -172,7 +172,7 @@ fn checked(
 
 /// The text of the job file: that of the attempt once it has started, before that the one that the spec names. `None` when
 /// the ConfigMap or its key is missing.
-async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> Result<Option<JobText>, Error> {
+async fn text(look: &JobReconciliation<'_>, job: &HybridJob, attempt: &RunAttempt) -> Result<Option<JobText>, Error> {
     if let Some(text) = look.with_memory(job, |memory| memory.known_config(attempt.number)) {
         return Ok(Some(JobText::OfAttempt(text)));
     }
@@ -189,7 +189,7 @@ async fn text(look: &Reconciliation<'_>, job: &HybridJob, attempt: &Attempt) -> 
 }
 
 /// The numbers of embedding servers and of dense workers. `report` is newer than the one that the status keeps.
-fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&Progress>) -> (ServerScale, WorkerScale) {
+fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&RunProgress>) -> (ServerScale, WorkerScale) {
     let (servers, workers) = (job.spec.embedding_servers.replicas, job.spec.dense_workers.replicas);
     let recorded = recorded_status(job).progress;
     let known = report.or(recorded.as_ref()).and_then(|progress| progress.scaling.clone());
@@ -209,19 +209,19 @@ fn present(job: &HybridJob, servers: &ServerScale, workers: &WorkerScale) -> Hyb
 }
 
 /// The attempt that the status names, or the first.
-fn attempt(job: &HybridJob) -> Result<Attempt, Error> {
+fn attempt(job: &HybridJob) -> Result<RunAttempt, Error> {
     let namespace = job.namespace().ok_or(Error::Unnamed)?;
-    Ok(Attempt { job: job.name_any(), namespace, number: recorded_status(job).attempt.max(1) })
+    Ok(RunAttempt { job: job.name_any(), namespace, number: recorded_status(job).attempt.max(1) })
 }
 
 /// The coordinator's report, at intervals: progress changes all the time, and each report is a write of the status.
 async fn progress(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     valid: Option<&ValidJob>,
-    attempt: &Attempt,
+    attempt: &RunAttempt,
     observed: &ObservedObjects,
-) -> Option<Progress> {
+) -> Option<RunProgress> {
     let is_up = observed.coordinator.as_ref().is_some_and(|one| one.ready > 0) && recorded_status(job).attempt > 0;
     let token = look.with_memory(job, |memory| memory.run_access()).and_then(|access| access.token);
     // A new operator reads the token when it applies the objects of the run.

@@ -4,9 +4,9 @@ use kube::Resource;
 use kube::runtime::controller::Action;
 
 use crate::act::{carry_out, release_finalizer};
-use crate::conditions::{Conditions, READY, VALID};
-use crate::context::{Reconciliation, recorded_status};
-use crate::crd::{HybridJob, Phase};
+use crate::conditions::{READY, StatusConditions, VALID};
+use crate::context::{JobReconciliation, recorded_status};
+use crate::crd::{HybridJob, RunPhase};
 use crate::decide::EventNote;
 use crate::error::Error;
 use crate::observe::ObservedObjects;
@@ -16,7 +16,7 @@ use crate::validate::SpecProblem;
 
 /// The spec cannot be carried out. The status says why, and the operator waits. A running run goes on.
 pub(crate) async fn refuse_spec(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
     observed: &ObservedObjects,
     problems: &[SpecProblem],
@@ -27,9 +27,9 @@ pub(crate) async fn refuse_spec(
     next.observed_generation = job.meta().generation;
     next.message = Some(message.clone());
     if observed.coordinator.is_none() {
-        next.phase = Some(Phase::Invalid);
+        next.phase = Some(RunPhase::Invalid);
     }
-    Conditions::new(&mut next, job.meta().generation, look.now())
+    StatusConditions::new(&mut next, job.meta().generation, look.now())
         .set(VALID, false, "InvalidSpec", message.clone())
         .set(READY, false, "InvalidSpec", "the spec cannot be carried out");
     let number = next.attempt;

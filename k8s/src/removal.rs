@@ -12,7 +12,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::crd::CleanPodPolicy;
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, PodState, RemainingPod};
 
 /// How long a pod may outlive its deadline before its node counts as lost.
@@ -85,7 +85,7 @@ impl ObservedObjects {
         if !members.is_empty() {
             return RemovalStep::Members(members);
         }
-        let of_member = |pod: &&RemainingPod| pod.role != Role::Worker;
+        let of_member = |pod: &&RemainingPod| pod.role != PodRole::Worker;
         if let Some(pod) = self.awaited(scope, now).find(of_member) {
             return RemovalStep::Wait(pod.name.clone());
         }
@@ -120,14 +120,14 @@ impl ObservedObjects {
     /// Whether a worker's pod is being deleted while its Job is there and may make another in its place.
     #[must_use]
     pub fn has_leaving_workers(&self) -> bool {
-        let is_leaving = |pod: &PodState| pod.role == Role::Worker && pod.until.is_some();
+        let is_leaving = |pod: &PodState| pod.role == PodRole::Worker && pod.until.is_some();
         self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
     }
 
     /// A worker that has not ended, and that the removal waits for.
     #[must_use]
     pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&RemainingPod> {
-        self.awaited(scope, now).find(|pod| pod.role == Role::Worker)
+        self.awaited(scope, now).find(|pod| pod.role == PodRole::Worker)
     }
 
     /// The next step of cleaning up after an attempt that is over: what still runs ends, in the same order.
@@ -188,7 +188,7 @@ mod tests {
         OwnedObject { kind, name, attempt: Some(attempt), is_active: true, is_deleting: false }
     }
 
-    fn pod(role: Role, attempt: i32, until: Option<i64>) -> RemainingPod {
+    fn pod(role: PodRole, attempt: i32, until: Option<i64>) -> RemainingPod {
         let name = format!("ctr-{attempt}-{}-0", role.short_name());
         RemainingPod { name, attempt: Some(attempt), role, until: until.map(timestamp) }
     }
@@ -197,7 +197,7 @@ mod tests {
         let kinds = [OwnedKind::Coordinator, OwnedKind::Workers, OwnedKind::Servers, OwnedKind::Service];
         ObservedObjects {
             owned: kinds.into_iter().map(|kind| owned(kind, attempt)).collect(),
-            remaining: Role::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
+            remaining: PodRole::ALL.into_iter().map(|role| pod(role, attempt, None)).collect(),
             ..ObservedObjects::default()
         }
     }
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Workers"]);
         seen.owned.retain(|one| one.kind != OwnedKind::Workers);
         assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
-        seen.remaining.retain(|pod| pod.role != Role::Worker);
+        seen.remaining.retain(|pod| pod.role != PodRole::Worker);
         assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(0))), ["ctr-1-Coordinator", "ctr-1-Servers"]);
         seen.owned.retain(|one| one.kind == OwnedKind::Service);
         assert_eq!(seen.removal_step(RemovalScope::All, timestamp(0)), RemovalStep::Wait("ctr-1-coordinator-0".to_owned()));
@@ -249,7 +249,7 @@ mod tests {
     fn a_pod_on_a_lost_node_delays_nothing() {
         let mut seen = run(1);
         seen.owned.retain(|one| one.kind == OwnedKind::Servers);
-        seen.remaining = vec![pod(Role::Worker, 1, Some(60))];
+        seen.remaining = vec![pod(PodRole::Worker, 1, Some(60))];
         assert_eq!(seen.removal_step(RemovalScope::All, timestamp(89)), RemovalStep::Wait("ctr-1-worker-0".to_owned()));
         assert_eq!(names(seen.removal_step(RemovalScope::All, timestamp(90))), ["ctr-1-Servers"]);
     }

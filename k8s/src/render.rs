@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use crate::build::{BuildPlan, BuildStage, build};
 use crate::crd::HybridJob;
 use crate::host_access::refuse_host_access;
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::rollout::ServerFacts;
 use crate::validate::{JobText, validate_job};
 
@@ -18,7 +18,7 @@ pub fn render_objects(yaml: &str, config: Option<&str>, allows_host_access: bool
     let mut owner: HybridJob = serde_saphyr::from_str(yaml).map_err(|error| format!("not a HybridJob: {error}"))?;
     let namespace = owner.namespace().unwrap_or_else(|| "default".to_owned());
     owner.metadata.namespace = Some(namespace.clone());
-    let attempt = Attempt { job: owner.name_any(), namespace, number: 1 };
+    let attempt = RunAttempt { job: owner.name_any(), namespace, number: 1 };
     let Some(text) = owner.spec.job.inline.as_deref().or(config).map(str::to_owned) else {
         return Err("spec.job.configMap: give the text of the job file with --config FILE".to_owned());
     };

@@ -10,8 +10,8 @@ use serde_json::json;
 use tracing::{debug, warn};
 
 use crate::cluster::JobClient;
-use crate::conditions::{Conditions, RECONCILED};
-use crate::context::{Reconciliation, recorded_status};
+use crate::conditions::{RECONCILED, StatusConditions};
+use crate::context::{JobReconciliation, recorded_status};
 use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
 use crate::decide::EventNote;
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Writes the status if it changed. Returns the job as it is then. A refusal stays in the message until the work is done.
 pub(crate) async fn record_status(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &HybridJob,
     mut next: HybridJobStatus,
 ) -> Result<HybridJob, Error> {
@@ -39,7 +39,7 @@ pub(crate) async fn record_status(
 
 /// Why the last work could not be done, in words.
 pub(crate) fn refusal_message(status: &HybridJobStatus) -> Option<&str> {
-    let is_refusal = |one: &&crate::crd::Condition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
+    let is_refusal = |one: &&crate::crd::JobCondition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
     status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())
 }
 
@@ -60,7 +60,7 @@ pub(crate) async fn report_unreadable(cluster: &JobClient, name: &str, error: &s
 
 /// A person has to act. The status reports the error once. The operator tries again after a pause that grows.
 pub(crate) async fn report_error(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     reason: &'static str,
     error: Error,
 ) -> Result<Action, Error> {
@@ -68,7 +68,7 @@ pub(crate) async fn report_error(
     let Ok(Some(job)) = look.cluster.read_job().await else { return Err(error) };
     let mut next = recorded_status(&job);
     let is_news = !next.conditions.iter().any(|one| one.type_ == RECONCILED && one.message == message);
-    Conditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, false, reason, message.clone());
+    StatusConditions::new(&mut next, job.meta().generation, look.now()).set(RECONCILED, false, reason, message.clone());
     let number = next.attempt;
     // Without the permission to write a status, the log is the only place.
     if record_status(look, &job, next).await.is_err() {
@@ -83,7 +83,7 @@ pub(crate) async fn report_error(
 }
 
 /// Publishes an Event. A failure is only logged: the status says the same.
-pub(crate) async fn publish_event(look: &Reconciliation<'_>, job: &HybridJob, attempt: i32, news: &EventNote) {
+pub(crate) async fn publish_event(look: &JobReconciliation<'_>, job: &HybridJob, attempt: i32, news: &EventNote) {
     const LONGEST: usize = 1000;
     let event = KubeEvent {
         type_: if news.is_warning { EventType::Warning } else { EventType::Normal },

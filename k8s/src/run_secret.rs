@@ -14,7 +14,7 @@ use zagros_transport::{Credentials, PeerRole, RoleKey};
 use crate::cluster::JobClient;
 use crate::crd::HybridJob;
 use crate::error::Error;
-use crate::names::{Role, job_labels};
+use crate::names::{PodRole, job_labels};
 use crate::secret_names::{SECRET_TOKEN, secret_entry, secret_name};
 
 /// Key of the clients' key, which a person gives to `zagros status`.
@@ -32,9 +32,9 @@ pub struct RunAccess {
 /// A new Secret.
 fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
     let roles = [
-        (secret_entry(Role::Coordinator), PeerRole::Coordinator),
-        (secret_entry(Role::Server), PeerRole::EmbeddingServer),
-        (secret_entry(Role::Worker), PeerRole::DenseWorker),
+        (secret_entry(PodRole::Coordinator), PeerRole::Coordinator),
+        (secret_entry(PodRole::Server), PeerRole::EmbeddingServer),
+        (secret_entry(PodRole::Worker), PeerRole::DenseWorker),
         (CLIENT, PeerRole::Client),
     ];
     // The run's secret is the key of the highest role, so there is a key for each role.
@@ -87,7 +87,7 @@ impl RunAccess {
             std::str::from_utf8(bytes).ok()
         };
         let token = text(SECRET_TOKEN).and_then(|token| PageToken::parse(token).ok());
-        let key = text(secret_entry(Role::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
+        let key = text(secret_entry(PodRole::Coordinator)).and_then(|key| RoleKey::parse(key).ok());
         Self { token, credentials: key.map_or(Credentials::Open, Credentials::Secret) }
     }
 }

@@ -21,7 +21,7 @@
 pub(crate) mod answer;
 pub mod ask;
 
-use crate::crd::{Progress, ServerScaling};
+use crate::crd::{RunProgress, ServerScaling};
 
 /// What the coordinator says of a run in which numbers can change.
 const TRAINING: &str = "training";
@@ -76,7 +76,7 @@ impl ServerScale {
 
     /// The next step. `heard` is what the coordinator reported just now.
     #[must_use]
-    pub fn next_step(&self, heard: Option<&Progress>) -> ScaleStep {
+    pub fn next_step(&self, heard: Option<&RunProgress>) -> ScaleStep {
         let asked = self.known.as_ref().map_or(self.started, |known| known.wanted);
         if asked != self.wanted {
             return ScaleStep::asking(heard);
@@ -111,7 +111,7 @@ impl WorkerScale {
 
     /// The next step. `heard` is what the coordinator reported just now.
     #[must_use]
-    pub fn next_step(&self, heard: Option<&Progress>) -> ScaleStep {
+    pub fn next_step(&self, heard: Option<&RunProgress>) -> ScaleStep {
         if self.pod_count() != self.wanted {
             return ScaleStep::asking(heard);
         }
@@ -123,7 +123,7 @@ impl WorkerScale {
 }
 
 impl ScaleStep {
-    fn asking(heard: Option<&Progress>) -> Self {
+    fn asking(heard: Option<&RunProgress>) -> Self {
         let trains = heard.is_some_and(|report| report.state == TRAINING);
         if trains { Self::Ask } else { Self::Wait }
     }
@@ -196,8 +196,8 @@ mod tests {
         assert_eq!(ScaleStep::Settled.combine(moving()), moving());
     }
 
-    fn report(state: &str) -> Progress {
-        Progress { state: state.to_owned(), ..Progress::default() }
+    fn report(state: &str) -> RunProgress {
+        RunProgress { state: state.to_owned(), ..RunProgress::default() }
     }
 
     #[test]

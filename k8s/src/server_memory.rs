@@ -1,7 +1,7 @@
 //! The memory of embedding servers, and what their rows come back from.
 
 use crate::amount;
-use crate::crd::Recovery;
+use crate::crd::RowsRecovery;
 use crate::validate::ValidJob;
 
 /// Memory of a server's container where neither the spec nor the job file says how much, bytes.
@@ -10,8 +10,8 @@ const SERVER_MEMORY: u64 = 4 << 30;
 impl ValidJob {
     /// What the rows of a lost server come back from.
     #[must_use]
-    pub fn recovery(&self) -> Recovery {
-        if self.is_durable() { Recovery::Log } else { Recovery::Checkpoint }
+    pub fn recovery(&self) -> RowsRecovery {
+        if self.is_durable() { RowsRecovery::Log } else { RowsRecovery::Checkpoint }
     }
 
     /// The most bytes of rows that one server holds in memory.

@@ -10,7 +10,7 @@ use toml_edit::{DocumentMut, Item, Table, value};
 use zagros_job::{Job, Mode, Model, Overrides};
 
 use crate::crd::{HybridJob, HybridJobSpec, PodSettings, admission_refusals};
-use crate::names::{ADMIN_PORT, Attempt, Role};
+use crate::names::{ADMIN_PORT, PodRole, RunAttempt};
 use crate::paths::{JOB_FILE, JOB_FOLDER, OUTPUT_PATH, SHARED_MEMORY_PATH, STATE_PATH};
 pub use crate::problem::SpecProblem;
 use crate::problem::problem;
@@ -34,21 +34,21 @@ pub struct ValidJob {
 impl ValidJob {
     /// Settings of a role's pods.
     #[must_use]
-    pub fn pod_settings(&self, role: Role) -> &PodSettings {
+    pub fn pod_settings(&self, role: PodRole) -> &PodSettings {
         match role {
-            Role::Coordinator => &self.spec.coordinator.pod,
-            Role::Server => &self.spec.embedding_servers.pod,
-            Role::Worker => &self.spec.dense_workers.pod,
+            PodRole::Coordinator => &self.spec.coordinator.pod,
+            PodRole::Server => &self.spec.embedding_servers.pod,
+            PodRole::Worker => &self.spec.dense_workers.pod,
         }
     }
 
     /// Pods that a role should have.
     #[must_use]
-    pub fn replicas(&self, role: Role) -> i32 {
+    pub fn replicas(&self, role: PodRole) -> i32 {
         match role {
-            Role::Coordinator => 1,
-            Role::Server => self.spec.embedding_servers.replicas,
-            Role::Worker => self.spec.dense_workers.replicas,
+            PodRole::Coordinator => 1,
+            PodRole::Server => self.spec.embedding_servers.replicas,
+            PodRole::Worker => self.spec.dense_workers.replicas,
         }
     }
 
@@ -97,7 +97,7 @@ impl ValidJob {
     /// All pods of the run.
     #[must_use]
     pub fn pod_count(&self) -> i32 {
-        Role::ALL.into_iter().map(|role| self.replicas(role)).sum()
+        PodRole::ALL.into_iter().map(|role| self.replicas(role)).sum()
     }
 }
 
@@ -123,7 +123,7 @@ impl JobText {
 ///
 /// # Errors
 /// All problems at once.
-pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Result<ValidJob, Vec<SpecProblem>> {
+pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let mut problems = check_spec(object);
     let rendered = render(object, text, attempt);
     match parse(&rendered.text).and_then(|job| rendered.complete().map(|()| job)) {
@@ -145,20 +145,20 @@ pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Re
 }
 
 /// The text of the job file with the operator's keys.
-struct Rendered {
+struct RenderedJob {
     text: String,
     missing: Option<String>,
 }
 
-impl Rendered {
+impl RenderedJob {
     fn complete(&self) -> Result<(), String> {
         self.missing.clone().map_or(Ok(()), Err)
     }
 }
 
-fn render(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Rendered {
+fn render(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> RenderedJob {
     let Ok(mut document) = text.as_str().parse::<DocumentMut>() else {
-        return Rendered { text: text.as_str().to_owned(), missing: Some("not TOML".to_owned()) };
+        return RenderedJob { text: text.as_str().to_owned(), missing: Some("not TOML".to_owned()) };
     };
     let keeps_sizes = matches!(text, JobText::OfAttempt(_));
     let mut missing = None;
@@ -178,7 +178,7 @@ fn render(object: &HybridJob, text: &JobText, attempt: &Attempt) -> Rendered {
             table.entry(key).or_insert(item);
         }
     }
-    Rendered { text: document.to_string(), missing }
+    RenderedJob { text: document.to_string(), missing }
 }
 
 fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn toml_edit::TableLike> {
@@ -190,15 +190,15 @@ fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn
 const SIZES: [&str; 2] = ["servers", "workers"];
 
 /// The keys that the operator sets.
-fn settings(object: &HybridJob, attempt: &Attempt) -> Vec<(&'static str, &'static str, Item)> {
+fn settings(object: &HybridJob, attempt: &RunAttempt) -> Vec<(&'static str, &'static str, Item)> {
     let everywhere = |port: u16| format!("0.0.0.0:{port}");
-    let servers = toml_edit::Array::from_iter([everywhere(Role::Server.data_port())]);
+    let servers = toml_edit::Array::from_iter([everywhere(PodRole::Server.data_port())]);
     vec![
         ("cluster", "servers", value(i64::from(object.spec.embedding_servers.replicas))),
         ("cluster", "workers", value(i64::from(object.spec.dense_workers.replicas))),
         ("cluster", "coordinator", value(attempt.coordinator_address())),
         ("cluster", "server_addresses", value(servers)),
-        ("cluster", "worker_address", value(everywhere(Role::Worker.data_port()))),
+        ("cluster", "worker_address", value(everywhere(PodRole::Worker.data_port()))),
         ("cluster", "admin", value(everywhere(ADMIN_PORT))),
         ("output", "folder", value(attempt.output_folder())),
     ]
@@ -240,7 +240,7 @@ fn parse(text: &str) -> Result<Job, String> {
 }
 
 /// Checks the user's own text with the operator's keys as overrides, so that lines and columns are the user's.
-fn check_text(object: &HybridJob, text: &str, attempt: &Attempt) -> Result<(), String> {
+fn check_text(object: &HybridJob, text: &str, attempt: &RunAttempt) -> Result<(), String> {
     let sets = settings(object, attempt).into_iter().map(|(section, key, item)| format!("{section}.{key}={item}"));
     let overrides = Overrides::sets(sets.collect::<Vec<_>>());
     Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain_text())

@@ -5,8 +5,8 @@ use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::BuildPlan;
-use crate::crd::{Gang, GangScheduler};
-use crate::names::{JOB_LABEL, Role};
+use crate::crd::{GangScheduler, GangSpec};
+use crate::names::{JOB_LABEL, PodRole};
 use crate::secret_names::{SECRET_TOKEN, secret_name};
 
 /// Kind of the PodGroup of a gang scheduler.
@@ -20,11 +20,11 @@ pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
 }
 
 /// A group that is scheduled whole or not at all.
-pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &Gang) -> (ApiResource, ObjectMeta, Value) {
+pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, ObjectMeta, Value) {
     let mut spec = json!({ "minMember": plan.job.pod_count() });
     match gang.scheduler {
         GangScheduler::Volcano => {
-            spec["minTaskMember"] = Role::ALL.into_iter().map(|role| (role.short_name(), plan.job.replicas(role))).collect();
+            spec["minTaskMember"] = PodRole::ALL.into_iter().map(|role| (role.short_name(), plan.job.replicas(role))).collect();
             if let Some(queue) = &gang.queue {
                 spec["queue"] = json!(queue);
             }

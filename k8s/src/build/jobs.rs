@@ -7,21 +7,21 @@ use k8s_openapi::api::batch::v1::{
 };
 
 use super::{BuildPlan, pod};
-use crate::names::Role;
+use crate::names::PodRole;
 
 /// The workers. If the other workers wait for a lost one, the Job replaces its pod under the same number and name.
 /// Otherwise the operator restarts the whole group.
 pub(super) fn workers(plan: &BuildPlan<'_>) -> Job {
-    let workers = plan.job.replicas(Role::Worker);
+    let workers = plan.job.replicas(PodRole::Worker);
     let replacing = plan.replaces_workers().then(|| replacing(plan));
     let once = || JobSpec { backoff_limit: Some(0), ..JobSpec::default() };
     Job {
-        metadata: plan.metadata(plan.attempt.workload_name(Role::Worker)),
+        metadata: plan.metadata(plan.attempt.workload_name(PodRole::Worker)),
         spec: Some(JobSpec {
             completion_mode: Some("Indexed".to_owned()),
             completions: Some(workers),
             parallelism: Some(workers),
-            template: pod::template(plan, Role::Worker, "Never"),
+            template: pod::template(plan, PodRole::Worker, "Never"),
             ..replacing.unwrap_or_else(once)
         }),
         ..Job::default()
@@ -36,7 +36,7 @@ fn replacing(plan: &BuildPlan<'_>) -> JobSpec {
     retryable.sort_unstable();
     retryable.dedup();
     let hopeless = PodFailurePolicyOnExitCodesRequirement {
-        container_name: Some(Role::Worker.short_name().to_owned()),
+        container_name: Some(PodRole::Worker.short_name().to_owned()),
         operator: "NotIn".to_owned(),
         values: retryable,
     };
@@ -65,7 +65,7 @@ fn replacing(plan: &BuildPlan<'_>) -> JobSpec {
 
 /// How many workers the run can lose for good.
 fn dispensable(plan: &BuildPlan<'_>) -> i32 {
-    let workers = plan.job.replicas(Role::Worker);
+    let workers = plan.job.replicas(PodRole::Worker);
     let least = plan.job.job.cluster.min_workers.and_then(|least| i32::try_from(least).ok());
     workers - least.unwrap_or(workers).clamp(1, workers)
 }

@@ -17,7 +17,7 @@ use kube::{Resource, ResourceExt};
 use serde::Serialize;
 
 use crate::crd::HybridJob;
-use crate::names::{Attempt, Role, job_labels};
+use crate::names::{PodRole, RunAttempt, job_labels};
 use crate::rollout::ServerFacts;
 use crate::validate::ValidJob;
 
@@ -58,7 +58,7 @@ pub struct BuildPlan<'a> {
     pub owner: &'a HybridJob,
     /// The checked spec.
     pub job: &'a ValidJob,
-    pub attempt: &'a Attempt,
+    pub attempt: &'a RunAttempt,
     pub servers: &'a ServerFacts,
 }
 
@@ -74,7 +74,7 @@ impl BuildPlan<'_> {
 #[must_use]
 pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
     let mut objects = vec![plan.manifest(config(plan))];
-    objects.extend(Role::ALL.map(|role| plan.manifest(network::service(plan, role))));
+    objects.extend(PodRole::ALL.map(|role| plan.manifest(network::service(plan, role))));
     objects.extend(SharedObject::ALL.into_iter().filter(|one| one.is_wanted(plan)).map(|one| one.manifest(plan)));
     if let Some(gang) = &plan.job.spec.scheduling.gang {
         objects.push(plan.dynamic(gang::pod_group(plan, gang)));

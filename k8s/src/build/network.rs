@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::BuildPlan;
-use crate::names::{ADMIN_PORT, MANAGER, ROLE_LABEL, Role, job_labels};
+use crate::names::{ADMIN_PORT, MANAGER, PodRole, ROLE_LABEL, job_labels};
 
 /// Gives each pod of a role a name. Unready pods have one too: members find each other in order to become ready.
-pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
+pub(super) fn service(plan: &BuildPlan<'_>, role: PodRole) -> Service {
     let port = |name: &str, port: u16| ServicePort {
         name: Some(name.to_owned()),
         port: i32::from(port),
@@ -38,10 +38,10 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: Role) -> Service {
 /// asks it for another number of servers. Pods of the cluster reach health and metrics: probes are open to all, and the rest
 /// needs the token of the run.
 pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
-    let roles = [Role::Coordinator, Role::Server];
+    let roles = [PodRole::Coordinator, PodRole::Server];
     let data = roles.map(|role| tcp(role.data_port())).to_vec();
-    let from_members = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &Role::ALL)]), ports: Some(data) };
-    let control = vec![tcp(Role::Coordinator.data_port())];
+    let from_members = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &PodRole::ALL)]), ports: Some(data) };
+    let control = vec![tcp(PodRole::Coordinator.data_port())];
     let from_operator = NetworkPolicyIngressRule { from: Some(vec![operator()]), ports: Some(control) };
     of_roles(plan, metadata, &roles, vec![from_members, from_operator])
 }
@@ -57,7 +57,7 @@ fn operator() -> NetworkPolicyPeer {
 /// Workers are reached by the other workers alone, whose library has no proof. It chooses its ports, so there is no list of
 /// them.
 pub(super) fn worker_policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
-    let roles = [Role::Worker];
+    let roles = [PodRole::Worker];
     let from_workers = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &roles)]), ports: None };
     of_roles(plan, metadata, &roles, vec![from_workers])
 }
@@ -65,7 +65,7 @@ pub(super) fn worker_policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> Netwo
 fn of_roles(
     plan: &BuildPlan<'_>,
     metadata: ObjectMeta,
-    roles: &[Role],
+    roles: &[PodRole],
     mut from_members: Vec<NetworkPolicyIngressRule>,
 ) -> NetworkPolicy {
     let everyone =
@@ -91,12 +91,12 @@ fn tcp(port: u16) -> NetworkPolicyPort {
     }
 }
 
-fn pods(plan: &BuildPlan<'_>, roles: &[Role]) -> NetworkPolicyPeer {
+fn pods(plan: &BuildPlan<'_>, roles: &[PodRole]) -> NetworkPolicyPeer {
     NetworkPolicyPeer { pod_selector: Some(selects(plan, roles)), ..NetworkPolicyPeer::default() }
 }
 
 /// Selects the pods of these roles of the job.
-fn selects(plan: &BuildPlan<'_>, roles: &[Role]) -> LabelSelector {
+fn selects(plan: &BuildPlan<'_>, roles: &[PodRole]) -> LabelSelector {
     let of_roles = LabelSelectorRequirement {
         key: ROLE_LABEL.to_owned(),
         operator: "In".to_owned(),
@@ -107,31 +107,31 @@ fn selects(plan: &BuildPlan<'_>, roles: &[Role]) -> LabelSelector {
 
 /// Whether a pod of this role comes back alone and the others wait for it. Its eviction is then allowed, one pod at a time.
 /// Where the loss of a pod restarts the whole group, none is evicted.
-fn may_move(plan: &BuildPlan<'_>, role: Role) -> bool {
+fn may_move(plan: &BuildPlan<'_>, role: PodRole) -> bool {
     match role {
-        Role::Coordinator | Role::Server => plan.job.is_durable(),
-        Role::Worker => plan.replaces_workers(),
+        PodRole::Coordinator | PodRole::Server => plan.job.is_durable(),
+        PodRole::Worker => plan.replaces_workers(),
     }
 }
 
 /// Whether workers have a budget of their own. Kubernetes evicts no pod that has two budgets.
 pub(super) fn has_worker_budget(plan: &BuildPlan<'_>) -> bool {
-    may_move(plan, Role::Worker) != may_move(plan, Role::Server)
+    may_move(plan, PodRole::Worker) != may_move(plan, PodRole::Server)
 }
 
 /// The budget of coordinator and servers, and of workers where the same holds for them: then one pod of the whole run is
 /// evicted at a time. The budget is a number, because a Job has no scale of which it could be a share.
 pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
-    let roles = if has_worker_budget(plan) { &Role::ALL[..2] } else { &Role::ALL[..] };
+    let roles = if has_worker_budget(plan) { &PodRole::ALL[..2] } else { &PodRole::ALL[..] };
     budget(plan, metadata, roles)
 }
 
 /// The budget of workers that are not covered by that of the others.
 pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
-    budget(plan, metadata, &[Role::Worker])
+    budget(plan, metadata, &[PodRole::Worker])
 }
 
-fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[Role]) -> PodDisruptionBudget {
+fn budget(plan: &BuildPlan<'_>, metadata: ObjectMeta, roles: &[PodRole]) -> PodDisruptionBudget {
     let pods: i32 = roles.iter().map(|role| plan.job.replicas(*role)).sum();
     let evicted = i32::from(roles.iter().all(|role| may_move(plan, *role)));
     PodDisruptionBudget {

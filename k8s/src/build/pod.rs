@@ -13,8 +13,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 
 use super::{BuildPlan, grace, security, volumes};
-use crate::crd::{EnvName, GangScheduler, Sidecar};
-use crate::names::{ADMIN_PORT, Role};
+use crate::crd::{EnvName, GangScheduler, SidecarSpec};
+use crate::names::{ADMIN_PORT, PodRole};
 use crate::paths::{JOB_FILE, JOURNAL_FOLDER, SECRET_FILE, TERMINATION_MESSAGE};
 
 /// Label with the number of a StatefulSet's pod, since Kubernetes 1.28.
@@ -23,7 +23,7 @@ const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
 const WORKER_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
 /// The template of a role's pods.
-pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTemplateSpec {
+pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole, restart: &str) -> PodTemplateSpec {
     let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
     let mut labels = settings.labels.clone();
@@ -63,7 +63,7 @@ pub(super) fn template(plan: &BuildPlan<'_>, role: Role, restart: &str) -> PodTe
 }
 
 /// A constraint without a selector applies to the pods of the role.
-fn spread(plan: &BuildPlan<'_>, role: Role) -> Vec<TopologySpreadConstraint> {
+fn spread(plan: &BuildPlan<'_>, role: PodRole) -> Vec<TopologySpreadConstraint> {
     let ours = || LabelSelector { match_labels: Some(plan.attempt.role_labels(role)), ..LabelSelector::default() };
     let constraints = plan.job.pod_settings(role).topology_spread_constraints.iter().cloned();
     constraints
@@ -80,7 +80,7 @@ fn scheduler(plan: &BuildPlan<'_>) -> Option<String> {
 /// Marks a pod as a member of its group.
 fn gang_marks(
     plan: &BuildPlan<'_>,
-    role: Role,
+    role: PodRole,
     labels: &mut BTreeMap<String, String>,
     annotations: &mut BTreeMap<String, String>,
 ) {
@@ -98,7 +98,7 @@ fn gang_marks(
 }
 
 /// Pods of a role prefer different nodes, because memory and network limit the run.
-fn anti_affinity(plan: &BuildPlan<'_>, role: Role) -> Affinity {
+fn anti_affinity(plan: &BuildPlan<'_>, role: PodRole) -> Affinity {
     let labels = plan.attempt.role_labels(role);
     let term = PodAffinityTerm {
         label_selector: Some(LabelSelector { match_labels: Some(labels), ..LabelSelector::default() }),
@@ -115,7 +115,7 @@ fn anti_affinity(plan: &BuildPlan<'_>, role: Role) -> Affinity {
     }
 }
 
-fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
+fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
     let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
     let pod_security = spec.pod_security_context.as_ref();
@@ -150,9 +150,9 @@ fn container(plan: &BuildPlan<'_>, role: Role) -> Container {
 
 /// A sidecar is an init container that always restarts. Kubernetes starts it before the role's container and ends it after
 /// that, so a Job ends although its sidecar would not.
-fn sidecars(plan: &BuildPlan<'_>, role: Role) -> Vec<Container> {
+fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Container> {
     let pod_security = plan.job.spec.pod_security_context.as_ref();
-    let sidecar = |one: &Sidecar| Container {
+    let sidecar = |one: &SidecarSpec| Container {
         name: one.name.clone(),
         image: Some(one.image.clone()),
         image_pull_policy: one.image_pull_policy.map(|policy| policy.as_str().to_owned()),
@@ -181,17 +181,17 @@ fn secrets(sources: &[EnvName]) -> Option<Vec<EnvFromSource>> {
 /// The exit code of a process that SIGTERM has ended.
 const ASKED_TO_END: i32 = 143;
 
-fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
+fn arguments(plan: &BuildPlan<'_>, role: PodRole) -> Vec<String> {
     let mut arguments = vec![role.command().to_owned(), "--config".to_owned(), JOB_FILE.to_owned()];
     let host = plan.attempt.service_host(role);
     match role {
         // The job file has the address at which others reach the coordinator; it listens on all addresses.
-        Role::Coordinator => {
+        PodRole::Coordinator => {
             let address = format!("cluster.coordinator=0.0.0.0:{}", role.data_port());
             let more = ["--set", &address, "--journal", JOURNAL_FOLDER, "--one-run"];
             arguments.extend(more.map(str::to_owned));
         }
-        Role::Server | Role::Worker => {
+        PodRole::Server | PodRole::Worker => {
             let advertised = format!("{}-$(POD_INDEX).{host}:{}", plan.attempt.workload_name(role), role.data_port());
             let more = ["--index", "$(POD_INDEX)", "--advertise", &advertised];
             arguments.extend(more.map(str::to_owned));
@@ -200,8 +200,8 @@ fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     // A pod that is asked to end is made again: of a server or the coordinator with its volume, of a worker under its index. An index
     // that has ended with 0 is complete, and never gets another pod.
     let comes_back = match role {
-        Role::Coordinator | Role::Server => plan.job.is_durable(),
-        Role::Worker => {
+        PodRole::Coordinator | PodRole::Server => plan.job.is_durable(),
+        PodRole::Worker => {
             plan.replaces_workers() && plan.job.spec.run_policy.exit_codes.retryable.contains(&ASKED_TO_END)
         }
     };
@@ -212,7 +212,7 @@ fn arguments(plan: &BuildPlan<'_>, role: Role) -> Vec<String> {
     arguments
 }
 
-fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
+fn environment(plan: &BuildPlan<'_>, role: PodRole) -> Vec<EnvVar> {
     let field = |path: &str| EnvVar {
         name: "POD_INDEX".to_owned(),
         value_from: Some(EnvVarSource {
@@ -222,16 +222,16 @@ fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
         value: None,
     };
     let index = match role {
-        Role::Coordinator => None,
-        Role::Server => Some(field(SERVER_INDEX)),
-        Role::Worker => Some(field(WORKER_INDEX)),
+        PodRole::Coordinator => None,
+        PodRole::Server => Some(field(SERVER_INDEX)),
+        PodRole::Worker => Some(field(WORKER_INDEX)),
     };
     let secret = plan.job.asks_for_proof().then(|| EnvVar {
         name: "ZAGROS_RUN_SECRET_FILE".to_owned(),
         value: Some(SECRET_FILE.to_owned()),
         value_from: None,
     });
-    let report = (role == Role::Coordinator).then(|| EnvVar {
+    let report = (role == PodRole::Coordinator).then(|| EnvVar {
         name: "ZAGROS_END_REPORT".to_owned(),
         value: Some(TERMINATION_MESSAGE.to_owned()),
         value_from: None,
@@ -240,13 +240,13 @@ fn environment(plan: &BuildPlan<'_>, role: Role) -> Vec<EnvVar> {
 }
 
 /// The user's resources, and for the rest a default of the role. A server's memory follows from `cluster.memory`.
-fn resources(plan: &BuildPlan<'_>, role: Role) -> ResourceRequirements {
+fn resources(plan: &BuildPlan<'_>, role: PodRole) -> ResourceRequirements {
     let memory = match role {
-        Role::Coordinator => "512Mi".to_owned(),
-        Role::Server => plan.job.default_server_memory(),
-        Role::Worker => "4Gi".to_owned(),
+        PodRole::Coordinator => "512Mi".to_owned(),
+        PodRole::Server => plan.job.default_server_memory(),
+        PodRole::Worker => "4Gi".to_owned(),
     };
-    let cpu = if role == Role::Coordinator { ("100m", "1") } else { ("2", "2") };
+    let cpu = if role == PodRole::Coordinator { ("100m", "1") } else { ("2", "2") };
     let given = plan.job.pod_settings(role).resources.clone().unwrap_or_default();
     let (requested, limited) = (given.requests.unwrap_or_default(), given.limits.unwrap_or_default());
     let defaults = [("cpu", cpu.0, cpu.1), ("memory", memory.as_str(), memory.as_str())];

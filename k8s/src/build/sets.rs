@@ -9,20 +9,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{BuildPlan, claims, pod};
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::rollout::TEMPLATE_ANNOTATION;
 
 /// The coordinator. It ends with the run. When it is started again after that, it ends as before (`--one-run`), so its exit
 /// code stays that of the run.
 pub(super) fn coordinator(plan: &BuildPlan<'_>) -> StatefulSet {
-    set(plan, Role::Coordinator)
+    set(plan, PodRole::Coordinator)
 }
 
 /// All servers. They start at once, because no server needs another to start. A changed template restarts them one after
 /// another ([`crate::rollout`]), if they have a log.
 pub(super) fn servers(plan: &BuildPlan<'_>) -> StatefulSet {
-    let mut set = set(plan, Role::Server);
-    let servers = plan.job.replicas(Role::Server);
+    let mut set = set(plan, PodRole::Server);
+    let servers = plan.job.replicas(PodRole::Server);
     let template = set.spec.as_ref().map(|spec| serde_json::to_string(&spec.template).unwrap_or_default());
     let hash = format!("{:016x}", xxh3_64(template.unwrap_or_default().as_bytes()));
     let partition = if plan.job.is_durable() { plan.servers.partition(servers, &hash) } else { servers };
@@ -39,7 +39,7 @@ pub(super) fn servers(plan: &BuildPlan<'_>) -> StatefulSet {
     set
 }
 
-fn set(plan: &BuildPlan<'_>, role: Role) -> StatefulSet {
+fn set(plan: &BuildPlan<'_>, role: PodRole) -> StatefulSet {
     let attempt = plan.attempt;
     let claim = claims::template(plan, role);
     StatefulSet {

@@ -227,7 +227,7 @@ fn a_lost_worker_is_replaced_where_the_others_wait_for_it() {
     assert_eq!(hybrid["podFailurePolicy"]["rules"], rules);
 
     let elastic = spec(|job| {
-        job.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 4 });
+        job.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 4 });
         job.spec.dense_workers.replicas = 4;
     });
     assert_eq!(elastic["maxFailedIndexes"], 3);

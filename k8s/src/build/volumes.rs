@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{BuildPlan, JOB_KEY, claims};
-use crate::crd::{EmptyDir, EphemeralClaim, HybridJobSpec, Medium, MountedVolume};
-use crate::names::Role;
+use crate::crd::{EmptyDir, EphemeralClaim, FolderMedium, HybridJobSpec, MountedVolume};
+use crate::names::PodRole;
 use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH};
 use crate::secret_names::{secret_entry, secret_name};
 
@@ -32,7 +32,7 @@ pub(super) fn secret_mount(plan: &BuildPlan<'_>) -> Option<VolumeMount> {
 }
 
 /// The key of the role, and no other role's.
-fn secret(plan: &BuildPlan<'_>, role: Role) -> Volume {
+fn secret(plan: &BuildPlan<'_>, role: PodRole) -> Volume {
     let item = KeyToPath { key: secret_entry(role).to_owned(), path: "key".to_owned(), mode: None };
     let source = SecretVolumeSource {
         secret_name: Some(secret_name(plan.owner)),
@@ -44,7 +44,7 @@ fn secret(plan: &BuildPlan<'_>, role: Role) -> Volume {
 }
 
 /// Where the volumes of a role's pod are mounted.
-pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
+pub(super) fn mounts(plan: &BuildPlan<'_>, role: PodRole) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),
@@ -68,7 +68,7 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: Role) -> Vec<VolumeMount> {
 }
 
 /// The volumes of a role's pod.
-pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
+pub(super) fn volumes(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Volume> {
     let spec = &plan.job.spec;
     let job = ConfigMapVolumeSource {
         name: plan.attempt.config_name(),
@@ -88,7 +88,7 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: Role) -> Vec<Volume> {
         volumes.push(empty(claims::STATE));
     }
     if let Some(size) = &plan.job.pod_settings(role).shared_memory {
-        let memory = EmptyDir { medium: Some(Medium::Memory), size_limit: Some(size.clone()) };
+        let memory = EmptyDir { medium: Some(FolderMedium::Memory), size_limit: Some(size.clone()) };
         volumes.push(Volume { empty_dir: Some(empty_dir(&memory)), ..named(SHARED_MEMORY) });
     }
     for (index, volume) in spec.volumes.iter().enumerate() {
@@ -139,7 +139,7 @@ fn empty(name: &str) -> Volume {
 }
 
 fn empty_dir(given: &EmptyDir) -> EmptyDirVolumeSource {
-    let medium = given.medium.map(|Medium::Memory| "Memory".to_owned());
+    let medium = given.medium.map(|FolderMedium::Memory| "Memory".to_owned());
     EmptyDirVolumeSource { medium, size_limit: given.size_limit.clone() }
 }
 

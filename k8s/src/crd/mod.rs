@@ -24,14 +24,16 @@ use serde::{Deserialize, Serialize};
 pub use admission::{admission_refusals, schema_problems};
 pub use env_name::EnvName;
 pub use pod::PodSettings;
-pub use policy::{CleanPodPolicy, Elasticity, ExitCodes, Gang, GangScheduler, Monitoring, RunPolicy, Scheduling};
-pub use schema::{KUBERNETES_FIELDS, definition_yaml, resource_definition};
-pub use sidecar::Sidecar;
-pub use status::{
-    AttemptFailure, Condition, ConditionStatus, HybridJobStatus, LastCheckpoint, Phase, Progress, Recovery, RoleCount,
-    RoleCounts, ServerScaling,
+pub use policy::{
+    CleanPodPolicy, ElasticitySpec, ExitCodes, GangScheduler, GangSpec, MonitoringSpec, RunPolicy, SchedulingSpec,
 };
-pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, Medium, MountedVolume, VolumeSource};
+pub use schema::{KUBERNETES_FIELDS, definition_yaml, resource_definition};
+pub use sidecar::SidecarSpec;
+pub use status::{
+    AttemptFailure, ConditionStatus, HybridJobStatus, JobCondition, LastCheckpoint, RoleCount, RoleCounts, RowsRecovery,
+    RunPhase, RunProgress, ServerScaling,
+};
+pub use volume::{ClaimTemplate, EmptyDir, EphemeralClaim, FolderMedium, MountedVolume, VolumeSource};
 
 /// A training run of Zagros: one coordinator, embedding servers that hold the rows, dense workers that train.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,7 +104,7 @@ pub struct HybridJobSpec {
     pub image_pull_secrets: Vec<String>,
     /// The coordinator. A run has one.
     #[serde(default)]
-    pub coordinator: Coordinator,
+    pub coordinator: CoordinatorSpec,
     /// The embedding servers. They need memory.
     pub embedding_servers: EmbeddingServers,
     /// The dense workers. They need CPUs or GPUs.
@@ -122,13 +124,13 @@ pub struct HybridJobSpec {
     /// How many workers the run may have. `kubectl scale` changes their number while the run trains, in modes `hybrid` and
     /// `async`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub elasticity: Option<Elasticity>,
+    pub elasticity: Option<ElasticitySpec>,
     /// How the pods are scheduled as a group.
     #[serde(default)]
-    pub scheduling: Scheduling,
+    pub scheduling: SchedulingSpec,
     /// Monitoring of the run.
     #[serde(default)]
-    pub monitoring: Monitoring,
+    pub monitoring: MonitoringSpec,
     /// Whether a NetworkPolicy admits only pods of this run to its ports. The HTTP port stays open for metrics.
     #[serde(default = "yes")]
     pub network_policy: bool,
@@ -202,7 +204,7 @@ impl PullPolicy {
 /// The coordinator.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Coordinator {
+pub struct CoordinatorSpec {
     /// Its pod.
     #[serde(default)]
     pub pod: PodSettings,

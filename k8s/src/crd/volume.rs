@@ -105,7 +105,7 @@ impl VolumeSource {
 pub struct EmptyDir {
     /// The medium. Default: the node's disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub medium: Option<Medium>,
+    pub medium: Option<FolderMedium>,
     /// The most that it may hold. Default: no limit of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_limit: Option<Quantity>,
@@ -113,7 +113,7 @@ pub struct EmptyDir {
 
 /// The medium of an empty folder.
 #[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Medium {
+pub enum FolderMedium {
     /// Memory. It counts as memory of the containers that write to it.
     Memory,
 }

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use zagros_protocol::control::ScaleRequest;
 
 use crate::build::BuildStage;
-use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, Progress, Recovery};
+use crate::crd::{CleanPodPolicy, HybridJobSpec, HybridJobStatus, RowsRecovery, RunProgress};
 use crate::observe::ObservedObjects;
 use crate::scale::{ServerScale, WorkerScale};
 use crate::spec_hash::SpecHash;
@@ -34,19 +34,19 @@ pub struct DecisionFacts<'a> {
     /// Hashes of the spec for the attempt that runs.
     pub running: &'a SpecHash,
     /// What the rows of a lost server come back from.
-    pub recovery: Recovery,
+    pub recovery: RowsRecovery,
     /// The objects that exist.
     pub observed: &'a ObservedObjects,
     /// Whether the other workers wait for a lost one, which Kubernetes then restarts.
     pub rejoins: bool,
     /// What the coordinator reported just now.
-    pub progress: Option<Progress>,
+    pub progress: Option<RunProgress>,
     pub now: Timestamp,
 }
 
 /// The next status and the work at hand.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct JobDecision {
     /// What to record.
     pub status: HybridJobStatus,
     /// What to do.

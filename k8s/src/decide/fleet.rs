@@ -4,9 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
 use super::DecisionFacts;
-use crate::crd::{HybridJobStatus, Phase};
+use crate::crd::{HybridJobStatus, RunPhase};
 use crate::judge::end_of;
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::observe::{ObservedObjects, PodState};
 
 /// When all workers were back after the last loss.
@@ -16,7 +16,7 @@ pub(super) fn workers_back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
 
 /// The workers of a run in which the others wait for a lost one.
 #[derive(Debug)]
-pub(super) enum Fleet<'a> {
+pub(super) enum WorkerFleet<'a> {
     /// No worker is known to be lost.
     Whole,
     /// A worker was lost just now.
@@ -27,7 +27,7 @@ pub(super) enum Fleet<'a> {
     Back,
 }
 
-impl<'a> Fleet<'a> {
+impl<'a> WorkerFleet<'a> {
     /// `staying` is what is observed of the members that stay in the run.
     pub(super) fn new(facts: &DecisionFacts<'_>, staying: &'a ObservedObjects, is_ready: bool) -> Self {
         let reported = facts.status.workers_lost.as_ref().map(|time| time.0);
@@ -73,15 +73,15 @@ impl<'a> Fleet<'a> {
 /// Whether a worker of a ready run is missing without an exit code: it was deleted, or evicted, which its Job does not even
 /// count.
 fn a_worker_is_gone(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
-    let is_present = |pod: &&PodState| pod.role == Role::Worker && pod.exit.is_none() && pod.departure.is_none();
+    let is_present = |pod: &&PodState| pod.role == PodRole::Worker && pod.exit.is_none() && pod.departure.is_none();
     let present = i32::try_from(staying.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
-    let is_up = facts.status.phase == Some(Phase::Running);
+    let is_up = facts.status.phase == Some(RunPhase::Running);
     is_up && (present < facts.workers.joined_count() || worker_restarts(facts) > facts.status.worker_restarts)
 }
 
 /// Counts the pods themselves, because a Job counts a pod as ready for a moment after it has ended.
 fn every_worker_is_ready(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
-    let ready = staying.pods.iter().filter(|pod| pod.role == Role::Worker && pod.is_ready).count();
+    let ready = staying.pods.iter().filter(|pod| pod.role == PodRole::Worker && pod.is_ready).count();
     let ended_well = facts.observed.workers.as_ref().map_or(0, |workers| workers.succeeded);
     i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.present.dense_workers.replicas
 }

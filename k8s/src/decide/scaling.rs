@@ -3,8 +3,8 @@
 use zagros_protocol::control::ScaleRequest;
 
 use super::{DecisionFacts, EventNote};
-use crate::conditions::{Conditions, SCALED};
-use crate::crd::{Condition, ConditionStatus, HybridJobStatus};
+use crate::conditions::{SCALED, StatusConditions};
+use crate::crd::{ConditionStatus, HybridJobStatus, JobCondition};
 use crate::scale::ScaleStep;
 
 /// Reason of a run that has the wanted number.
@@ -33,7 +33,7 @@ fn numbers(facts: &DecisionFacts<'_>) -> String {
     format!("{} embedding servers and {} dense workers", facts.servers.wanted, facts.workers.wanted)
 }
 
-fn condition(status: &HybridJobStatus) -> Option<&Condition> {
+fn condition(status: &HybridJobStatus) -> Option<&JobCondition> {
     status.conditions.iter().find(|one| one.type_ == SCALED)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, st
         }
         ScaleStep::Moving(text) => (false, SCALING, text.clone()),
     };
-    Conditions::new(status, facts.generation, facts.now).set(SCALED, holds, reason, message);
+    StatusConditions::new(status, facts.generation, facts.now).set(SCALED, holds, reason, message);
 }
 
 /// The end of a change, for an Event.

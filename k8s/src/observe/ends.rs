@@ -8,13 +8,13 @@ use serde::Deserialize;
 use zagros_plumbing::exit_codes::CLUSTER;
 
 use super::PodExit;
-use crate::crd::Progress;
-use crate::names::Role;
+use crate::crd::RunProgress;
+use crate::names::PodRole;
 use crate::probe;
 
 /// Whether this end is that of the whole run: the coordinator ends with 4 when it has failed, however often it is started.
-pub(super) fn is_verdict(role: Role, exit: &PodExit) -> bool {
-    role == Role::Coordinator && exit.code == i32::from(CLUSTER)
+pub(super) fn is_verdict(role: PodRole, exit: &PodExit) -> bool {
+    role == PodRole::Coordinator && exit.code == i32::from(CLUSTER)
 }
 
 /// When the process began that runs in the container.
@@ -23,9 +23,9 @@ pub(super) fn started(container: &ContainerStatus) -> Option<Timestamp> {
 }
 
 /// The report that a coordinator leaves at the end of its run, as the message of its container's end.
-pub(super) fn end_report(pod: &Arc<Pod>) -> Option<Progress> {
+pub(super) fn end_report(pod: &Arc<Pod>) -> Option<RunProgress> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    let coordinator = containers.iter().find(|one| one.name == Role::Coordinator.short_name())?;
+    let coordinator = containers.iter().find(|one| one.name == PodRole::Coordinator.short_name())?;
     let ended = last_end(coordinator).filter(|ended| ended.exit_code == 0)?;
     probe::parse_status(ended.message?.as_bytes()).ok()
 }

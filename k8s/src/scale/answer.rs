@@ -5,20 +5,20 @@ use tracing::{debug, info};
 use zagros_protocol::control::ScaleRequest;
 use zagros_protocol::{Refusal, RefusalKind};
 
-use crate::conditions::{Conditions, SCALED};
-use crate::context::Reconciliation;
+use crate::conditions::{SCALED, StatusConditions};
+use crate::context::JobReconciliation;
 use crate::crd::{HybridJob, HybridJobStatus};
 use crate::decide::{EventNote, SCALE_REFUSED};
 use crate::error::Error;
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 use crate::reporting::{publish_event, record_status};
 
 /// Asks for numbers of the spec: those of `wanted` that are not 0. A refusal stands in the status until the spec changes. Everything else is asked again with
 /// the next report of the coordinator.
 pub(crate) async fn ask_for_numbers(
-    look: &Reconciliation<'_>,
+    look: &JobReconciliation<'_>,
     job: &mut HybridJob,
-    attempt: &Attempt,
+    attempt: &RunAttempt,
     wanted: ScaleRequest,
     mut next: HybridJobStatus,
 ) -> Result<HybridJobStatus, Error> {
@@ -41,7 +41,7 @@ pub(crate) async fn ask_for_numbers(
             );
             let is_news = !next.conditions.iter().any(|one| one.type_ == SCALED && one.message == message);
             let generation = job.meta().generation;
-            Conditions::new(&mut next, generation, look.now()).set(SCALED, false, SCALE_REFUSED, message.clone());
+            StatusConditions::new(&mut next, generation, look.now()).set(SCALED, false, SCALE_REFUSED, message.clone());
             *job = record_status(look, job, next.clone()).await?;
             if is_news {
                 let note = EventNote { is_warning: true, reason: SCALE_REFUSED, note: message };

@@ -10,14 +10,14 @@ use zagros_protocol::Refusal;
 use zagros_protocol::control::ScaleRequest;
 use zagros_transport::Credentials;
 
-use crate::names::Attempt;
+use crate::names::RunAttempt;
 
 /// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the coordinator of an attempt for these numbers, with the proof that this is allowed. A number that is 0 stays.
 pub type CoordinatorScale = Arc<
-    dyn Fn(Attempt, Credentials, ScaleRequest) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>
+    dyn Fn(RunAttempt, Credentials, ScaleRequest) -> Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>
         + Send
         + Sync,
 >;
@@ -25,7 +25,7 @@ pub type CoordinatorScale = Arc<
 /// Asks coordinators by the names of their Services.
 #[must_use]
 pub fn scale_by_coordinator() -> CoordinatorScale {
-    Arc::new(|attempt: Attempt, credentials: Credentials, wanted: ScaleRequest| {
+    Arc::new(|attempt: RunAttempt, credentials: Credentials, wanted: ScaleRequest| {
         Box::pin(async move { ask_for_scale(&attempt.coordinator_address(), &credentials, wanted).await })
     })
 }

@@ -36,7 +36,7 @@ fn a_hybrid_run_continues_down_to_the_lower_bound_of_elasticity() {
     let least = |text: &str, workers: i32| {
         let mut object = hybrid_job();
         object.spec.dense_workers.replicas = workers;
-        object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+        object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
         validate_job(&object, &of_spec(text), &attempt(1)).unwrap().job.cluster.min_workers
     };
     assert_eq!(least(JOB_TEXT, 4), Some(1));
@@ -56,7 +56,7 @@ fn a_hybrid_run_takes_workers_up_to_the_upper_bound_of_elasticity() {
         let valid = validate_job(&object, &of_spec(text), &attempt(1)).unwrap();
         (valid.job.cluster.max_workers, valid.workers_rejoin(), valid.with_numbers(3, 8).workers_rejoin())
     };
-    let elastic = || Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+    let elastic = || Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
     assert_eq!(most(JOB_TEXT, elastic()), (Some(8), true, true));
     assert_eq!(most(JOB_TEXT, None), (None, false, false));
     assert_eq!(most(&format!("{JOB_TEXT}mode = \"sync\"\n"), elastic()), (None, false, false));
@@ -220,7 +220,7 @@ fn no_volume_hides_a_folder_of_the_roles() {
 #[test]
 fn a_size_beyond_elasticity_is_refused() {
     let found = problems(|object| {
-        object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 3, max_workers: 4 });
+        object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 3, max_workers: 4 });
     });
     let expected = "spec: denseWorkers.replicas must lie within elasticity.minWorkers and elasticity.maxWorkers";
     assert_eq!(found, [expected]);
@@ -233,7 +233,7 @@ fn the_file_of_an_attempt_keeps_its_numbers_whatever_the_spec_says() {
     let first = validate_job(&object, &of_spec(JOB_TEXT), &attempt(1)).unwrap();
     object.spec.embedding_servers.replicas = 5;
     object.spec.dense_workers.replicas = 1;
-    object.spec.elasticity = Some(crate::crd::Elasticity { min_workers: 1, max_workers: 8 });
+    object.spec.elasticity = Some(crate::crd::ElasticitySpec { min_workers: 1, max_workers: 8 });
     let running = validate_job(&object, &JobText::OfAttempt(first.rendered.clone()), &attempt(1)).unwrap();
     assert_eq!(running.rendered, first.rendered);
     assert_eq!((running.job.cluster.servers, running.job.cluster.workers), (3, 2));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use zagros_operator::crd::Progress;
+use zagros_operator::crd::RunProgress;
 
 use crate::operator::RunningOperator;
 use crate::world::ClusterWorld;
@@ -22,7 +22,7 @@ fn so_far(world: &ClusterWorld) -> (usize, usize) {
 
 /// The progress changes with every heartbeat.
 fn trains(world: &ClusterWorld, step: i64) {
-    *world.progress.lock().unwrap() = Some(Progress { step, checkpoint_step: step / 10, ..Progress::default() });
+    *world.progress.lock().unwrap() = Some(RunProgress { step, checkpoint_step: step / 10, ..RunProgress::default() });
 }
 
 /// A job that has been running for a minute, and its operator.

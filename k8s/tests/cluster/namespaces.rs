@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::api::{Api, ObjectKey, ObjectPart};
+use crate::api::{FakeApi, ObjectKey, ObjectPart};
 use crate::world::{ADS, ClusterWorld, key};
 
 fn place() -> ObjectKey {
@@ -10,7 +10,7 @@ fn place() -> ObjectKey {
 }
 
 /// Makes the namespace of the jobs.
-pub(crate) fn make(api: &Api) {
+pub(crate) fn make(api: &FakeApi) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"finalizers": ["kubernetes"]}});
     api.store().put(&place(), namespace, ObjectPart::Whole).unwrap();
     api.announce();

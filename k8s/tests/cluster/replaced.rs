@@ -15,11 +15,11 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Failures by Job and number.
 #[derive(Default)]
-pub(crate) struct Replaced {
-    failures: Mutex<BTreeMap<(String, i64), Failures>>,
+pub(crate) struct ReplacedPods {
+    failures: Mutex<BTreeMap<(String, i64), PodFailures>>,
 }
 
-struct Failures {
+struct PodFailures {
     /// Earlier pods of this number.
     pods: u64,
     /// How many of them count as failures.
@@ -28,7 +28,7 @@ struct Failures {
     is_given_up: bool,
 }
 
-impl Replaced {
+impl ReplacedPods {
     /// The suffix of the pod that a number should have now; `None` during the pause, and for a number that was given up.
     pub(crate) fn suffix(&self, job: &str, index: i64) -> Option<String> {
         match self.failures.lock().unwrap().get(&(job.to_owned(), index)) {
@@ -67,7 +67,7 @@ impl Replaced {
         let mut failures = self.failures.lock().unwrap();
         let last = Instant::now();
         let one =
-            failures.entry((job.to_owned(), index)).or_insert(Failures { pods: 0, count: 0, last, is_given_up: false });
+            failures.entry((job.to_owned(), index)).or_insert(PodFailures { pods: 0, count: 0, last, is_given_up: false });
         (one.pods, one.last) = (one.pods + 1, last);
     }
 
@@ -116,7 +116,7 @@ impl Replaced {
         let earlier =
             self.failures.lock().unwrap().get(&key).map_or((0, 0), |failures| (failures.pods, failures.count));
         let (pods, count) = (earlier.0 + 1, earlier.1 + 1);
-        let failures = Failures { pods, count, last: Instant::now(), is_given_up: count > limit };
+        let failures = PodFailures { pods, count, last: Instant::now(), is_given_up: count > limit };
         self.failures.lock().unwrap().insert(key, failures);
         (self.given_up(job) > spec["maxFailedIndexes"].as_u64().unwrap()).then_some("MaxFailedIndexesExceeded")
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use zagros_operator::crd::{Progress, ServerScaling};
+use zagros_operator::crd::{RunProgress, ServerScaling};
 use zagros_operator::scale::ask::CoordinatorScale;
 use zagros_protocol::Refusal;
 use zagros_protocol::control::ScaleRequest;
@@ -16,10 +16,10 @@ const BUCKETS: i32 = 4;
 
 /// A run whose numbers of servers and workers change.
 #[derive(Clone, Default)]
-pub(crate) struct ScalingRun(Arc<Mutex<State>>);
+pub(crate) struct ScalingRun(Arc<Mutex<ScalingState>>);
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct ScalingState {
     /// The numbers of servers that it was asked for.
     pub(crate) asked: Vec<u32>,
     /// The numbers of workers that it was asked for.
@@ -36,13 +36,13 @@ pub(crate) struct State {
 }
 
 impl ScalingRun {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, ScalingState> {
         self.0.lock().unwrap()
     }
 
     /// The number with which the run starts.
     pub(crate) fn start(&self, servers: i32) {
-        *self.state() = State { owners: servers, ..State::default() };
+        *self.state() = ScalingState { owners: servers, ..ScalingState::default() };
     }
 
     /// Servers that own buckets.
@@ -106,7 +106,7 @@ impl ScalingRun {
     }
 
     /// The coordinator's report with the change of the number.
-    pub(crate) fn report(&self, progress: Option<Progress>) -> Option<Progress> {
-        progress.map(|progress| Progress { scaling: self.state().scaling.clone(), ..progress })
+    pub(crate) fn report(&self, progress: Option<RunProgress>) -> Option<RunProgress> {
+        progress.map(|progress| RunProgress { scaling: self.state().scaling.clone(), ..progress })
     }
 }

@@ -8,21 +8,21 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
-use zagros_operator::crd::Progress;
+use zagros_operator::crd::RunProgress;
 use zagros_operator::leader::{LeaseCandidate, LeaseHandle};
 use zagros_operator::names::MANAGER;
 use zagros_operator::operator::{OperatorConfig, run};
 use zagros_plumbing::Shutdown;
 use zagros_plumbing::metrics::Registry;
 
-use crate::api::{Api, ObjectKey};
+use crate::api::{FakeApi, ObjectKey};
 use crate::clock::ClusterClock;
 use crate::containers::{comes_back, containers, end, has_ended, is_of_job, is_ready, stop};
 use crate::disks;
 use crate::kubelet;
 use crate::namespaces;
 use crate::operator::RunningOperator;
-use crate::replaced::{Replaced, count, is_beyond};
+use crate::replaced::{ReplacedPods, count, is_beyond};
 use crate::scaling_run::ScalingRun;
 use crate::updates;
 
@@ -38,9 +38,9 @@ const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) struct ClusterWorld {
-    pub(crate) api: Api,
+    pub(crate) api: FakeApi,
     /// The progress that the coordinators report.
-    pub(crate) progress: Arc<Mutex<Option<Progress>>>,
+    pub(crate) progress: Arc<Mutex<Option<RunProgress>>>,
     /// The number of embedding servers of the run `ctr`.
     pub(crate) run: ScalingRun,
     /// Pods that do not become ready, by a part of their name: Kubernetes' reason and its message.
@@ -50,14 +50,14 @@ pub(crate) struct ClusterWorld {
     /// Pods whose kubelet does not report.
     pub(crate) unheard: Mutex<BTreeSet<String>>,
     /// Pods that Jobs have replaced.
-    pub(crate) replaced: Replaced,
+    pub(crate) replaced: ReplacedPods,
     clock: ClusterClock,
 }
 
 impl ClusterWorld {
     pub(crate) fn new() -> Self {
         let (progress, stuck, idle) = (Arc::default(), BTreeMap::new(), Vec::new());
-        let (api, unheard, replaced) = (Api::new(), Mutex::default(), Replaced::default());
+        let (api, unheard, replaced) = (FakeApi::new(), Mutex::default(), ReplacedPods::default());
         let (clock, run) = (api.store().clock, ScalingRun::default());
         namespaces::make(&api);
         Self { api, progress, run, stuck, idle, unheard, replaced, clock }

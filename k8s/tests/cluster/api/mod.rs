@@ -16,11 +16,11 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::watch;
 
-pub(crate) use store::{Happened, ObjectKey, ObjectPart, ObjectStore};
+pub(crate) use store::{ApiEvent, ObjectKey, ObjectPart, ObjectStore};
 
 /// The server. All clones share one state.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub(crate) struct FakeApi {
     store: Arc<Mutex<ObjectStore>>,
     changed: watch::Sender<u64>,
     load: Arc<ApiLoad>,
@@ -35,7 +35,7 @@ pub(crate) struct ApiLoad {
     most: AtomicUsize,
 }
 
-impl Api {
+impl FakeApi {
     pub(crate) fn new() -> Self {
         Self { store: Arc::default(), changed: watch::Sender::new(0), load: Arc::default() }
     }
@@ -72,15 +72,15 @@ impl Api {
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::new(Server(self.clone()), "default")
+        Client::new(ApiService(self.clone()), "default")
     }
 }
 
 /// The server as a service that a client sends requests to.
 #[derive(Clone)]
-struct Server(Api);
+struct ApiService(FakeApi);
 
-impl tower_service::Service<Request<Body>> for Server {
+impl tower_service::Service<Request<Body>> for ApiService {
     type Response = Response<http::ApiBody>;
     type Error = std::convert::Infallible;
     type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;

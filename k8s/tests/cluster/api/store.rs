@@ -45,7 +45,7 @@ pub(crate) struct ObjectKey {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Happened {
+pub(crate) struct ApiEvent {
     pub(crate) version: u64,
     pub(crate) what: &'static str,
     pub(crate) key: ObjectKey,
@@ -71,7 +71,7 @@ pub(crate) struct ObjectStore {
     objects: BTreeMap<ObjectKey, Value>,
     /// What each manager applied last.
     applied: BTreeMap<(ObjectKey, String), Value>,
-    pub(crate) log: Vec<Happened>,
+    pub(crate) log: Vec<ApiEvent>,
     /// Verbs on plurals that are forbidden: `patch services`.
     pub(crate) denied: BTreeSet<String>,
     /// Requests so far, as `verb plural`.
@@ -262,7 +262,7 @@ impl ObjectStore {
     fn note(&mut self, what: &'static str, key: &ObjectKey, object: &Value) {
         let (version, key, mut object) = (self.version, key.clone(), object.clone());
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        self.log.push(Happened { version, what, key, object });
+        self.log.push(ApiEvent { version, what, key, object });
     }
 }
 
