@@ -41,23 +41,23 @@ struct PlanCase {
     batch: u64,
     workers: u64,
     bottleneck: String,
-    samples_per_second: Pair,
+    samples_per_second: ForecastPair,
     /// Of the first worker's process, µs a sample.
-    worker_cpu: Pair,
+    worker_cpu: ForecastPair,
     /// Cores that other programs kept busy during the run; `None` where the kernel does not report it. They make a run slower.
     cores_of_others: Option<f64>,
 }
 
 /// A figure as it was forecast and as it was.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct Pair {
+struct ForecastPair {
     forecast: f64,
     measured: f64,
     /// Forecast over measured.
     ratio: f64,
 }
 
-impl Pair {
+impl ForecastPair {
     fn new(forecast: f64, measured: f64) -> Self {
         Self { forecast, measured, ratio: forecast / measured.max(f64::MIN_POSITIVE) }
     }
@@ -95,8 +95,8 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
                     batch,
                     workers,
                     bottleneck: forecast.bottleneck,
-                    samples_per_second: Pair::new(forecast.samples_per_second, summary.samples_per_second),
-                    worker_cpu: Pair::new(
+                    samples_per_second: ForecastPair::new(forecast.samples_per_second, summary.samples_per_second),
+                    worker_cpu: ForecastPair::new(
                         forecast.worker_cpu_us_per_sample,
                         summary.cost.cpu_us_per_sample.unwrap_or_default(),
                     ),
@@ -177,7 +177,7 @@ impl PlanCases {
                 cpu.ratio
             );
         }
-        let count_within = |pair: fn(&PlanCase) -> Pair| {
+        let count_within = |pair: fn(&PlanCase) -> ForecastPair| {
             self.cases.iter().filter(|case| (0.8..=1.25).contains(&pair(case).ratio)).count()
         };
         let cases = self.cases.len();
@@ -221,7 +221,7 @@ mod tests {
             let job = job.unwrap();
             assert_eq!((job.train.batch_size, job.cluster.workers, job.cluster.servers), (512, 2, 1));
         }
-        assert_eq!(Pair::new(3.0, 2.0).ratio, 1.5);
+        assert_eq!(ForecastPair::new(3.0, 2.0).ratio, 1.5);
     }
 
     #[test]

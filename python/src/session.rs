@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use zagros_embedding_client::BatchRows;
-use zagros_session::{BatchAccess, LookupBatch, Reach, SavedRowsFile, Session, SessionEnd, SessionError, parse_job};
+use zagros_session::{BatchAccess, LookupBatch, RunReach, SavedRowsFile, Session, SessionEnd, SessionError, parse_job};
 
 use zagros_zip::ZipEq;
 
@@ -75,7 +75,7 @@ impl NativeSession {
     ) -> PyResult<Self> {
         let job = parse_job(job, "job.toml").map_err(raised)?;
         let session = waiting(py, watch.as_ref(), |look| {
-            Session::start(&job, rank, || Reach::over_grpc(coordinator, secret, job.cluster.timeout), look)
+            Session::start(&job, rank, || RunReach::over_grpc(coordinator, secret, job.cluster.timeout), look)
         })?;
         Ok(Self { session, watch })
     }

@@ -8,7 +8,7 @@ use zagros_tests::{RunningCommand, signal_process};
 
 use crate::faults::pid;
 use crate::fixture::Fixture;
-use crate::workers::Roles;
+use crate::workers::RoleProcesses;
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 6;
@@ -118,7 +118,7 @@ fn workers_train_while_the_coordinator_is_away_and_no_member_is_started_again() 
     let epochs = format!("train.epochs={EPOCHS}");
     // The lease is long: its proof lasts for as long as this test has no coordinator.
     let sets = [epochs.as_str(), "cluster.lease_seconds=120", "cluster.timeout_seconds=120"];
-    let (mut roles, [mut first, second]) = Roles::start_with_journal(&fixture, &sets);
+    let (mut roles, [mut first, second]) = RoleProcesses::start_with_journal(&fixture, &sets);
     first.wait_for_line("epoch 1/");
 
     let mut others = roles.take_others();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde_json::Value;
 use tempfile::TempDir;
 use zagros_eval::Scores;
-use zagros_tests::{FinishedCommand, Program, RunningCommand};
+use zagros_tests::{FinishedCommand, RunningCommand, TestProgram};
 
 /// Folder with `train.txt`, `test.txt`, `planted.json` and `job.toml`.
 pub(crate) struct Fixture {
@@ -78,13 +78,13 @@ impl Fixture {
     }
 
     pub(crate) fn start<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> RunningCommand {
-        self.start_program(Program::Zagros, arguments)
+        self.start_program(TestProgram::Zagros, arguments)
     }
 
     /// As [`Self::start`], any of the programs.
     pub(crate) fn start_program<'a>(
         &self,
-        program: Program,
+        program: TestProgram,
         arguments: impl IntoIterator<Item = &'a str>,
     ) -> RunningCommand {
         RunningCommand::start(program, self.folder.path(), arguments, &self.environment)
@@ -149,7 +149,7 @@ fn generated_data(rows: u32) -> Arc<Vec<(String, Vec<u8>)>> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (rows, test_rows) = (rows.to_string(), (rows / 5).to_string());
         let arguments = ["data", "generate", ".", "--rows", &rows, "--test-rows", &test_rows];
-        RunningCommand::start(Program::Zagros, folder.path(), arguments, &[]).finish().expect(0);
+        RunningCommand::start(TestProgram::Zagros, folder.path(), arguments, &[]).finish().expect(0);
         let entries =
             std::fs::read_dir(folder.path()).expect("the folder is read").map(|entry| entry.expect("readable"));
         let files = entries.map(|entry| {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use zagros_tests::{Program, RunningCommand};
+use zagros_tests::{RunningCommand, TestProgram};
 
 use crate::fixture::{Fixture, http_get};
 use crate::workers::pid;
@@ -113,7 +113,7 @@ pub(crate) fn metric(text: &str, name: &str) -> u64 {
 }
 
 /// A role of its own process, which says in `roles/` where it listens.
-fn role(fixture: &Fixture, program: Program, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
+fn role(fixture: &Fixture, program: TestProgram, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
     let announce = format!("roles/{name}.json");
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let all = arguments.iter().copied().chain(["--config", "job.toml", "--announce", &announce]).chain(sets);
@@ -160,11 +160,11 @@ fn the_process_of_a_server_keeps_to_its_budget() {
         "checkpoint.every_steps=20",
     ];
     let coordinator = [&sets[..], &["cluster.coordinator=127.0.0.1:0"]].concat();
-    let _coordinator = role(&fixture, Program::Server, "coordinator", &["coordinator"], &coordinator);
+    let _coordinator = role(&fixture, TestProgram::Server, "coordinator", &["coordinator"], &coordinator);
     let address = format!("cluster.coordinator={}", announced(&fixture, "coordinator", "address"));
     let sets = [&sets[..], &[&address]].concat();
-    let _server = role(&fixture, Program::Server, "server", &["embedding-server", "--index", "0"], &sets);
-    let _worker = role(&fixture, Program::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
+    let _server = role(&fixture, TestProgram::Server, "server", &["embedding-server", "--index", "0"], &sets);
+    let _worker = role(&fixture, TestProgram::Zagros, "worker", &["dense-worker", "--index", "0"], &sets);
     let (admin, server) = (announced(&fixture, "server", "admin"), pid(&fixture, "roles/server.json"));
     let since = Instant::now();
     loop {

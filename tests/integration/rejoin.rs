@@ -9,7 +9,7 @@ use zagros_tests::signal_process;
 
 use crate::faults::pid;
 use crate::fixture::Fixture;
-use crate::workers::Roles;
+use crate::workers::RoleProcesses;
 
 const ROWS: u32 = 20_000;
 const EPOCHS: u64 = 8;
@@ -19,7 +19,7 @@ fn killed_workers_come_back_one_after_the_other_and_the_run_goes_on() {
     let fixture = Fixture::new(ROWS);
     let epochs = format!("train.epochs={EPOCHS}");
     let sets = [epochs.as_str(), "checkpoint.every_steps=50", "checkpoint.keep=1"];
-    let (roles, [mut first, mut second]) = Roles::start(&fixture, &sets);
+    let (roles, [mut first, mut second]) = RoleProcesses::start(&fixture, &sets);
     first.wait_for_line("checkpoint after step");
 
     signal_process(roles.worker(1), Signal::KILL);

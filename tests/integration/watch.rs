@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
-use zagros_tests::Program;
+use zagros_tests::TestProgram;
 
 use crate::fixture::Fixture;
 
@@ -43,7 +43,7 @@ impl OnTerminal {
         tcsetwinsize(&near, Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 }).expect("its size");
         let name = ptsname(&near, Vec::new()).expect("its name").into_string().expect("text");
         let far = || Stdio::from(OpenOptions::new().read(true).write(true).open(&name).expect("the other end"));
-        let child = Command::new(Program::Zagros.path())
+        let child = Command::new(TestProgram::Zagros.path())
             .args(arguments)
             .current_dir(fixture.folder())
             .env("TERM", "xterm-256color")

@@ -12,13 +12,13 @@ use crate::resume::losses;
 const COORDINATOR: [&str; 5] = ["coordinator", "--announce", "roles/coordinator.json", "--journal", "journal"];
 
 /// Every role as a process of its own, with no parent that ends the rest.
-pub(crate) struct Roles<'a> {
+pub(crate) struct RoleProcesses<'a> {
     fixture: &'a Fixture,
     coordinator: String,
     others: Vec<RunningCommand>,
 }
 
-impl<'a> Roles<'a> {
+impl<'a> RoleProcesses<'a> {
     pub(crate) fn start(fixture: &'a Fixture, sets: &[&str]) -> (Self, [RunningCommand; 2]) {
         Self::start_after(fixture, sets, &COORDINATOR[..3])
     }
@@ -170,7 +170,7 @@ fn workers_without_a_row_among_them_say_so() {
 fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
     let fixture = Fixture::new(20_000);
     let sets = ["train.epochs=10", "cluster.min_workers=1", "cluster.max_workers=2", "cluster.lease_seconds=60"];
-    let (mut roles, [mut first, second]) = Roles::start_with_journal(&fixture, &sets);
+    let (mut roles, [mut first, second]) = RoleProcesses::start_with_journal(&fixture, &sets);
     first.wait_for_line("epoch 1/");
     signal_process(roles.worker(1), Signal::TERM);
     second.finish().expect(143).says(&["asked to end, and the run goes on without this worker"]);
@@ -240,7 +240,7 @@ fn a_worker_that_is_killed_or_stands_still_is_named_by_the_other() {
     let fixture = Fixture::new(4_000);
     for (signal, lost) in [(Signal::KILL, 1), (Signal::KILL, 0), (Signal::STOP, 1)] {
         let sets = ["train.epochs=1000", "cluster.timeout_seconds=5"];
-        let (roles, [mut first, second]) = Roles::start(&fixture, &sets);
+        let (roles, [mut first, second]) = RoleProcesses::start(&fixture, &sets);
         first.wait_for_line("step ");
         signal_process(roles.worker(lost), signal);
         let (left, name) = if lost == 1 { (first, "dense worker 1") } else { (second, "dense worker 0") };

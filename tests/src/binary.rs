@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Copy, Debug)]
-pub enum Program {
+pub enum TestProgram {
     /// `zagros`: every role.
     Zagros,
     /// `zagros-server`: the roles that need no libtorch.
@@ -26,7 +26,7 @@ pub enum Program {
     Chaos,
 }
 
-impl Program {
+impl TestProgram {
     fn name(self) -> &'static str {
         match self {
             Self::Zagros => "zagros",
@@ -106,7 +106,7 @@ pub fn zagros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedComma
 /// # Panics
 /// When it does not end in time.
 pub fn zagros_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
-    RunningCommand::start(Program::Bench, &super::repository(), arguments, &[]).finish()
+    RunningCommand::start(TestProgram::Bench, &super::repository(), arguments, &[]).finish()
 }
 
 /// Runs zagros in a folder to its end.
@@ -114,7 +114,7 @@ pub fn zagros_bench<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Finishe
 /// # Panics
 /// When it does not end in time.
 pub fn zagros_in<'a>(folder: &Path, arguments: impl IntoIterator<Item = &'a str>) -> FinishedCommand {
-    RunningCommand::start(Program::Zagros, folder, arguments, &[]).finish()
+    RunningCommand::start(TestProgram::Zagros, folder, arguments, &[]).finish()
 }
 
 /// A process that a test watches, signals or kills.
@@ -133,7 +133,7 @@ impl RunningCommand {
     /// # Panics
     /// When the binary cannot be started.
     pub fn start<'a>(
-        program: Program,
+        program: TestProgram,
         folder: &Path,
         arguments: impl IntoIterator<Item = &'a str>,
         environment: &[(String, String)],

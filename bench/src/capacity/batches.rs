@@ -10,21 +10,21 @@ use zagros_cold::{LogCounts, LogStore};
 use zagros_shell::Failure;
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableCounts, TableSet};
 
-use super::ids::{Draws, SAMPLES};
-use super::ledger::{self, Ledger};
+use super::ids::{RowDraws, SAMPLES};
+use super::ledger::{self, PushCounts};
 use super::table::{DIM, TableCase, TableFigures, ended, failed};
 
 /// A table with its rows, most of them on disk.
-pub(super) struct Batches<'a> {
+pub(super) struct CheckedBatches<'a> {
     pub(super) case: &'a TableCase<'a>,
     pub(super) tables: &'a TableSet,
     pub(super) store: Option<&'a LogStore>,
-    pub(super) ledger: Ledger,
+    pub(super) ledger: PushCounts,
 }
 
 /// The batches to come, the hinted ones first.
-struct Coming {
-    draws: Draws,
+struct UpcomingBatches {
+    draws: RowDraws,
     batches: VecDeque<Vec<u32>>,
     hints: SyncSender<Vec<u64>>,
     ahead: usize,
@@ -32,7 +32,7 @@ struct Coming {
 
 /// What was spent before the measured batches.
 #[derive(Clone, Copy, Default)]
-struct Spent {
+struct SpentBefore {
     cpu: f64,
     wall: f64,
     /// CPU time of the drawing of ids and of the comparison with the ledger.
@@ -41,7 +41,7 @@ struct Spent {
     files: LogCounts,
 }
 
-impl Coming {
+impl UpcomingBatches {
     /// The next batch. Hints a later one.
     fn next(&mut self) -> Vec<u32> {
         while self.batches.len() <= self.ahead {
@@ -56,7 +56,7 @@ impl Coming {
     }
 }
 
-impl Batches<'_> {
+impl CheckedBatches<'_> {
     /// Figures of the measured batches.
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Batches<'_> {
                 }
                 Ok(())
             });
-            let draws = Draws::new(self.case.draws, self.case.rows);
-            let coming = Coming { draws, batches: VecDeque::new(), hints, ahead: self.case.ahead };
+            let draws = RowDraws::new(self.case.draws, self.case.rows);
+            let coming = UpcomingBatches { draws, batches: VecDeque::new(), hints, ahead: self.case.ahead };
             let figures = self.steps(coming);
             match hinting.join() {
                 Ok(hinted) => hinted.and(figures),
@@ -83,13 +83,13 @@ impl Batches<'_> {
         })
     }
 
-    fn steps(&mut self, mut coming: Coming) -> Result<TableFigures, Failure> {
-        let (mut buffers, mut spent) = (RequestBuffers::new(), Spent::default());
+    fn steps(&mut self, mut coming: UpcomingBatches) -> Result<TableFigures, Failure> {
+        let (mut buffers, mut spent) = (RequestBuffers::new(), SpentBefore::default());
         let (warm, measured) = self.case.batches;
-        let mut start = Spent::default();
+        let mut start = SpentBefore::default();
         for step in 0..warm + measured {
             if step == warm {
-                start = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
+                start = SpentBefore { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
             }
             let own = seconds(ClockId::ThreadCPUTime);
             let numbers = coming.next();
@@ -108,7 +108,7 @@ impl Batches<'_> {
             self.ledger.push(self.tables, &numbers, (self.case.rows + step) as u64, &mut buffers)?;
             spent.wall += started.elapsed().as_secs_f64();
         }
-        let end = Spent { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
+        let end = SpentBefore { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };
         Ok(end.since(&start).figures(measured))
     }
 
@@ -121,7 +121,7 @@ impl Batches<'_> {
     }
 }
 
-impl Spent {
+impl SpentBefore {
     fn since(self, before: &Self) -> Self {
         let (now, then) = (self.counts, before.counts);
         let counts = TableCounts {

@@ -10,13 +10,13 @@ const FEATURES: usize = 26;
 const EXPONENT: f64 = 1.05;
 
 /// Draws the rows of batches, the same ones in each run.
-pub(super) struct Draws {
+pub(super) struct RowDraws {
     law: IdLaw,
     rows: usize,
     state: u64,
 }
 
-impl Draws {
+impl RowDraws {
     pub(super) fn new(law: IdLaw, rows: usize) -> Self {
         Self { law, rows, state: 1 }
     }
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn batches_have_distinct_rows_of_the_table_and_zipf_repeats_more_than_uniform() {
         let rows = |law| {
-            let mut draws = Draws::new(law, 50_000);
+            let mut draws = RowDraws::new(law, 50_000);
             let batch = draws.batch();
             assert!(batch.is_sorted_by(|one, other| one < other) && batch.iter().all(|row| *row < 50_000));
             assert_ne!(draws.batch(), batch);

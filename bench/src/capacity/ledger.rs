@@ -11,7 +11,7 @@ use super::table::{DIM, failed};
 const CHUNK: usize = 16_384;
 
 /// Pushes per row.
-pub(super) struct Ledger {
+pub(super) struct PushCounts {
     pushes: Vec<u32>,
 }
 
@@ -20,7 +20,7 @@ pub(super) fn ids(numbers: &[u32]) -> Vec<u64> {
     numbers.iter().map(|number| u64::from(*number).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
 }
 
-impl Ledger {
+impl PushCounts {
     pub(super) fn new(rows: usize) -> Self {
         Self { pushes: vec![0; rows] }
     }

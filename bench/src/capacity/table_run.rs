@@ -9,9 +9,9 @@ use zagros_cold::{LogOptions, LogStore, StoreContent};
 use zagros_shell::{Failure, OrInternal};
 use zagros_table::{ColdStore, Initializer, Optimizer, RequestBuffers, TableConfig, TableResources, TableSet};
 
-use super::batches::Batches;
+use super::batches::CheckedBatches;
 use super::ids::SAMPLES;
-use super::ledger::Ledger;
+use super::ledger::PushCounts;
 use super::table::{DIM, TableCase, TableFigures, disk_failed, ended, failed};
 
 /// Batches of hints that a server holds beyond `train.lookahead`, while batches are handed over.
@@ -33,7 +33,7 @@ pub(super) fn measure(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
     let resources = TableResources { budget: case.budget, cold, look_ahead, ..TableResources::default() };
     let tables = TableSet::new(1, &[config], resources).map_err(failed)?;
     let ledger = tended(&tables, || fill(&tables, case.rows))?;
-    let mut batches = Batches { case, tables: &tables, store: store.as_deref(), ledger };
+    let mut batches = CheckedBatches { case, tables: &tables, store: store.as_deref(), ledger };
     let figures = tended(&tables, || batches.train())?;
     batches.ledger.check_all(&tables)?;
     Ok(TableFigures {
@@ -74,8 +74,8 @@ fn tended<T>(tables: &TableSet, work: impl FnOnce() -> Result<T, Failure>) -> Re
 }
 
 /// Pushes to every row once, like a first pass over new ids.
-fn fill(tables: &TableSet, rows: usize) -> Result<Ledger, Failure> {
-    let (mut buffers, mut ledger) = (RequestBuffers::new(), Ledger::new(rows));
+fn fill(tables: &TableSet, rows: usize) -> Result<PushCounts, Failure> {
+    let (mut buffers, mut ledger) = (RequestBuffers::new(), PushCounts::new(rows));
     for (step, start) in (0..rows).step_by(SAMPLES * 4).enumerate() {
         let numbers: Vec<u32> = (start..rows.min(start + SAMPLES * 4)).map(|number| number as u32).collect();
         ledger.push(tables, &numbers, step as u64, &mut buffers)?;

@@ -11,7 +11,7 @@ use zagros_shell::{Exit, Failure, Logging, OrInternal};
 use zagros_transport::RoleKey;
 
 use super::link::NetworkLine;
-use super::proxy::{Proxy, RunningProxy};
+use super::proxy::{LineProxy, RunningProxy};
 use crate::program;
 use zagros_launch::{ChildOutput, LaunchPlan, RoleAddresses, RoleName, RowFolders, Supervisor};
 
@@ -75,7 +75,7 @@ async fn train(
     let coordinator = plan.start_coordinator(supervisor).await?;
     let mut lines: Vec<RunningProxy> = Vec::new();
     for index in 0..job.cluster.servers {
-        let proxy = Proxy::listen(line).or_internal()?;
+        let proxy = LineProxy::listen(line).or_internal()?;
         let address = proxy.address().or_internal()?.to_string();
         let mut server = plan.start(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
         let announced = server.wait_announced(plan.timeout).await;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use super::link::{Link, NetworkLine};
+use super::link::{BusyLine, NetworkLine};
 
 /// Bytes of a read.
 const CHUNK: usize = 64 << 10;
@@ -20,7 +20,7 @@ const CHUNKS: usize = 4096;
 
 /// A listener whose connections lead to a server.
 #[derive(Debug)]
-pub(super) struct Proxy {
+pub(super) struct LineProxy {
     listener: TcpListener,
     line: NetworkLine,
 }
@@ -32,7 +32,7 @@ pub(super) struct RunningProxy {
     ended: Arc<AtomicBool>,
 }
 
-impl Proxy {
+impl LineProxy {
     /// Listens. Connections wait until [`Self::run`].
     pub(super) fn listen(line: NetworkLine) -> std::io::Result<Self> {
         Ok(Self { listener: TcpListener::bind("127.0.0.1:0")?, line })
@@ -47,7 +47,7 @@ impl Proxy {
     pub(super) fn run(self, server: String) -> std::io::Result<RunningProxy> {
         let (address, ended) = (self.address()?, Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&ended);
-        let links = [Link::new(self.line), Link::new(self.line)].map(|link| Arc::new(Mutex::new(link)));
+        let links = [BusyLine::new(self.line), BusyLine::new(self.line)].map(|link| Arc::new(Mutex::new(link)));
         spawn("proxy", move || {
             for client in self.listener.incoming().map_while(Result::ok) {
                 if flag.load(Ordering::Acquire) {
@@ -69,7 +69,7 @@ impl Drop for RunningProxy {
     }
 }
 
-type SharedLink = Arc<Mutex<Link>>;
+type SharedLink = Arc<Mutex<BusyLine>>;
 
 fn connect(client: TcpStream, server: &str, [there, back]: &[SharedLink; 2]) -> std::io::Result<()> {
     let server = TcpStream::connect(server)?;
@@ -121,7 +121,7 @@ mod tests {
     /// A server behind a proxy. The server sends everything back.
     fn echo_behind(line: NetworkLine) -> (TcpStream, RunningProxy) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let proxy = Proxy::listen(line).unwrap();
+        let proxy = LineProxy::listen(line).unwrap();
         let client = TcpStream::connect(proxy.address().unwrap()).unwrap();
         let running = proxy.run(server.local_addr().unwrap().to_string()).unwrap();
         thread::spawn(move || {

@@ -25,6 +25,6 @@ pub use batch::{BatchAccess, LookupBatch};
 pub use error::SessionError;
 pub use job_text::{job_toml, parse_job};
 pub use link::SessionEnd;
-pub use session::{Reach, Session, SessionTable};
+pub use session::{RunReach, Session, SessionTable};
 pub use storage::{SavedRows, SavedRowsFile, TableRows};
 pub use waiting::Look;

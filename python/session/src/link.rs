@@ -20,7 +20,7 @@ pub enum SessionEnd<'a> {
 }
 
 /// A session's connection to its run.
-pub(crate) struct Link {
+pub(crate) struct RunLink {
     pub(crate) client: EmbeddingClient,
     pub(crate) membership: Membership,
     pub(crate) control: Arc<dyn ControlPlane>,
@@ -51,7 +51,7 @@ enum LinkState {
     Closed,
 }
 
-impl Link {
+impl RunLink {
     pub(crate) fn new(client: EmbeddingClient, membership: Membership, control: Arc<dyn ControlPlane>) -> Self {
         let state = Mutex::new(LinkState::Open);
         Self { client, membership, control, state, open_pushes: watch::Sender::new(0), next_seq: AtomicU64::new(0) }

@@ -23,7 +23,7 @@ use zagros_zip::ZipEq;
 use crate::SessionError;
 use crate::batch::{BatchAccess, LookupAnswer, LookupBatch, WindowPlace};
 use crate::gradient_sum;
-use crate::link::{Link, StepPart};
+use crate::link::{RunLink, StepPart};
 use crate::waiting::{Look, wait_for_work};
 
 /// Threads that send and receive.
@@ -42,13 +42,13 @@ pub struct SessionTable {
 
 /// How a run is reached.
 #[derive(Clone)]
-pub struct Reach {
+pub struct RunReach {
     pub control: Arc<dyn ControlPlane>,
     /// Reaches an embedding server.
     pub connect: Connect,
 }
 
-impl Reach {
+impl RunReach {
     /// Over gRPC: the coordinator's `host:port`, and the run's secret if it has one.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ pub struct Session {
     rank: u32,
     /// Never dropped in a child of `fork`: its threads are not there, and waiting for them would hang.
     runtime: ManuallyDrop<Runtime>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<RunLink>,
     tables: Vec<SessionTable>,
     window: StalenessWindow,
     /// The place of the step that is being accumulated.
@@ -94,7 +94,7 @@ impl Session {
     pub fn start(
         job: &Job,
         rank: u32,
-        reach: impl FnOnce() -> Result<Reach, SessionError>,
+        reach: impl FnOnce() -> Result<RunReach, SessionError>,
         look: Look<'_>,
     ) -> Result<Self, SessionError> {
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).thread_name("zagros").enable_all().build();
@@ -284,11 +284,11 @@ impl Session {
         Ok(FeatureIds { table: TableId(table as u32), dim: found.dim as u32, ids })
     }
 
-    fn entrance(&self, access: BatchAccess) -> Entrance {
+    fn entrance(&self, access: BatchAccess) -> WindowEntrance {
         match access {
-            BatchAccess::Read => Entrance::None,
-            BatchAccess::Train => Entrance::Own(self.window.clone()),
-            BatchAccess::Accumulate => Entrance::OfStep(self.window.clone(), Arc::clone(&self.step_place)),
+            BatchAccess::Read => WindowEntrance::None,
+            BatchAccess::Train => WindowEntrance::Own(self.window.clone()),
+            BatchAccess::Accumulate => WindowEntrance::OfStep(self.window.clone(), Arc::clone(&self.step_place)),
         }
     }
 }
@@ -314,14 +314,14 @@ fn check_shape(ids: &UniqueIds, gradients: &BatchRows) -> Result<bool, SessionEr
 }
 
 /// How a batch comes into the window.
-enum Entrance {
+enum WindowEntrance {
     /// It is only read.
     None,
     Own(StalenessWindow),
     OfStep(StalenessWindow, Arc<tokio::sync::Mutex<Option<WindowPlace>>>),
 }
 
-impl Entrance {
+impl WindowEntrance {
     async fn enter(self) -> Option<WindowPlace> {
         match self {
             Self::None => None,
@@ -338,9 +338,9 @@ impl Entrance {
 }
 
 async fn answer(
-    link: Arc<Link>,
+    link: Arc<RunLink>,
     ids: Arc<RoutedIds>,
-    entrance: Entrance,
+    entrance: WindowEntrance,
     has_place: Arc<AtomicBool>,
 ) -> Result<LookupAnswer, zagros_embedding_client::ClientError> {
     let place = entrance.enter().await;
@@ -351,7 +351,7 @@ async fn answer(
 }
 
 /// Joins as the worker at position `rank`, and fetches the placement.
-async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> {
+async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionError> {
     // The worker of a run brings its files. This one reads what the coordinator never hears of.
     let own =
         DataFile { path: "(read by a program of its own)".to_owned(), bytes: 1, splittable: false, fingerprint: 0 };
@@ -379,5 +379,5 @@ async fn join(job: &Job, rank: u32, reach: Reach) -> Result<Link, SessionError> 
     };
     let client = EmbeddingClient::new(config, Arc::clone(&reach.control), reach.connect);
     client.refresh().await?;
-    Ok(Link::new(client, membership, reach.control))
+    Ok(RunLink::new(client, membership, reach.control))
 }

@@ -12,15 +12,15 @@ use super::*;
 const PATIENT: Look<'static> = &|| Ok(());
 
 /// A cluster of two servers whose rows start at zero and learn by gradient descent with rate 1, and its session.
-struct Trained {
+struct TrainedCluster {
     session: Session,
     /// The servers run here.
     _cluster: tokio::runtime::Runtime,
 }
 
-fn trained(staleness: usize) -> Trained {
+fn trained(staleness: usize) -> TrainedCluster {
     let (mut sessions, cluster) = workers(1, &format!("staleness = {staleness}"), "sgd");
-    Trained { session: sessions.remove(0), _cluster: cluster }
+    TrainedCluster { session: sessions.remove(0), _cluster: cluster }
 }
 
 /// The sessions of so many workers of one cluster.
@@ -35,12 +35,12 @@ fn workers(workers: u32, train: &str, optimizer: &str) -> (Vec<Session>, tokio::
     let job = parse_job(&text, "test.toml").unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let cluster = runtime.block_on(EmbeddedCluster::start(&job)).unwrap();
-    let reach = Reach { control: cluster.control, connect: cluster.connect };
+    let reach = RunReach { control: cluster.control, connect: cluster.connect };
     let start = |rank| Session::start(&job, rank, || Ok(reach.clone()), PATIENT).unwrap();
     ((0..workers).map(start).collect(), runtime)
 }
 
-impl Trained {
+impl TrainedCluster {
     fn batch(&self, ids: &[u64], access: BatchAccess) -> (LookupBatch, BatchRows) {
         let batch = self.session.look_up(&[(0, ids), (1, &[7])], access).unwrap();
         let rows = self.session.wait_for_rows(&batch, PATIENT).unwrap();
@@ -237,8 +237,8 @@ fn a_caller_that_does_not_want_to_wait_gets_its_batch_released() {
 
 #[tokio::test]
 async fn a_malformed_address_and_a_malformed_secret_are_reported() {
-    let wrong = Reach::over_grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
+    let wrong = RunReach::over_grpc("127.0.0.1:1", Some("xyz"), std::time::Duration::from_secs(1)).err().unwrap().to_string();
     assert!(wrong.contains("64 hexadecimal digits"), "{wrong}");
-    let wrong = Reach::over_grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
+    let wrong = RunReach::over_grpc("no where", None, std::time::Duration::from_secs(1)).err().unwrap().to_string();
     assert!(wrong.contains("cannot reach no where"), "{wrong}");
 }

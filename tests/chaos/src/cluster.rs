@@ -12,7 +12,7 @@ use zagros_plumbing::Shutdown;
 use zagros_shell::{Announcement, Exit, Failure};
 
 use crate::link::{LinkName, RoundLinks};
-use crate::recorder::Recorder;
+use crate::recorder::RoundRecorder;
 use crate::scaling::RoundScaling;
 
 /// Time for the processes of an interrupted round to end.
@@ -26,7 +26,7 @@ pub(crate) struct RoundCluster<'a> {
     /// What all connections pass through.
     pub(crate) links: &'a RoundLinks,
     /// Learns when the run goes back.
-    pub(crate) recorder: &'a Recorder,
+    pub(crate) recorder: &'a RoundRecorder,
     /// How many servers and workers there are to be.
     pub(crate) scaling: &'a RoundScaling<'a>,
 }

@@ -10,13 +10,13 @@ pub(crate) type IncarnationKey = (u64, u32);
 /// What the processes of a round did.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IncarnationLog {
-    incarnations: BTreeMap<IncarnationKey, Incarnation>,
+    incarnations: BTreeMap<IncarnationKey, WorkerIncarnation>,
     /// Batches of processes that were all started again, by step.
     kept: Vec<PushedBatch>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Incarnation {
+struct WorkerIncarnation {
     /// Index of the worker.
     worker: u32,
     /// Whether a fault has hit it.
@@ -92,7 +92,7 @@ impl IncarnationLog {
 
     /// Splits that were trained on to their end.
     pub(crate) fn splits(&self) -> BTreeSet<u64> {
-        let ends = self.incarnations.values().flat_map(Incarnation::splits);
+        let ends = self.incarnations.values().flat_map(WorkerIncarnation::splits);
         self.kept.iter().flat_map(|batch| batch.splits.iter().copied()).chain(ends).collect()
     }
 
@@ -107,7 +107,7 @@ impl IncarnationLog {
         batches.filter(|batch| !batch.is_acknowledged).map(|batch| batch.samples).sum()
     }
 
-    fn unended(&self) -> impl Iterator<Item = &Incarnation> {
+    fn unended(&self) -> impl Iterator<Item = &WorkerIncarnation> {
         self.incarnations.values().filter(|incarnation| incarnation.network.is_none())
     }
 
@@ -116,10 +116,10 @@ impl IncarnationLog {
     /// row on, and in a shuffle window of so many rows before that.
     pub(crate) fn most_repeated(&self, shuffled: u64) -> u64 {
         let mut times = BTreeMap::<u64, u32>::new();
-        let ends = self.incarnations.values().flat_map(Incarnation::splits);
+        let ends = self.incarnations.values().flat_map(WorkerIncarnation::splits);
         ends.for_each(|split| *times.entry(split).or_default() += 1);
         let is_counted = |batch: &PushedBatch| batch.splits.iter().any(|split| times.get(split) == Some(&1));
-        let repeated = |one: &Incarnation| {
+        let repeated = |one: &WorkerIncarnation| {
             let (last, all) = (one.acknowledged().filter(|(_, batch)| is_counted(batch)).last(), one.samples_from(0));
             last.map_or(all, |(seq, _)| all.min(shuffled + one.samples_from(*seq)))
         };
@@ -137,7 +137,7 @@ impl IncarnationLog {
     }
 }
 
-impl Incarnation {
+impl WorkerIncarnation {
     /// Batches with no unacknowledged one before them.
     fn acknowledged(&self) -> impl Iterator<Item = (&u64, &PushedBatch)> {
         self.batches.iter().take_while(|(_, batch)| batch.is_acknowledged)

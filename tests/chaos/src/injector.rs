@@ -15,7 +15,7 @@ use crate::link::{LinkName, LinkState, RoundLinks};
 use crate::processes::{RoundProcesses, signal};
 use crate::progress::ProgressMoment;
 use crate::record::FaultRecord;
-use crate::recorder::Recorder;
+use crate::recorder::RoundRecorder;
 use crate::report;
 use crate::scaling::RoundScaling;
 use crate::schedule::PlannedFault;
@@ -47,7 +47,7 @@ pub(crate) struct RoundView<'a> {
     pub(crate) run: &'a Path,
     pub(crate) links: &'a RoundLinks,
     pub(crate) scaling: &'a RoundScaling<'a>,
-    pub(crate) recorder: &'a Recorder,
+    pub(crate) recorder: &'a RoundRecorder,
     /// Requested once the run has ended.
     pub(crate) over: &'a Shutdown,
     /// Ends the run.

@@ -19,7 +19,7 @@ const ANY: Duration = Duration::from_hours(24 * 365);
 /// Trains a job as `zagros up` does, breaks its processes, disks and links, and checks every row, sample and loss.
 #[derive(Debug, Parser)]
 #[command(name = "zagros-chaos", version)]
-struct Arguments {
+struct ChaosArguments {
     /// The job file.
     job: PathBuf,
     /// Set a key of the job file: `train.mode=sync`.
@@ -59,7 +59,7 @@ struct Arguments {
 }
 
 fn main() {
-    let arguments: Arguments = zagros_shell::arguments();
+    let arguments: ChaosArguments = zagros_shell::arguments();
     zagros_shell::conclude(|| {
         arguments.logging.install("warn");
         block_on(run(arguments))
@@ -67,8 +67,8 @@ fn main() {
 }
 
 /// Runs all rounds.
-async fn run(arguments: Arguments) -> Result<Exit, Failure> {
-    let Arguments { job: file, mut sets, .. } = arguments;
+async fn run(arguments: ChaosArguments) -> Result<Exit, Failure> {
+    let ChaosArguments { job: file, mut sets, .. } = arguments;
     sets.extend(arguments.servers.map(|servers| format!("cluster.servers={servers}")));
     sets.extend(arguments.workers.map(|workers| format!("cluster.workers={workers}")));
     let changes = job_changes(&load_job(&file, &sets)?);

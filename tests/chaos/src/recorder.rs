@@ -36,12 +36,12 @@ pub(crate) struct RoundRecord {
 
 /// Listens while it lives.
 #[derive(Debug)]
-pub(crate) struct Recorder {
+pub(crate) struct RoundRecorder {
     path: PathBuf,
     record: Arc<Mutex<RoundRecord>>,
 }
 
-impl Recorder {
+impl RoundRecorder {
     /// Listens at `path` for the workers of a job with so many tables of features, and adds what they say to `ledger`.
     ///
     /// # Errors
@@ -96,7 +96,7 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
+impl Drop for RoundRecorder {
     fn drop(&mut self) {
         self.record = Arc::default();
         // Wakes the listener, which then finds the record gone and ends.

@@ -20,7 +20,7 @@ use crate::ledger::PushLedger;
 use crate::link::RoundLinks;
 use crate::losses::RunFacts;
 use crate::oracle::RowOracle;
-use crate::recorder::{Recorder, RoundRecord};
+use crate::recorder::{RoundRecord, RoundRecorder};
 use crate::scaling::RoundScaling;
 use crate::schedule::{PlannedFault, ScheduleRules};
 use crate::verdict::{CheckedPromise, EndedRound, promises};
@@ -111,7 +111,7 @@ impl ChaosRun<'_> {
         let socket = folder.join("pushes.sock");
         let goes_back = WorkerLoss::from_job(self.job) == WorkerLoss::SetsRunBack;
         let ledger = if goes_back { PushLedger::of_a_run_that_goes_back() } else { PushLedger::default() };
-        let recorder = Recorder::listen(&socket, self.job.tables.len() as u32, ledger).or_internal()?;
+        let recorder = RoundRecorder::listen(&socket, self.job.tables.len() as u32, ledger).or_internal()?;
         let (over, stop) = (Shutdown::new(), Shutdown::new());
         let console = RunConsole::default();
         let output = ChildOutput { silent: true, console: console.clone(), logs: Some(folder.join(LOG_FOLDER)) };

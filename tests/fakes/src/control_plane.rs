@@ -15,7 +15,7 @@ use zagros_protocol::control::{
 };
 use zagros_protocol::{BucketMap, Generation};
 
-use crate::Script;
+use crate::AnswerScript;
 
 /// The lease of members that join the default fake.
 pub const LEASE: Duration = Duration::from_millis(2_400);
@@ -26,33 +26,33 @@ pub(crate) const BUCKETS: u32 = 16;
 /// and every report is taken.
 pub struct FakeControlPlane {
     /// Answers a join.
-    pub join: Script<JoinRequest, JoinResponse>,
+    pub join: AnswerScript<JoinRequest, JoinResponse>,
     /// Answers a heartbeat.
-    pub heartbeat: Script<HeartbeatRequest, HeartbeatResponse>,
+    pub heartbeat: AnswerScript<HeartbeatRequest, HeartbeatResponse>,
     /// Answers a leave.
-    pub leave: Script<LeaveRequest, LeaveResponse>,
+    pub leave: AnswerScript<LeaveRequest, LeaveResponse>,
     /// Answers who owns which bucket.
-    pub placement: Script<PlacementRequest, PlacementResponse>,
+    pub placement: AnswerScript<PlacementRequest, PlacementResponse>,
     /// Answers who is in the process group.
-    pub group: Script<GroupRequest, GroupResponse>,
+    pub group: AnswerScript<GroupRequest, GroupResponse>,
     /// Answers a vote at a barrier.
-    pub barrier: Script<BarrierRequest, BarrierResponse>,
+    pub barrier: AnswerScript<BarrierRequest, BarrierResponse>,
     /// Answers which split is next.
-    pub assign: Script<AssignRequest, AssignResponse>,
+    pub assign: AnswerScript<AssignRequest, AssignResponse>,
     /// Answers where an epoch is.
-    pub position: Script<PositionRequest, PositionResponse>,
+    pub position: AnswerScript<PositionRequest, PositionResponse>,
     /// Answers what numeric columns are standardised by.
-    pub transforms: Script<TransformsRequest, TransformsResponse>,
+    pub transforms: AnswerScript<TransformsRequest, TransformsResponse>,
     /// Takes complete splits.
-    pub complete: Script<CompleteRequest, CompleteResponse>,
+    pub complete: AnswerScript<CompleteRequest, CompleteResponse>,
     /// Takes an evaluation.
-    pub report_evaluation: Script<ReportEvaluationRequest, ReportEvaluationResponse>,
+    pub report_evaluation: AnswerScript<ReportEvaluationRequest, ReportEvaluationResponse>,
     /// Answers a status request.
-    pub status: Script<StatusRequest, StatusResponse>,
+    pub status: AnswerScript<StatusRequest, StatusResponse>,
     /// Answers a change of the number of members.
-    pub scale: Script<ScaleRequest, ScaleResponse>,
+    pub scale: AnswerScript<ScaleRequest, ScaleResponse>,
     /// Answers the report of a move of buckets.
-    pub report_move: Script<ReportMoveRequest, ReportMoveResponse>,
+    pub report_move: AnswerScript<ReportMoveRequest, ReportMoveResponse>,
     hanging_calls: AtomicU32,
 }
 
@@ -71,20 +71,20 @@ impl FakeControlPlane {
             JoinResponse { member: 7, incarnation: 1, lease_ms, generation: 1, over: false, run: 1, discard: false };
         let placed = one_server();
         Self {
-            join: Script::new(move |_| Ok(joined)),
-            heartbeat: Script::new(|_| Ok(heard())),
-            leave: Script::new(|_| Ok(LeaveResponse {})),
-            placement: Script::new(move |_| Ok(placed.clone())),
-            group: Script::unexpected("group"),
-            barrier: Script::unexpected("barrier"),
-            assign: Script::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) })),
-            position: Script::unexpected("position"),
-            transforms: Script::new(|_| Ok(TransformsResponse::default())),
-            complete: Script::new(|_| Ok(CompleteResponse::default())),
-            report_evaluation: Script::new(|_| Ok(ReportEvaluationResponse {})),
-            status: Script::new(|_| Ok(StatusResponse::default())),
-            scale: Script::unexpected("scale"),
-            report_move: Script::unexpected("report_move"),
+            join: AnswerScript::new(move |_| Ok(joined)),
+            heartbeat: AnswerScript::new(|_| Ok(heard())),
+            leave: AnswerScript::new(|_| Ok(LeaveResponse {})),
+            placement: AnswerScript::new(move |_| Ok(placed.clone())),
+            group: AnswerScript::unexpected("group"),
+            barrier: AnswerScript::unexpected("barrier"),
+            assign: AnswerScript::new(|_| Ok(AssignResponse { work: Some(Work::EpochDone(EpochDone::default())) })),
+            position: AnswerScript::unexpected("position"),
+            transforms: AnswerScript::new(|_| Ok(TransformsResponse::default())),
+            complete: AnswerScript::new(|_| Ok(CompleteResponse::default())),
+            report_evaluation: AnswerScript::new(|_| Ok(ReportEvaluationResponse {})),
+            status: AnswerScript::new(|_| Ok(StatusResponse::default())),
+            scale: AnswerScript::unexpected("scale"),
+            report_move: AnswerScript::unexpected("report_move"),
             hanging_calls: AtomicU32::new(0),
         }
     }
@@ -117,7 +117,7 @@ impl FakeControlPlane {
 
     fn answer<Request, Response>(
         &self,
-        script: &Script<Request, Response>,
+        script: &AnswerScript<Request, Response>,
         request: Request,
     ) -> ControlAnswer<'static, Response>
     where

@@ -9,5 +9,5 @@ mod shard;
 mod window_groups;
 
 pub use control_plane::{FakeControlPlane, LEASE};
-pub use script::Script;
+pub use script::AnswerScript;
 pub use shard::{FakeShard, ScriptedFault, added, row_value};

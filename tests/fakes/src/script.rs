@@ -8,13 +8,13 @@ use zagros_protocol::{Refusal, RefusalKind};
 type AnswerFn<Request, Response> = Box<dyn FnMut(Request) -> Result<Response, Refusal> + Send>;
 
 /// How one call is answered. A test changes the answer at any time.
-pub struct Script<Request, Response> {
+pub struct AnswerScript<Request, Response> {
     answer: Mutex<AnswerFn<Request, Response>>,
     /// Each request, and whether it was answered with a response.
     calls: Mutex<Vec<(Request, bool)>>,
 }
 
-impl<Request: Clone, Response> Script<Request, Response> {
+impl<Request: Clone, Response> AnswerScript<Request, Response> {
     /// Answers with what `answer` makes of the request.
     pub fn new(answer: impl FnMut(Request) -> Result<Response, Refusal> + Send + 'static) -> Self {
         Self { answer: Mutex::new(Box::new(answer)), calls: Mutex::default() }

@@ -26,7 +26,7 @@ pub(crate) const PLAN: usize = 64 << 20;
 
 /// A message as numbers: small ones, and those at which arithmetic goes wrong.
 #[derive(Clone, Debug, TypeGenerator)]
-struct Claims {
+struct ControlClaims {
     kind: u8,
     member: u8,
     incarnation: u8,
@@ -61,7 +61,7 @@ fn float(choice: u8) -> f64 {
     }
 }
 
-impl Claims {
+impl ControlClaims {
     fn number(&self, index: usize) -> u64 {
         number(self.numbers[index])
     }
@@ -236,7 +236,7 @@ impl FuzzedRun {
     }
 
     /// Whether the message was answered, and its size.
-    fn send(&mut self, claims: &Claims) -> (bool, usize) {
+    fn send(&mut self, claims: &ControlClaims) -> (bool, usize) {
         let (member, incarnation, members) = (claims.member(&self.members), claims.incarnation(), &self.members);
         let (core, now, epoch) = (&mut self.core, self.now, claims.small(0));
         match claims.kind % 9 {
@@ -318,7 +318,7 @@ fn a_message_takes_no_more_memory_than_its_size_allows() {
     let count = AllocatedBytes::new();
     count.count_this_thread();
     let good = AtomicU64::new(0);
-    check!().with_iterations(10_000).with_type::<(bool, Claims)>().for_each(|(asynchronous, claims)| {
+    check!().with_iterations(10_000).with_type::<(bool, ControlClaims)>().for_each(|(asynchronous, claims)| {
         let mut run = FuzzedRun::training(*asynchronous);
         let ((is_answered, size), bytes) = count.during(|| {
             let sent = run.send(claims);
@@ -338,7 +338,7 @@ fn the_first_to_join_makes_no_plan_beyond_the_largest() {
     let count = AllocatedBytes::new();
     count.count_this_thread();
     let planned = AtomicU64::new(0);
-    check!().with_iterations(1_000).with_type::<Claims>().for_each(|claims| {
+    check!().with_iterations(1_000).with_type::<ControlClaims>().for_each(|claims| {
         let mut run = FuzzedRun::empty(false);
         let request = JoinRequest { index: 0, role: Role::DenseWorker as i32, ..claims.join() };
         let (joined, bytes) = count.during(|| run.core.join(run.now, &request));
@@ -353,7 +353,7 @@ fn the_first_to_join_makes_no_plan_beyond_the_largest() {
 /// One message after another, with pauses in which leases end.
 #[test]
 fn no_order_of_messages_ends_the_coordinator() {
-    check!().with_iterations(500).with_type::<(bool, bool, Vec<(u8, Claims)>)>().for_each(
+    check!().with_iterations(500).with_type::<(bool, bool, Vec<(u8, ControlClaims)>)>().for_each(
         |(starts, asynchronous, all)| {
             let mut run = if *starts { FuzzedRun::empty(*asynchronous) } else { FuzzedRun::training(*asynchronous) };
             for (pause, claims) in all {

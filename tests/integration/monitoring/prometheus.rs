@@ -15,12 +15,12 @@ const TIMEOUT: Duration = Duration::from_secs(90);
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// It ends with this.
-pub(crate) struct Prometheus {
+pub(crate) struct RunningPrometheus {
     process: Child,
     address: String,
 }
 
-impl Prometheus {
+impl RunningPrometheus {
     /// Scrapes what is listed in `folder/targets`, every second; alerts fire a second after they are true. `None` where
     /// there is no Prometheus.
     pub(crate) fn start(folder: &Path) -> Option<Self> {
@@ -98,7 +98,7 @@ impl Prometheus {
     }
 }
 
-impl Drop for Prometheus {
+impl Drop for RunningPrometheus {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();

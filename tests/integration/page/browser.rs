@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 /// A browser with one page open.
-pub(super) struct Browser {
+pub(super) struct PageBrowser {
     process: Child,
     to: File,
     messages: Receiver<Value>,
@@ -29,7 +29,7 @@ pub(super) struct Browser {
     _profile: TempDir,
 }
 
-impl Browser {
+impl PageBrowser {
     /// `None`, with a note, where there is no Chromium; on a build server that is a failure.
     pub(super) fn start() -> Option<Self> {
         let Some(program) = find() else {
@@ -198,7 +198,7 @@ impl Browser {
     }
 }
 
-impl Drop for Browser {
+impl Drop for PageBrowser {
     fn drop(&mut self) {
         // The shell became the browser, whose other processes end with it.
         let _ = self.process.kill();

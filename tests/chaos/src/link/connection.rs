@@ -7,7 +7,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::gate::{BreakKind, Gate};
+use super::gate::{BreakKind, LinkGate};
 
 /// The most bytes of a part.
 const PART: usize = 64 << 10;
@@ -20,7 +20,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 
 /// Forwards bytes both ways until an end closes or the link breaks the connection. Errors of a socket end it, too: that is what
 /// the other end then sees.
-pub(crate) async fn forward(mut caller: TcpStream, mut server: TcpStream, mut gate: Gate) {
+pub(crate) async fn forward(mut caller: TcpStream, mut server: TcpStream, mut gate: LinkGate) {
     // Requests that were read and not yet written.
     let mut requests = BytesMut::new();
     let broken = {
@@ -48,7 +48,7 @@ async fn flow(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
     pending: &mut BytesMut,
-    mut gate: Gate,
+    mut gate: LinkGate,
 ) -> io::Result<()> {
     loop {
         if pending.is_empty() {

@@ -30,13 +30,13 @@ pub(crate) enum BreakKind {
 
 /// The state of the link as one connection sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct Gate {
+pub(crate) struct LinkGate {
     /// Number of the connection on its link.
     number: u64,
     state: watch::Receiver<LinkState>,
 }
 
-impl Gate {
+impl LinkGate {
     pub(crate) fn new(number: u64, state: watch::Receiver<LinkState>) -> Self {
         Self { number, state }
     }
