@@ -9,7 +9,7 @@ use zagros_shell::{Exit, Failure};
 ///
 /// # Errors
 /// When the file cannot be written.
-pub(crate) fn write(path: &Path, page: &str) -> Result<(), Failure> {
+pub(crate) fn write_page(path: &Path, page: &str) -> Result<(), Failure> {
     durable::write(path, page.as_bytes()).map_err(|error| {
         let what = format!("cannot write {}: {error}", path.display());
         Failure::with_help(Exit::Storage, what, disk::advice(&error))

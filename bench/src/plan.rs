@@ -116,7 +116,7 @@ pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
 }
 
 async fn forecast(args: &PlanArgs, job: &Path, workers: u64) -> Result<ForecastAnswer, Failure> {
-    let mut plan = Command::new(program::zagros()?);
+    let mut plan = Command::new(program::zagros_program()?);
     plan.arg("plan").arg(job).args(["--json", "--servers", "1", "--workers", &workers.to_string()]);
     if let Some(file) = &args.calibration {
         plan.arg("--calibration").arg(file);

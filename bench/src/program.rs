@@ -8,7 +8,7 @@ use zagros_shell::{Exit, Failure, OrInternal};
 ///
 /// # Errors
 /// When it is not there.
-pub(crate) fn zagros() -> Result<PathBuf, Failure> {
+pub(crate) fn zagros_program() -> Result<PathBuf, Failure> {
     find_zagros(&std::env::current_exe().or_internal()?)
 }
 

@@ -76,33 +76,33 @@ pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     std::fs::write(&job_file, job(size)).or_internal()?;
     let run = LiveRun::start(&job_file, &folder.path().join("runs")).await?;
     let window = Duration::from_secs_f64(size.window);
-    let undisturbed = step_times::now();
-    run.pause(window).await?;
-    let undisturbed = undisturbed..step_times::now();
+    let undisturbed = step_times::unix_seconds();
+    run.wait_for_step(window).await?;
+    let undisturbed = undisturbed..step_times::unix_seconds();
     let mut figures = ScaleFigures::new(size);
     let mut spans = Vec::new();
     for asked in CHANGES {
-        run.pause(window).await?;
-        let began = step_times::now();
-        run.scale(asked).await?;
-        let ended = step_times::now();
-        run.pause(window).await?;
-        let status = run.status().await?;
+        run.wait_for_step(window).await?;
+        let began = step_times::unix_seconds();
+        run.ask_scale(asked).await?;
+        let ended = step_times::unix_seconds();
+        run.wait_for_step(window).await?;
+        let status = run.move_status().await?;
         figures.note_status(&status);
         err!("{asked}: {:.1} s", ended - began);
         spans.push((asked, began..ended, status.longest_freeze_seconds));
     }
     let times = StepTimes::read(&run.metrics_file())?;
-    run.stop().await?;
+    run.stop_run().await?;
     figures.steps = times.last_step();
     figures.longest_undisturbed = times.longest_gap(undisturbed);
     for (asked, span, freeze) in spans {
         figures.changes.push(ChangeFigures {
             asked,
             seconds: span.end - span.start,
-            samples_per_second_before: times.rate(span.start - size.window..span.start),
-            samples_per_second_during: times.rate(span.clone()),
-            samples_per_second_after: times.rate(span.end..span.end + size.window),
+            samples_per_second_before: times.samples_per_second(span.start - size.window..span.start),
+            samples_per_second_during: times.samples_per_second(span.clone()),
+            samples_per_second_after: times.samples_per_second(span.end..span.end + size.window),
             longest_stop: times.longest_gap(span.start..span.end + size.window),
             longest_freeze_so_far: freeze,
         });

@@ -28,7 +28,7 @@ pub(crate) struct UpRun {
 /// When the run fails, takes more than an hour, or leaves no summary.
 pub(crate) async fn run(job: &Path, runs: &Path, what: &str) -> Result<UpRun, Failure> {
     let cpu_before = cpu_time_of_children();
-    let mut up = Command::new(program::zagros()?);
+    let mut up = Command::new(program::zagros_program()?);
     up.arg("up").arg(job).kill_on_drop(true);
     let ended = up.stdin(Stdio::null()).output();
     let ended = tokio::time::timeout(DEADLINE, ended).await.map_err(|_| {

@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn each_key_of_the_job_file_is_classified_and_nothing_else_is() {
         let mut keys = Vec::new();
-        all_keys("", &shape::job(), &mut keys);
+        all_keys("", &shape::job_shape(), &mut keys);
         let keys: Vec<String> = keys.iter().map(|key| general(key)).collect();
         assert!(keys.len() > 100, "{keys:?}");
         let is_classified = |key: &&String| EFFECTS.iter().any(|(entry, _)| is_within(key, entry));

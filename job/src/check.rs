@@ -8,7 +8,7 @@ use crate::suggest;
 
 /// All problems of a document. A document without problems deserialises into [`crate::file::JobFile`]: a tagged table
 /// without a tag gets the default one.
-pub(crate) fn check(root: &mut TomlNode, shape: &ValueShape) -> Vec<JobProblem> {
+pub(crate) fn check_shape(root: &mut TomlNode, shape: &ValueShape) -> Vec<JobProblem> {
     let mut checker = ShapeChecker { problems: Vec::new() };
     let start = root.at.clone();
     checker.value(root, shape, &KeyPath::default(), &SourcePlace { span: 0..0, ..start });
@@ -88,8 +88,8 @@ impl ShapeChecker {
         let fits = match (shape, &node.value) {
             (ValueShape::Boolean, TomlValue::Boolean(_)) | (ValueShape::Anything, _) => true,
             (ValueShape::Integer { min, max }, TomlValue::Integer(value)) => (min..=max).contains(&value),
-            (ValueShape::Number(bounds), TomlValue::Integer(value)) => bounds.contain(*value as f64),
-            (ValueShape::Number(bounds), TomlValue::Float(value)) => bounds.contain(*value),
+            (ValueShape::Number(bounds), TomlValue::Integer(value)) => bounds.contains(*value as f64),
+            (ValueShape::Number(bounds), TomlValue::Float(value)) => bounds.contains(*value),
             (ValueShape::Text { min_length }, TomlValue::Text(text)) => text.chars().count() as u64 >= *min_length,
             (ValueShape::List { min, max, .. }, TomlValue::List(items)) => (*min..=*max).contains(&(items.len() as u64)),
             (ValueShape::Words(choices), TomlValue::Text(word)) => {
@@ -113,16 +113,16 @@ impl ShapeChecker {
 
     fn unknown_key(&mut self, entry: &KeyEntry, names: &[&str], path: &KeyPath) {
         let problem = JobProblem::new(format!("unknown key `{}`", path.key(&entry.key)));
-        let help = suggest::key(&entry.key, names);
+        let help = suggest::help_with_key(&entry.key, names);
         self.problems.push(problem.at_place(entry.key_at.clone(), "no such key").help(help));
     }
 
     fn unknown_word(&mut self, node: &TomlNode, word: &str, choices: &[WordChoice], path: &KeyPath) {
         let words: Vec<&str> = choices.iter().map(|choice| choice.word.as_str()).collect();
         let problem = JobProblem::new(format!("`{path}` has no choice \"{word}\""));
-        let help = suggest::choice(word, &words);
+        let help = suggest::help_with_choice(word, &words);
         let problem = problem.at_place(node.at.clone(), "no such choice").help(help);
-        self.problems.push(problem.maybe_help(suggest::setting(node, path)));
+        self.problems.push(problem.maybe_help(suggest::help_with_setting(node, path)));
     }
 
     fn wrong_type(&mut self, node: &TomlNode, shape: &ValueShape, path: &KeyPath) {
@@ -130,7 +130,7 @@ impl ShapeChecker {
         let quote = matches!(shape, ValueShape::Text { .. } | ValueShape::Words(_) | ValueShape::Either(_))
             && !matches!(node.value, TomlValue::List(_) | TomlValue::Table(_));
         let help = quote.then(|| format!("write text in quotes: \"{}\"", node.at.text()));
-        let help = suggest::setting(node, path).or(help);
+        let help = suggest::help_with_setting(node, path).or(help);
         self.problems.push(problem.at_place(node.at.clone(), format!("this is {}", node.kind())).maybe_help(help));
     }
 

@@ -27,12 +27,12 @@ pub(crate) struct SourceText {
 
 impl SourceText {
     /// The job file.
-    pub(crate) fn file(name: &str, text: &str) -> Arc<Self> {
+    pub(crate) fn job_file(name: &str, text: &str) -> Arc<Self> {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: true })
     }
 
     /// An override. `name` says where it comes from.
-    pub(crate) fn setting(name: &str, text: &str) -> Arc<Self> {
+    pub(crate) fn override_setting(name: &str, text: &str) -> Arc<Self> {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: false })
     }
 
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     fn problem(text: &str, span: Range<usize>) -> JobProblem {
-        JobProblem::new("wrong").at_place(SourcePlace { source: SourceText::file("job.toml", text), span }, "here")
+        JobProblem::new("wrong").at_place(SourcePlace { source: SourceText::job_file("job.toml", text), span }, "here")
     }
 
     #[test]
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn problems_come_in_the_order_of_the_file_after_those_of_overrides() {
-        let setting = SourcePlace { source: SourceText::setting("--set", "x=1"), span: 2..3 };
+        let setting = SourcePlace { source: SourceText::override_setting("--set", "x=1"), span: 2..3 };
         let problems = vec![
             JobProblem::new("nowhere"),
             problem("a\nb", 2..3),

@@ -109,7 +109,7 @@ fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOver
 
 /// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, otherwise the one
 /// of its type.
-pub(crate) fn schema() -> Json {
+pub(crate) fn job_schema() -> Json {
     let mut schema = schema_for!(JobFile).to_value();
     shorten(&mut schema);
     drop_defaults_in_words(&mut schema);

@@ -27,8 +27,8 @@ pub(crate) fn problems(base: &str, rest: &str) -> Vec<String> {
 
 /// The document, and the problems that the schema alone finds.
 pub(crate) fn checked(text: &str) -> (TomlNode, Vec<String>) {
-    let mut document = TomlNode::parse(&SourceText::file("job.toml", text)).unwrap();
-    let problems = check::check(&mut document, &shape::job());
+    let mut document = TomlNode::parse(&SourceText::job_file("job.toml", text)).unwrap();
+    let problems = check::check_shape(&mut document, &shape::job_shape());
     (document, messages(&problems))
 }
 

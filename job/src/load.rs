@@ -50,9 +50,9 @@ impl Job {
 #[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
-    let Ok(mut document) = TomlNode::parse(&SourceText::file(&path.display().to_string(), &text)) else { return false };
+    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else { return false };
     let applied = overrides.apply(&mut document).is_ok();
-    upgrade::apply(&mut document);
+    upgrade::remove_keys(&mut document);
     applied && document.find(&document::KeyPath::from(key)).is_some()
 }
 
@@ -60,22 +60,22 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
 #[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };
-    let Ok(mut document) = TomlNode::parse(&SourceText::file(&path.display().to_string(), &text)) else { return Vec::new() };
+    let Ok(mut document) = TomlNode::parse(&SourceText::job_file(&path.display().to_string(), &text)) else { return Vec::new() };
     if overrides.apply(&mut document).is_err() {
         return Vec::new();
     }
-    upgrade::apply(&mut document)
+    upgrade::remove_keys(&mut document)
 }
 
 /// Parse → override → take out keys that are no more → check against the schema → deserialise → check across keys. Each step needs the
 /// one before.
 fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<JobProblem>> {
-    let source = SourceText::file(&path.display().to_string(), text);
+    let source = SourceText::job_file(&path.display().to_string(), text);
     let mut document =
         TomlNode::parse(&source).map_err(|problems| if is_data(text) { data_file(path) } else { problems })?;
     overrides.apply(&mut document)?;
-    upgrade::apply(&mut document);
-    let problems = check::check(&mut document, &shape::job());
+    upgrade::remove_keys(&mut document);
+    let problems = check::check_shape(&mut document, &shape::job_shape());
     if !problems.is_empty() {
         return Err(problems);
     }

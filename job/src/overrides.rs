@@ -50,7 +50,7 @@ impl Overrides {
     /// Each setting that has no `=` or no key.
     pub(crate) fn apply(&self, root: &mut TomlNode) -> Result<(), Vec<JobProblem>> {
         let environment = self.environment.iter().map(|(name, value)| from_environment(name, value));
-        let arguments = self.sets.iter().map(|argument| OverrideSetting::parse(&SourceText::setting("--set", argument)));
+        let arguments = self.sets.iter().map(|argument| OverrideSetting::parse(&SourceText::override_setting("--set", argument)));
         let mut problems = Vec::new();
         for setting in environment.chain(arguments) {
             match setting {
@@ -79,7 +79,7 @@ impl OverrideSetting {
 
 fn from_environment(name: &str, value: &str) -> Result<OverrideSetting, JobProblem> {
     let key = name.strip_prefix(ENVIRONMENT_PREFIX).unwrap_or(name).to_lowercase().replace("__", ".");
-    OverrideSetting::parse(&SourceText::setting(&format!("environment variable {name}"), &format!("{key}={value}")))
+    OverrideSetting::parse(&SourceText::override_setting(&format!("environment variable {name}"), &format!("{key}={value}")))
 }
 
 fn malformed(source: &Arc<SourceText>, why: &str) -> JobProblem {
@@ -105,7 +105,7 @@ fn equals_sign(text: &str) -> Option<usize> {
 
 /// The dotted key before the `=`.
 fn keys(source: &Arc<SourceText>, split: usize) -> Option<Vec<(String, SourcePlace)>> {
-    let probe = SourceText::setting("", &format!("{}=0", &source.text()[..split]));
+    let probe = SourceText::override_setting("", &format!("{}=0", &source.text()[..split]));
     let mut node = TomlNode::parse(&probe).ok()?;
     let mut keys = Vec::new();
     while let TomlValue::Table(entries) = node.value {
@@ -157,7 +157,7 @@ mod tests {
     const FILE: &str = "name = 'a'\n[train]\nseed = 1\nepochs = 2\n[model]\nkind = 'ffnn'\nhidden = [1]\n";
 
     fn applied(overrides: &Overrides) -> Result<serde_json::Value, Vec<String>> {
-        let mut root = TomlNode::parse(&SourceText::file("job.toml", FILE)).unwrap();
+        let mut root = TomlNode::parse(&SourceText::job_file("job.toml", FILE)).unwrap();
         let result = overrides.apply(&mut root);
         result.map(|()| root.to_json()).map_err(|problems| problems.iter().map(ToString::to_string).collect())
     }

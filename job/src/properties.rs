@@ -82,7 +82,7 @@ fn shape_of(path: &[&str]) -> ValueShape {
         ValueShape::Table(fields) => fields.into_iter().find(|field| field.name == **key).map(|field| field.shape),
         _ => None,
     };
-    let found = path.iter().try_fold(shape::job(), child);
+    let found = path.iter().try_fold(shape::job_shape(), child);
     match found.unwrap_or_else(|| panic!("no key {path:?}")) {
         ValueShape::List { item, .. } | ValueShape::Named(item) => *item,
         shape => shape,
@@ -289,10 +289,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn what_the_checks_accept_deserialises(job in any_of(&shape::job())) {
+    fn what_the_checks_accept_deserialises(job in any_of(&shape::job_shape())) {
         let text = toml::to_string(&job).unwrap();
-        let mut document = TomlNode::parse(&SourceText::file("job.toml", &text)).unwrap();
-        let problems = check::check(&mut document, &shape::job());
+        let mut document = TomlNode::parse(&SourceText::job_file("job.toml", &text)).unwrap();
+        let problems = check::check_shape(&mut document, &shape::job_shape());
         prop_assert!(problems.is_empty(), "{problems:?} in {text}");
         let mut keys = document.to_json();
         // A later check reads the sizes.

@@ -13,7 +13,7 @@ pub(crate) fn as_toml(text: &str) -> Option<String> {
         return None;
     }
     let quoted = quote_words(&listed);
-    TomlNode::parse(&SourceText::setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
+    TomlNode::parse(&SourceText::override_setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
 }
 
 /// Puts quotes around words that are neither keys nor numbers nor truth values.

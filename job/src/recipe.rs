@@ -36,7 +36,7 @@ pub(crate) enum SizeError {
 }
 
 /// The keys that the recipe of a network gives, and that a job with `model.size` therefore lacks.
-pub(crate) fn keys(model: &Model) -> &'static [&'static str] {
+pub(crate) fn width_keys(model: &Model) -> &'static [&'static str] {
     match model {
         Model::Dlrm { .. } => &["bottom", "top"],
         Model::Ffnn { .. } | Model::DeepFm { .. } | Model::WideDeep { .. } | Model::Din { .. } | Model::Bst { .. } => {
@@ -52,12 +52,12 @@ pub(crate) fn keys(model: &Model) -> &'static [&'static str] {
 }
 
 /// Values of a row, with `model.size_embeddings`.
-pub(crate) fn dim(size: ModelSize) -> usize {
+pub(crate) fn table_dim(size: ModelSize) -> usize {
     value_for_size(&DIMS, size)
 }
 
 /// The network of the job with `size` weights over its features, as near as the steps of the width allow.
-pub(crate) fn solve(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
+pub(crate) fn solve_widths(job: &Job, size: ModelSize) -> Result<Model, SizeError> {
     let count = |width: u64| {
         let weights = job.layout_of(&sized(job, size, width)).map_or(0, |layout| layout.parameter_count());
         (weights, weights as f64 / size.0 as f64)

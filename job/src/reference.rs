@@ -10,7 +10,7 @@ use crate::shape::{self, TAG, TableField, TaggedVariant, ValueShape};
 /// The page, in Markdown: `docs/job-file.md` holds it, and a test compares the two.
 #[must_use]
 pub fn reference_page() -> String {
-    let ValueShape::Table(sections) = shape::job() else { return String::new() };
+    let ValueShape::Table(sections) = shape::job_shape() else { return String::new() };
     let mut page = ReferencePage { text: introduction() };
     let (tables, keys): (Vec<&TableField>, Vec<&TableField>) = sections.iter().partition(|field| is_section(&field.shape));
     page.line(0, "\n## Top level\n");

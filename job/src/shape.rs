@@ -94,20 +94,20 @@ pub(crate) struct TableField {
 pub(crate) const TAG: &str = "kind";
 
 /// Shape of the whole job file.
-pub(crate) fn job() -> ValueShape {
-    let schema = file::schema();
+pub(crate) fn job_shape() -> ValueShape {
+    let schema = file::job_schema();
     SchemaReader { definitions: schema.get("$defs").and_then(Json::as_object) }.shape(&schema)
 }
 
 /// The JSON schema of the job file, pretty-printed, for editors that check TOML against one.
 #[must_use]
 pub fn schema_json() -> String {
-    format!("{:#}\n", file::schema())
+    format!("{:#}\n", file::job_schema())
 }
 
 impl NumberBounds {
     /// Whether a number is within the limits. NaN never is.
-    pub(crate) fn contain(&self, number: f64) -> bool {
+    pub(crate) fn contains(&self, number: f64) -> bool {
         number.is_finite()
             && self.min.is_none_or(|min| number >= min)
             && self.max.is_none_or(|max| number <= max)
@@ -310,7 +310,7 @@ mod tests {
 
     fn fields() -> Vec<(String, TableField)> {
         let mut fields = Vec::new();
-        each_field(&job(), "job", &mut |path, field| fields.push((path.to_owned(), field.clone())));
+        each_field(&job_shape(), "job", &mut |path, field| fields.push((path.to_owned(), field.clone())));
         fields
     }
 
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn bounds_hold_no_nan_and_no_infinity() {
         let unit = NumberBounds { min: Some(0.0), below: Some(1.0), ..NumberBounds::default() };
-        assert!(unit.contain(0.0) && !unit.contain(1.0) && !unit.contain(-0.1));
-        assert!(!NumberBounds::default().contain(f64::NAN) && !NumberBounds::default().contain(f64::INFINITY));
+        assert!(unit.contains(0.0) && !unit.contains(1.0) && !unit.contains(-0.1));
+        assert!(!NumberBounds::default().contains(f64::NAN) && !NumberBounds::default().contains(f64::INFINITY));
     }
 }

@@ -7,22 +7,22 @@ use crate::quoting;
 const ALIKE: f64 = 0.8;
 
 /// Help for an unknown key.
-pub(crate) fn key(found: &str, known: &[&str]) -> String {
+pub(crate) fn help_with_key(found: &str, known: &[&str]) -> String {
     help(found, known, "`", "the keys here are")
 }
 
 /// Help for an unknown choice.
-pub(crate) fn choice(found: &str, known: &[&str]) -> String {
+pub(crate) fn help_with_choice(found: &str, known: &[&str]) -> String {
     help(found, known, "\"", "the choices are")
 }
 
 /// Help for a name that refers to nothing. `others` introduces the list of existing names.
-pub(crate) fn name(found: &str, known: &[&str], others: &str) -> String {
+pub(crate) fn help_with_name(found: &str, known: &[&str], others: &str) -> String {
     help(found, known, "\"", others)
 }
 
 /// Help for a setting with text in place of a list or table: `64,32`, `{kind=dcnv2}`.
-pub(crate) fn setting(node: &TomlNode, path: &KeyPath) -> Option<String> {
+pub(crate) fn help_with_setting(node: &TomlNode, path: &KeyPath) -> Option<String> {
     let TomlValue::Text(text) = &node.value else { return None };
     if node.at.source.file {
         return None;
@@ -61,13 +61,13 @@ mod tests {
         for (found, meant) in
             [("batchsize", "batch_size"), ("Batch-Size", "batch_size"), ("epoch", "epochs"), ("stalness", "staleness")]
         {
-            assert_eq!(key(found, &KEYS), format!("did you mean `{meant}`?"));
+            assert_eq!(help_with_key(found, &KEYS), format!("did you mean `{meant}`?"));
         }
     }
 
     #[test]
     fn something_else_gets_the_list() {
-        assert_eq!(key("color", &["lr", "epsilon"]), "the keys here are `lr`, `epsilon`");
-        assert_eq!(choice("", &["sum", "mean"]), "the choices are \"sum\", \"mean\"");
+        assert_eq!(help_with_key("color", &["lr", "epsilon"]), "the keys here are `lr`, `epsilon`");
+        assert_eq!(help_with_choice("", &["sum", "mean"]), "the choices are \"sum\", \"mean\"");
     }
 }

@@ -7,7 +7,7 @@ const REMOVED: [(&str, &str, &str); 1] =
     [("cluster", "min_servers", "a run that loses a server for good is resumed from its newest checkpoint")];
 
 /// Takes out keys that are no more. Returns a sentence for each.
-pub(crate) fn apply(document: &mut TomlNode) -> Vec<String> {
+pub(crate) fn remove_keys(document: &mut TomlNode) -> Vec<String> {
     let TomlValue::Table(tables) = &mut document.value else { return Vec::new() };
     let mut notes = Vec::new();
     for (table, key, now) in REMOVED {

@@ -12,7 +12,7 @@ use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableCounts, TableSe
 
 use super::ids::{RowDraws, SAMPLES};
 use super::ledger::{self, PushCounts};
-use super::table::{DIM, TableCase, TableFigures, ended, failed};
+use super::table::{DIM, TableCase, TableFigures, table_failure, thread_failure};
 
 /// A table with its rows, most of them on disk.
 pub(super) struct CheckedBatches<'a> {
@@ -45,10 +45,10 @@ impl UpcomingBatches {
     /// The next batch. Hints a later one.
     fn next(&mut self) -> Vec<u32> {
         while self.batches.len() <= self.ahead {
-            let numbers = self.draws.batch();
+            let numbers = self.draws.next_batch();
             if self.ahead > 0 {
                 // Advice: a thread that is behind does not get it.
-                let _ = self.hints.try_send(ledger::ids(&numbers));
+                let _ = self.hints.try_send(ledger::row_ids(&numbers));
             }
             self.batches.push_back(numbers);
         }
@@ -61,7 +61,7 @@ impl CheckedBatches<'_> {
     ///
     /// # Errors
     /// When the disk fails, or a row is not what was pushed to it.
-    pub(super) fn train(&mut self) -> Result<TableFigures, Failure> {
+    pub(super) fn train_batches(&mut self) -> Result<TableFigures, Failure> {
         thread::scope(|scope| {
             let (hints, taken) = sync_channel::<Vec<u64>>(self.case.ahead + 1);
             let tables = self.tables;
@@ -69,7 +69,7 @@ impl CheckedBatches<'_> {
                 let mut buffers = RequestBuffers::new();
                 for ids in taken {
                     let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-                    tables.enter().bring_in(&[part], &mut buffers).map_err(failed)?;
+                    tables.enter().bring_in(&[part], &mut buffers).map_err(table_failure)?;
                 }
                 Ok(())
             });
@@ -78,7 +78,7 @@ impl CheckedBatches<'_> {
             let figures = self.steps(coming);
             match hinting.join() {
                 Ok(hinted) => hinted.and(figures),
-                Err(_) => Err(ended("takes hints")),
+                Err(_) => Err(thread_failure("takes hints")),
             }
         })
     }
@@ -93,19 +93,19 @@ impl CheckedBatches<'_> {
             }
             let own = seconds(ClockId::ThreadCPUTime);
             let numbers = coming.next();
-            let ids = ledger::ids(&numbers);
+            let ids = ledger::row_ids(&numbers);
             let mut weights = vec![0.0; ids.len() * DIM];
             spent.beside += seconds(ClockId::ThreadCPUTime) - own;
             let started = Instant::now();
             let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids }];
-            self.tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).map_err(failed)?;
+            self.tables.lookup(&parts, LookupMode::Train, &mut weights, &mut buffers).map_err(table_failure)?;
             spent.wall += started.elapsed().as_secs_f64();
             let own = seconds(ClockId::ThreadCPUTime);
-            self.ledger.check(&numbers, &weights)?;
+            self.ledger.check_weights(&numbers, &weights)?;
             spent.beside += seconds(ClockId::ThreadCPUTime) - own;
             let started = Instant::now();
             thread::sleep(self.case.compute * SAMPLES as u32);
-            self.ledger.push(self.tables, &numbers, (self.case.rows + step) as u64, &mut buffers)?;
+            self.ledger.push_ones(self.tables, &numbers, (self.case.rows + step) as u64, &mut buffers)?;
             spent.wall += started.elapsed().as_secs_f64();
         }
         let end = SpentBefore { counts: self.counts(), files: self.files(), cpu: process_cpu(), ..spent };

@@ -22,7 +22,7 @@ impl RowDraws {
     }
 
     /// The numbers of the distinct rows of one batch, in arbitrary order.
-    pub(super) fn batch(&mut self) -> Vec<u32> {
+    pub(super) fn next_batch(&mut self) -> Vec<u32> {
         let mut numbers: Vec<u32> = (0..SAMPLES * FEATURES).map(|_| self.next()).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -61,9 +61,9 @@ mod tests {
     fn batches_have_distinct_rows_of_the_table_and_zipf_repeats_more_than_uniform() {
         let rows = |law| {
             let mut draws = RowDraws::new(law, 50_000);
-            let batch = draws.batch();
+            let batch = draws.next_batch();
             assert!(batch.is_sorted_by(|one, other| one < other) && batch.iter().all(|row| *row < 50_000));
-            assert_ne!(draws.batch(), batch);
+            assert_ne!(draws.next_batch(), batch);
             batch.len()
         };
         // 50,000 × (1 − e^(−106,496 ÷ 50,000)) rows are expected.

@@ -5,7 +5,7 @@ use zagros_shell::{Exit, Failure};
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableSet};
 use zagros_zip::ZipEq;
 
-use super::table::{DIM, failed};
+use super::table::{DIM, table_failure};
 
 /// Rows that are compared at a time.
 const CHUNK: usize = 16_384;
@@ -16,7 +16,7 @@ pub(super) struct PushCounts {
 }
 
 /// The ids of rows. They are one-to-one and spread over all 64 bits, like hashed ids.
-pub(super) fn ids(numbers: &[u32]) -> Vec<u64> {
+pub(super) fn row_ids(numbers: &[u32]) -> Vec<u64> {
     numbers.iter().map(|number| u64::from(*number).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
 }
 
@@ -29,18 +29,18 @@ impl PushCounts {
     ///
     /// # Errors
     /// When the table or its disk refuses them.
-    pub(super) fn push(
+    pub(super) fn push_ones(
         &mut self,
         tables: &TableSet,
         numbers: &[u32],
         step: u64,
         buffers: &mut RequestBuffers,
     ) -> Result<(), Failure> {
-        let ids = ids(numbers);
+        let ids = row_ids(numbers);
         let gradients = vec![1.0; ids.len() * DIM];
         tables.tick(step, 0);
         let part = RequestPart { table: 0, dim: DIM as u32, ids: &ids };
-        tables.push(&[part], &gradients, step, buffers).map_err(failed)?;
+        tables.push(&[part], &gradients, step, buffers).map_err(table_failure)?;
         numbers.iter().for_each(|number| self.pushes[*number as usize] += 1);
         Ok(())
     }
@@ -49,7 +49,7 @@ impl PushCounts {
     ///
     /// # Errors
     /// The first row that is not what was pushed to it.
-    pub(super) fn check(&self, numbers: &[u32], weights: &[f32]) -> Result<(), Failure> {
+    pub(super) fn check_weights(&self, numbers: &[u32], weights: &[f32]) -> Result<(), Failure> {
         for (number, weights) in numbers.iter().zip_eq(weights.chunks_exact(DIM)) {
             let pushes = self.pushes[*number as usize];
             if weights.iter().any(|weight| *weight != -(pushes as f32)) {
@@ -69,9 +69,9 @@ impl PushCounts {
         let (mut buffers, all) = (RequestBuffers::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
         for numbers in all.chunks(CHUNK) {
             let mut weights = vec![f32::NAN; numbers.len() * DIM];
-            let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &ids(numbers) }];
-            tables.lookup(&parts, LookupMode::Read, &mut weights, &mut buffers).map_err(failed)?;
-            self.check(numbers, &weights)?;
+            let parts = [RequestPart { table: 0, dim: DIM as u32, ids: &row_ids(numbers) }];
+            tables.lookup(&parts, LookupMode::Read, &mut weights, &mut buffers).map_err(table_failure)?;
+            self.check_weights(numbers, &weights)?;
         }
         Ok(())
     }

@@ -57,12 +57,12 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
         };
         let point = measure_both(&case, args.share, &folder)?;
         if !args.json {
-            point.print();
+            point.print_lines();
         }
         figures.points.push(point);
     }
     if let Some(path) = &args.page {
-        page_file::write(path, &page::page(&figures))?;
+        page_file::write_page(path, &page::page(&figures))?;
     }
     match (args.json, args.quick) {
         (true, _) => answer(&serde_json::to_string(&figures).or_internal()?)?,
@@ -76,12 +76,12 @@ pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
 fn measure_both(case: &TableCase<'_>, share: f64, folder: &Path) -> Result<CapacityPoint, Failure> {
     let all = case.rows * (ROW_BYTES + size_of::<u32>());
     let has_room = free_memory().is_none_or(|free| (all as f64) < free * MEMORY_SHARE);
-    let in_memory = if has_room { Some(measure(case)?) } else { None };
+    let in_memory = if has_room { Some(measure_table(case)?) } else { None };
     let row = in_memory.map_or(ROW_BYTES as f64, |found| found.memory_bytes as f64 / case.rows as f64);
     let budget = (case.rows as f64 * (share * row + INDEX_BYTES as f64)) as usize;
     let (wanted, free) = (case.rows as u64 * DISK_BYTES, DiskSpace::measure(folder).or_internal()?.free);
     let on_disk = if wanted < free {
-        Some(measure(&TableCase { budget: Some(budget), ..*case })?)
+        Some(measure_table(&TableCase { budget: Some(budget), ..*case })?)
     } else {
         let (wanted, free) = (wanted / 1_000_000_000, free / 1_000_000_000);
         err!(

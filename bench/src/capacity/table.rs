@@ -55,7 +55,7 @@ pub(super) struct TableFigures {
     pub(super) write_amplification: f64,
 }
 
-pub(super) fn failed(error: TableError) -> Failure {
+pub(super) fn table_failure(error: TableError) -> Failure {
     Failure::from_error(Exit::Storage, error)
 }
 
@@ -64,6 +64,6 @@ pub(super) fn disk_failed(error: ColdError) -> Failure {
 }
 
 /// A thread beside the batches ended without a result.
-pub(super) fn ended(thread: &str) -> Failure {
+pub(super) fn thread_failure(thread: &str) -> Failure {
     Failure::with_help(Exit::Internal, format!("the thread that {thread} failed"), "its message is above")
 }

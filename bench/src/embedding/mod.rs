@@ -32,7 +32,7 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
     if bench.args.json {
         answer(&serde_json::to_string(&figures).or_internal()?)?;
     } else {
-        figures.print();
+        figures.print_text();
     }
     Ok(Exit::Success)
 }
@@ -61,14 +61,14 @@ impl EmbeddingBench {
         let job = workload::job(&self.job_text)?;
         let embedded = self.measure(ServerSide::embedded(&job).await?, wire, 1).await?;
         let exchange = ByteExchange::new(&embedded.trained, self.args.dim, wire);
-        cases.push(WireCase::embedded(wire, &embedded));
+        cases.push(WireCase::embedded_case(wire, &embedded));
         for clients in self.args.clients.iter().map(|clients| *clients as usize) {
             let limit = limits::loopback(exchange, self.counted(), clients)?;
             let measured = self
-                .measure(ServerSide::processes(&program::zagros()?, &self.job_text, &job).await?, wire, clients)
+                .measure(ServerSide::processes(&program::zagros_program()?, &self.job_text, &job).await?, wire, clients)
                 .await?;
             measured.check_against(&embedded)?;
-            cases.push(WireCase::loopback(wire, &measured, &embedded, limit));
+            cases.push(WireCase::loopback_case(wire, &measured, &embedded, limit));
         }
         Ok(())
     }

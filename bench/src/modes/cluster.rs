@@ -28,7 +28,7 @@ pub(super) struct RunResult {
 }
 
 /// Runs the job to its end.
-pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failure> {
+pub(super) async fn run_mode(job: &Job, line: NetworkLine) -> Result<RunResult, Failure> {
     let folder = TempDir::new().or_internal()?;
     let mut job = job.clone();
     job.output.folder = folder.path().join("runs");
@@ -37,7 +37,7 @@ pub(super) async fn run(job: &Job, line: NetworkLine) -> Result<RunResult, Failu
     let run = RunFolder::create(&job).or_internal()?;
     let timeout = job.cluster.timeout;
     let output = ChildOutput { silent: true, ..ChildOutput::default() };
-    let program = program::zagros()?;
+    let program = program::zagros_program()?;
     let plan = LaunchPlan {
         program: &program,
         job_file: &job_file,
@@ -76,7 +76,7 @@ async fn train(
     let mut lines: Vec<RunningProxy> = Vec::new();
     for index in 0..job.cluster.servers {
         let proxy = LineProxy::listen(line).or_internal()?;
-        let address = proxy.address().or_internal()?.to_string();
+        let address = proxy.listen_address().or_internal()?.to_string();
         let mut server = plan.start(RoleName::EmbeddingServer(index), &coordinator, &["--advertise", &address])?;
         let announced = server.wait_announced(plan.timeout).await;
         supervisor.add(server);

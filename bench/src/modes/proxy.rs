@@ -39,13 +39,13 @@ impl LineProxy {
     }
 
     /// `host:port` to connect to.
-    pub(super) fn address(&self) -> std::io::Result<SocketAddr> {
+    pub(super) fn listen_address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Leads every connection to `server`. All connections share the line, which is separate for each direction.
     pub(super) fn run(self, server: String) -> std::io::Result<RunningProxy> {
-        let (address, ended) = (self.address()?, Arc::new(AtomicBool::new(false)));
+        let (address, ended) = (self.listen_address()?, Arc::new(AtomicBool::new(false)));
         let flag = Arc::clone(&ended);
         let links = [BusyLine::new(self.line), BusyLine::new(self.line)].map(|link| Arc::new(Mutex::new(link)));
         spawn("proxy", move || {
@@ -122,7 +122,7 @@ mod tests {
     fn echo_behind(line: NetworkLine) -> (TcpStream, RunningProxy) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = LineProxy::listen(line).unwrap();
-        let client = TcpStream::connect(proxy.address().unwrap()).unwrap();
+        let client = TcpStream::connect(proxy.listen_address().unwrap()).unwrap();
         let running = proxy.run(server.local_addr().unwrap().to_string()).unwrap();
         thread::spawn(move || {
             let (mut connection, _) = server.accept().unwrap();

@@ -46,7 +46,7 @@ impl LiveRun {
     /// # Errors
     /// When it does not train in time.
     pub(super) async fn start(job: &Path, runs: &Path) -> Result<Self, Failure> {
-        let mut up = Command::new(program::zagros()?);
+        let mut up = Command::new(program::zagros_program()?);
         up.arg("up").arg(job).arg("--set").arg(format!("output.folder={runs:?}")).kill_on_drop(true);
         let said = job.with_file_name("up.log");
         let log = std::fs::File::create(&said).or_internal()?;
@@ -78,7 +78,7 @@ impl LiveRun {
     ///
     /// # Errors
     /// When it makes no step in this time and long afterwards.
-    pub(super) async fn pause(&self, window: Duration) -> Result<(), Failure> {
+    pub(super) async fn wait_for_step(&self, window: Duration) -> Result<(), Failure> {
         let last_step = StepTimes::read(&self.metrics_file())?.last_step();
         tokio::time::sleep(window).await;
         let deadline = Deadline::from_now(DEADLINE);
@@ -95,7 +95,7 @@ impl LiveRun {
     ///
     /// # Errors
     /// When the run refuses it, or does not have it in time.
-    pub(super) async fn scale(&self, asked: &str) -> Result<(), Failure> {
+    pub(super) async fn ask_scale(&self, asked: &str) -> Result<(), Failure> {
         self.zagros(&["scale", asked, "--run"]).await.map(|_| ())
     }
 
@@ -103,7 +103,7 @@ impl LiveRun {
     ///
     /// # Errors
     /// When it does not answer.
-    pub(super) async fn status(&self) -> Result<MoveStatus, Failure> {
+    pub(super) async fn move_status(&self) -> Result<MoveStatus, Failure> {
         let text = self.zagros(&["status", "--json"]).await?;
         let status: RunStatus = serde_json::from_str(&text).or_internal()?;
         Ok(status.scale.unwrap_or_default())
@@ -112,7 +112,7 @@ impl LiveRun {
     /// The output of a command on the run, whose folder is the last argument.
     async fn zagros(&self, arguments: &[&str]) -> Result<String, Failure> {
         let what = format!("`zagros {}`", arguments.join(" "));
-        let mut command = Command::new(program::zagros()?);
+        let mut command = Command::new(program::zagros_program()?);
         command.args(arguments).arg(&self.folder).kill_on_drop(true).stdin(Stdio::null());
         let late = |_| failed(&format!("{what} took more than {DEADLINE:?}"));
         let ended = tokio::time::timeout(DEADLINE, command.output()).await.map_err(late)?.or_internal()?;
@@ -126,7 +126,7 @@ impl LiveRun {
     ///
     /// # Errors
     /// When it does not end in time.
-    pub(super) async fn stop(mut self) -> Result<(), Failure> {
+    pub(super) async fn stop_run(mut self) -> Result<(), Failure> {
         let pid = self.up.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         pid.map_or(Ok(()), |pid| kill_process(pid, Signal::INT)).or_internal()?;
         let late = |_| failed(&format!("`zagros up` did not end in {DEADLINE:?} after an interrupt"));

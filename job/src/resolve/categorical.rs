@@ -32,7 +32,7 @@ impl JobResolver<'_> {
                         self.feature_column("categorical", &path.key("weights"), weights, learned, known);
                     }
                 }
-                (None, Some(names)) => self.cross(&path.key("cross"), names, &parts, learned, known),
+                (None, Some(names)) => self.check_cross(&path.key("cross"), names, &parts, learned, known),
                 (Some(_), Some(_)) => {
                     let help = "remove `column`: a cross names what it combines";
                     self.problem(path.key("cross"), "`cross` and `column` exclude each other", "one too many", help);
@@ -47,7 +47,7 @@ impl JobResolver<'_> {
     }
 
     /// Names of features or columns whose categories are combined. `parts`: the names of the features that may be.
-    pub(super) fn cross(
+    pub(super) fn check_cross(
         &mut self,
         path: &KeyPath,
         names: &[String],
@@ -64,7 +64,7 @@ impl JobResolver<'_> {
                 // The feature's own column is checked with the feature.
             } else if let Some(known) = known.filter(|known| !known.contains(name)) {
                 let names: Vec<&str> = parts.iter().copied().chain(known.iter().map(String::as_str)).collect();
-                let help = suggest::name(name, &names, "features of one value and columns are");
+                let help = suggest::help_with_name(name, &names, "features of one value and columns are");
                 self.problem(path, format!("no feature or column is named \"{name}\""), "no such name", help);
             } else {
                 self.feature_column("categorical", &path, name, learned, known);
@@ -72,8 +72,8 @@ impl JobResolver<'_> {
         }
     }
 
-    pub(super) fn categorical(&mut self, path: &KeyPath, feature: &CategoricalFile, table: usize) -> Categorical {
-        let values = self.values(path, feature);
+    pub(super) fn resolve_categorical(&mut self, path: &KeyPath, feature: &CategoricalFile, table: usize) -> Categorical {
+        let values = self.values_of_cell(path, feature);
         let source = self.source(path, feature);
         self.one_of_each_cell(path, feature, &values);
         let ids = self.ids(path, feature, &source);
@@ -181,7 +181,7 @@ impl JobResolver<'_> {
     }
 
     /// How many values a cell holds. A column of lists needs no separator.
-    pub(super) fn values(&mut self, path: &KeyPath, feature: &CategoricalFile) -> Values {
+    pub(super) fn values_of_cell(&mut self, path: &KeyPath, feature: &CategoricalFile) -> Values {
         let describes_many = feature.pooling.is_some() || feature.sequence.is_some() || feature.weights.is_some();
         let is_list = self.has_lists && describes_many;
         let Some(separator) = feature.separator.clone().or(is_list.then(String::new)) else {

@@ -12,7 +12,7 @@ use crate::settings::{AdmissionPolicy, ClusterSettings, CollectiveKind, Mode, Ta
 const LEAST_MEMORY: u64 = 64 << 10;
 
 impl JobResolver<'_> {
-    pub(super) fn cluster(&mut self, cluster: ClusterSettings) -> ClusterSettings {
+    pub(super) fn resolve_cluster(&mut self, cluster: ClusterSettings) -> ClusterSettings {
         if cluster.buckets < cluster.servers {
             let message = format!("{} servers cannot share {} buckets", cluster.servers, cluster.buckets);
             self.problem("cluster.buckets", message, "fewer than servers", "have at least one bucket per server");
@@ -78,7 +78,7 @@ impl JobResolver<'_> {
     }
 
     /// Reports keys with a size that is not one in range, and removes them.
-    pub(super) fn sizes(&mut self, keys: &mut Json) {
+    pub(super) fn read_sizes(&mut self, keys: &mut Json) {
         self.size_of(keys, "cluster.memory");
         self.size_of(keys, "train.memory");
     }

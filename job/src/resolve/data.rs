@@ -18,7 +18,7 @@ pub(super) fn criteo_columns() -> Vec<String> {
 }
 
 /// Names of the columns, if they are known before a file is opened.
-pub(super) fn columns(file: &DataFile) -> Option<Vec<String>> {
+pub(super) fn known_columns(file: &DataFile) -> Option<Vec<String>> {
     match file.format {
         DataLayout::Criteo => Some(criteo_columns()),
         DataLayout::Parquet | DataLayout::Arrow | DataLayout::Jsonl => None,
@@ -47,14 +47,14 @@ fn shuffle_rows(features: &Features) -> usize {
 }
 
 impl JobResolver<'_> {
-    pub(super) fn data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> DataSettings {
+    pub(super) fn resolve_data(&mut self, file: &DataFile, features: &Features, columns: Option<&[String]>) -> DataSettings {
         self.times_fit(file, columns);
         self.commas_fit(file, features);
         DataSettings {
             format: self.format(file),
-            train: self.paths("data.train", &file.train),
-            test: self.test(file),
-            validation: self.validation(file),
+            train: self.data_paths("data.train", &file.train),
+            test: self.test_part(file),
+            validation: self.validation_part(file),
             max_bad_rows: file.max_bad_rows,
             max_bad_share: file.max_bad_share,
             max_line_bytes: file.max_line_bytes,
@@ -79,7 +79,7 @@ impl JobResolver<'_> {
         }
     }
 
-    pub(super) fn paths(&mut self, key: &str, paths: &DataPaths) -> Vec<PathBuf> {
+    pub(super) fn data_paths(&mut self, key: &str, paths: &DataPaths) -> Vec<PathBuf> {
         let whole = KeyPath::from(key);
         if paths.as_slice().is_empty() {
             self.problem(whole.clone(), format!("`{key}` names no file"), "empty list", "name at least one file");
@@ -106,12 +106,12 @@ impl JobResolver<'_> {
                 self.problem(key.clone(), format!("`{key}` names no file"), label, help);
                 PathBuf::from(path)
             }
-            None => self.path(key, path),
+            None => self.absolute_path(key, path),
         }
     }
 
     /// Makes a path absolute.
-    pub(super) fn path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
+    pub(super) fn absolute_path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
         }

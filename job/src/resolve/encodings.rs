@@ -9,7 +9,7 @@ use crate::settings::{CategoryEncoding, DataOrder, EncodeBy, Features, MinMax, N
 
 impl JobResolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn encodings(
+    pub(super) fn check_encodings(
         &mut self,
         features: &[Numeric],
         categorical: &[CategoricalFile],
@@ -24,8 +24,8 @@ impl JobResolver<'_> {
                 let message = format!("the cross names \"{}\" twice", feature.column);
                 self.problem(path.key("encode").key("with"), message, "second time", "name it once");
             }
-            self.cross(&path.key("column"), std::slice::from_ref(&feature.column), &parts, learned, known);
-            self.cross(&path.key("encode").key("with"), &encoding.with, &parts, learned, known);
+            self.check_cross(&path.key("column"), std::slice::from_ref(&feature.column), &parts, learned, known);
+            self.check_cross(&path.key("encode").key("with"), &encoding.with, &parts, learned, known);
             self.encoded_alone(&path, feature);
             self.keys_of_target(&path.key("encode"), encoding);
             if encoding.fitted.as_ref().is_some_and(|table| !table.fits_columns(encoding.own_folds() + 1)) {

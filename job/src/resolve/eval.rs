@@ -6,7 +6,7 @@ use crate::file::JobFile;
 use crate::settings::{CalibrationKind, EvalMetric, EvalSettings, Target, TargetKind};
 
 impl JobResolver<'_> {
-    pub(super) fn eval(&mut self, eval: EvalSettings, targets: &[Target], known: Option<&[String]>) -> EvalSettings {
+    pub(super) fn resolve_eval(&mut self, eval: EvalSettings, targets: &[Target], known: Option<&[String]>) -> EvalSettings {
         if let Some(column) = &eval.group_by {
             let path = KeyPath::from("eval.group_by");
             if is_label(column, targets) {

@@ -26,17 +26,17 @@ pub(super) struct LearnedColumns<'a> {
 
 impl JobResolver<'_> {
     /// `known`: the names of all columns, if they are known before a file is opened.
-    pub(super) fn features(&mut self, format: DataLayout, file: FeaturesFile, known: Option<&[String]>) -> FeatureColumns {
+    pub(super) fn resolve_features(&mut self, format: DataLayout, file: FeaturesFile, known: Option<&[String]>) -> FeatureColumns {
         let criteo = format == DataLayout::Criteo;
-        let targets = self.targets(file.label, criteo, known);
-        self.weight(file.weight.as_ref(), &targets, known);
+        let targets = self.resolve_targets(file.label, criteo, known);
+        self.check_weight(file.weight.as_ref(), &targets, known);
         let numbers = || if criteo { criteo_numbers() } else { Vec::new() };
         let categories = || if criteo { criteo_categories() } else { Vec::new() };
         let numeric = listed(file.numeric).unwrap_or_else(numbers);
         let categorical = listed(file.categorical).unwrap_or_else(categories);
         let learned = LearnedColumns { targets: &targets, weight: file.weight.as_deref() };
-        self.numeric(&numeric, learned, known);
-        self.encodings(&numeric, &categorical, learned, known);
+        self.check_numeric(&numeric, learned, known);
+        self.check_encodings(&numeric, &categorical, learned, known);
         self.categorical_columns(&categorical, learned, known);
         if categorical.is_empty() {
             let help = "list at least one column under `categorical`";
@@ -91,7 +91,7 @@ impl JobResolver<'_> {
     pub(super) fn column_exists(&mut self, path: &KeyPath, column: &str, known: Option<&[String]>) {
         if let Some(known) = known.filter(|known| !known.iter().any(|name| name == column)) {
             let names: Vec<&str> = known.iter().map(String::as_str).collect();
-            let help = suggest::name(column, &names, "the columns are");
+            let help = suggest::help_with_name(column, &names, "the columns are");
             self.problem(path.clone(), format!("no column is named \"{column}\""), "no such column", help);
         }
     }

@@ -27,7 +27,7 @@ impl JobResolver<'_> {
             for (index, name) in names.iter().enumerate() {
                 let path = KeyPath::from("model.gate").key(stream).index(index);
                 if !known.contains(&name.as_str()) {
-                    let help = suggest::name(name, &known, "there are");
+                    let help = suggest::help_with_name(name, &known, "there are");
                     self.problem(path, format!("no feature is named \"{name}\""), "no such feature", help);
                 } else if names[..index].contains(name) {
                     let message = format!("the gate reads \"{name}\" twice");

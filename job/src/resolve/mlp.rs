@@ -5,7 +5,7 @@ use crate::settings::{AttentionActivation, MlpActivation, MlpNorm, MlpSettings, 
 
 impl JobResolver<'_> {
     /// Checks that the network has layers to which the choice applies, and the mode what norm and activation need.
-    pub(super) fn mlp(&mut self, mlp: MlpSettings, model: &Model, mode: Mode) -> MlpSettings {
+    pub(super) fn resolve_mlp(&mut self, mlp: MlpSettings, model: &Model, mode: Mode) -> MlpSettings {
         if matches!(model, Model::TorchScript { .. }) && mlp != MlpSettings::default() {
             let help = "remove [mlp], and choose activation and norm where the module is made";
             self.problem("mlp", "a TorchScript module has its own layers", "without effect", help);

@@ -10,7 +10,7 @@ const NAMED: usize = 3;
 
 impl JobResolver<'_> {
     /// Checks that features and tables fit the network.
-    pub(super) fn model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
+    pub(super) fn resolve_model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
         self.takes_sequences(&model, features);
         match &model {
             Model::Dlrm { .. } => {
@@ -25,7 +25,7 @@ impl JobResolver<'_> {
             Model::Dcnv2 { rank: Some(rank), .. } => self.rank_is_below(*rank, features, tables),
             Model::TorchScript { file, sha256, trust } => {
                 self.torchscript(sha256, *trust);
-                let file = self.path(&KeyPath::from("model.file"), &file.to_string_lossy());
+                let file = self.absolute_path(&KeyPath::from("model.file"), &file.to_string_lossy());
                 return Model::TorchScript { file, sha256: sha256.to_ascii_lowercase(), trust: *trust };
             }
             Model::Bst { heads, .. } => self.heads_divide(*heads, features, tables),
@@ -40,7 +40,7 @@ impl JobResolver<'_> {
         }
         let mut model = model;
         if let Model::Din { attention, .. } | Model::Bst { attention, .. } = &mut model {
-            *attention = self.attention(attention, features, tables);
+            *attention = self.attention_pairs(attention, features, tables);
         }
         model
     }
@@ -120,13 +120,13 @@ impl JobResolver<'_> {
     pub(super) fn penalties_fit(&mut self, train: &TrainSettings, features: &Features) {
         let known: Vec<&str> = features.categorical.iter().map(|feature| feature.name.as_str()).collect();
         for name in train.feature_l2.keys().filter(|name| !known.contains(&name.as_str())) {
-            let help = suggest::name(name, &known, "there are");
+            let help = suggest::help_with_name(name, &known, "there are");
             let message = format!("no categorical feature is named \"{name}\"");
             self.problem(KeyPath::from("train.feature_l2").key(name), message, "no such feature", help);
         }
     }
 
-    pub(super) fn train(&mut self, train: TrainSettings) -> TrainSettings {
+    pub(super) fn resolve_train(&mut self, train: TrainSettings) -> TrainSettings {
         let sync = train.mode == Mode::Sync;
         let is_given = self.is_given("train.staleness");
         if sync && is_given && train.staleness > 0 {

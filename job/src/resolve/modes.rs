@@ -43,7 +43,7 @@ impl JobResolver<'_> {
     }
 
     /// Checks the folder of checkpoints.
-    pub(super) fn checkpoint(&mut self, checkpoint: CheckpointSettings) -> CheckpointSettings {
+    pub(super) fn resolve_checkpoint(&mut self, checkpoint: CheckpointSettings) -> CheckpointSettings {
         self.names_a_folder("checkpoint.folder", checkpoint.folder.as_deref());
         checkpoint
     }

@@ -6,18 +6,18 @@ use crate::file::DataFile;
 use crate::settings::{NewestRows, TestPart, TimeBound, ValidationPart};
 
 impl JobResolver<'_> {
-    pub(super) fn test(&mut self, file: &DataFile) -> TestPart {
+    pub(super) fn test_part(&mut self, file: &DataFile) -> TestPart {
         let keys = ["data.test", "data.test_fraction", "data.test_from"];
         self.exclude(keys, [file.test.is_some(), file.test_fraction.is_some(), file.test_from.is_some()]);
         match (&file.test, file.test_fraction, newest(file, file.test_from.as_ref())) {
-            (Some(files), ..) => TestPart::Files(self.paths("data.test", files)),
+            (Some(files), ..) => TestPart::Files(self.data_paths("data.test", files)),
             (_, Some(fraction), _) => TestPart::Fraction(fraction),
             (.., Some(newest)) => TestPart::Newest(newest),
             (None, None, None) => TestPart::None,
         }
     }
 
-    pub(super) fn validation(&mut self, file: &DataFile) -> ValidationPart {
+    pub(super) fn validation_part(&mut self, file: &DataFile) -> ValidationPart {
         let keys = ["data.validation", "data.validation_share", "data.validation_from"];
         let given = [file.validation.is_some(), file.validation_share.is_some(), file.validation_from.is_some()];
         self.exclude(keys, given);
@@ -26,7 +26,7 @@ impl JobResolver<'_> {
             self.problem("data.validation_share", message, "together 1 or more", "make them smaller");
         }
         match (&file.validation, file.validation_share, newest(file, file.validation_from.as_ref())) {
-            (Some(files), ..) => ValidationPart::Files(self.paths("data.validation", files)),
+            (Some(files), ..) => ValidationPart::Files(self.data_paths("data.validation", files)),
             (_, Some(share), _) => ValidationPart::Share(share),
             (.., Some(newest)) => ValidationPart::Newest(newest),
             (None, None, None) => ValidationPart::None,

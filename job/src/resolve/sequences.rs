@@ -28,7 +28,7 @@ impl JobResolver<'_> {
     }
 
     /// The sequences with their targets: the given ones, or each sequence with the one other feature of its table.
-    pub(super) fn attention(&mut self, given: &[AttentionPair], features: &Features, tables: &[Table]) -> Vec<AttentionPair> {
+    pub(super) fn attention_pairs(&mut self, given: &[AttentionPair], features: &Features, tables: &[Table]) -> Vec<AttentionPair> {
         let sequences = features.categorical.iter().filter(|feature| is_sequence(feature));
         if given.is_empty() {
             let pairs: Vec<AttentionPair> =
@@ -133,7 +133,7 @@ impl JobResolver<'_> {
             let known: Vec<&str> =
                 features.categorical.iter().filter(fits).map(|feature| feature.name.as_str()).collect();
             let kind = if sequence { "feature with `sequence`" } else { "feature without `sequence`" };
-            let help = suggest::name(column, &known, "there are");
+            let help = suggest::help_with_name(column, &known, "there are");
             self.problem(path.clone(), format!("no {kind} is named \"{column}\""), "no such feature", help);
         }
         found

@@ -7,7 +7,7 @@ use crate::settings::{BASE_WIDTH, Job, Model, ModelSize, Parametrization, TableS
 
 impl JobResolver<'_> {
     /// The size that the job asks for. Refuses it beside what it decides.
-    pub(super) fn size(&mut self, given: Option<&str>, model: &Model) -> Option<ModelSize> {
+    pub(super) fn model_size(&mut self, given: Option<&str>, model: &Model) -> Option<ModelSize> {
         let size: Result<ModelSize, String> = given?.parse();
         let size = size.map_err(|message| {
             self.problem("model.size", message, "not a size", "remove it for the widths of [model]")
@@ -17,7 +17,7 @@ impl JobResolver<'_> {
             self.problem("model.size", "a TorchScript module has its own layers", "without effect", help);
             return None;
         }
-        for key in recipe::keys(model) {
+        for key in recipe::width_keys(model) {
             if !self.is_given(&format!("model.{key}")) {
                 continue;
             }
@@ -46,15 +46,15 @@ impl JobResolver<'_> {
                 self.problem(key, message, "given twice", "remove `embedding.dim`, or `size_embeddings`");
                 *embedding
             }
-            Some(size) => TableSettings { dim: recipe::dim(size), ..*embedding },
+            Some(size) => TableSettings { dim: recipe::table_dim(size), ..*embedding },
         }
     }
 
     /// Gives the network of a whole job the widths of its size.
-    pub(super) fn sized(&mut self, job: &mut Job, size: Option<ModelSize>) {
+    pub(super) fn set_widths(&mut self, job: &mut Job, size: Option<ModelSize>) {
         // Where features are wrong, the number of weights is too.
         let Some(size) = size.filter(|_| self.problems.is_empty()) else { return };
-        let (message, help) = match recipe::solve(job, size) {
+        let (message, help) = match recipe::solve_widths(job, size) {
             Ok(model) => return job.model = model,
             Err(SizeError::TooSmall { least }) => (
                 format!(
@@ -71,7 +71,7 @@ impl JobResolver<'_> {
     }
 
     /// What follows the width of the network. `has_size` says whether `model.size` is given.
-    pub(super) fn parametrization(
+    pub(super) fn resolve_parametrization(
         &mut self,
         base_width: Option<u32>,
         has_size: bool,

@@ -10,7 +10,7 @@ use crate::suggest;
 
 impl JobResolver<'_> {
     /// Tables in the order in which features first name them: that order gives their ids.
-    pub(super) fn tables(
+    pub(super) fn resolve_tables(
         &mut self,
         features: &[CategoricalFile],
         embedding: &TableSettings,
@@ -25,7 +25,7 @@ impl JobResolver<'_> {
             self.table_exists(&path, feature, features, settings);
             let table = made.get_or_make(&name, || self.table(&name, embedding, settings.get(&name), feature.dim));
             self.one_dim(&path, feature, &made.tables[table]);
-            categorical.push(self.categorical(&path, feature, table));
+            categorical.push(self.resolve_categorical(&path, feature, table));
         }
         self.all_used(settings, &made, features);
         (made.tables, categorical)
@@ -53,7 +53,7 @@ impl JobResolver<'_> {
         let names: Vec<String> = settings.keys().cloned().chain(own).chain([feature.feature_name()]).collect();
         let known: Vec<&str> = names.iter().map(String::as_str).collect();
         if !known.contains(&name.as_str()) {
-            let help = suggest::name(name, &known, "add [tables.<name>] for it; there are");
+            let help = suggest::help_with_name(name, &known, "add [tables.<name>] for it; there are");
             self.problem(path.key("table"), format!("no table is named \"{name}\""), "no such table", help);
         }
     }
@@ -74,7 +74,7 @@ impl JobResolver<'_> {
         for name in settings.keys().filter(|name| !made.index.contains_key(*name)) {
             let names: Vec<String> = features.iter().map(CategoricalFile::feature_name).collect();
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let help = suggest::name(name, &names, "name it as the `table` of a feature; categorical features are");
+            let help = suggest::help_with_name(name, &names, "name it as the `table` of a feature; categorical features are");
             let message = format!("no feature uses the table \"{name}\"");
             self.problem(KeyPath::from("tables").key(name), message, "not used", help);
         }

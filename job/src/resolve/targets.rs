@@ -10,7 +10,7 @@ use crate::suggest;
 
 impl JobResolver<'_> {
     /// The targets, at least one.
-    pub(super) fn targets(&mut self, labels: Option<LabelForms>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
+    pub(super) fn resolve_targets(&mut self, labels: Option<LabelForms>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
         let path = KeyPath::from("features.label");
         let labels = match labels {
             Some(LabelForms::Name(column)) => vec![(path, column.into())],
@@ -112,7 +112,7 @@ impl JobResolver<'_> {
         let found = earlier.iter().position(|target| target.name == name);
         let Some(index) = found else {
             let names: Vec<&str> = earlier.iter().map(|target| target.name.as_str()).collect();
-            let help = suggest::name(name, &names, "the labels before it are");
+            let help = suggest::help_with_name(name, &names, "the labels before it are");
             self.problem(path.clone(), format!("no label before it is named \"{name}\""), "no such label", help);
             return None;
         };
@@ -126,7 +126,7 @@ impl JobResolver<'_> {
     }
 
     /// The column of sample weights.
-    pub(super) fn weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
+    pub(super) fn check_weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
         let Some(column) = weight else { return };
         let path = KeyPath::from("features.weight");
         if targets.iter().any(|target| target.column == *column) {
@@ -153,7 +153,7 @@ impl JobResolver<'_> {
     }
 
     /// Early stopping by a measure that the first target has.
-    pub(super) fn measured(&mut self, train: TrainSettings, targets: &[Target]) -> TrainSettings {
+    pub(super) fn set_stop_metric(&mut self, train: TrainSettings, targets: &[Target]) -> TrainSettings {
         self.smoothing_fits(&train, targets);
         let (Some(early_stop), Some(main)) = (train.early_stop, targets.first()) else { return train };
         let own: &[EvalMetric] = match main.kind {

@@ -39,7 +39,7 @@ impl Features {
     /// A stand-in for a feature that encodes a category.
     pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &CategoryEncoding) -> Categorical {
         let source = if encoding.with.is_empty() {
-            let part = self.part(&feature.column);
+            let part = self.column_part(&feature.column);
             IdSource::Column { column: part.column.to_owned(), reading: part.reading.clone() }
         } else {
             IdSource::Cross(std::iter::once(&feature.column).chain(&encoding.with).cloned().collect())

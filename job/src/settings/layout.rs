@@ -131,7 +131,7 @@ impl LayoutBuilder {
         Self { layout: DenseLayout::default(), mlp, uses: 1, layer: None }
     }
 
-    pub(super) fn finish(self) -> DenseLayout {
+    pub(super) fn into_layout(self) -> DenseLayout {
         self.layout
     }
 
@@ -160,53 +160,53 @@ impl LayoutBuilder {
     }
 
     /// Products of a sample's values with each other.
-    pub(super) fn products(&mut self, count: u64) {
+    pub(super) fn count_products(&mut self, count: u64) {
         self.layout.products += count;
     }
 
-    pub(super) fn linear(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
-        self.matrix(stack, index, inputs, outputs);
+    pub(super) fn add_linear(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
+        self.add_matrix(stack, index, inputs, outputs);
         let bias = format!("{stack}.{index}.bias");
         self.tensor(bias, vec![outputs.size], TensorRole::Bias, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
-    pub(super) fn matrix(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
+    pub(super) fn add_matrix(&mut self, stack: &str, index: usize, inputs: LayerDim, outputs: LayerDim) {
         let (name, shape) = (format!("{stack}.{index}.weight"), vec![outputs.size, inputs.size]);
         self.tensor(name, shape, TensorRole::Weight, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
     /// A tensor of fixed dimensions.
-    pub(super) fn fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
+    pub(super) fn add_fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
         let (inputs, outputs) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
         let extents = (LayerDim::fixed(inputs), LayerDim::fixed(outputs));
         self.tensor(name.to_owned(), shape.to_vec(), role, extents, first);
     }
 
-    pub(super) fn norm(&mut self, stack: &str, index: usize, width: LayerDim) {
+    pub(super) fn add_norm(&mut self, stack: &str, index: usize, width: LayerDim) {
         for (name, first) in [("weight", 1.0), ("bias", 0.0)] {
             self.scale(format!("{stack}.{index}.{name}"), width, first);
         }
     }
 
     /// A factor for each value.
-    pub(super) fn slopes(&mut self, stack: &str, index: usize, width: LayerDim, first: f32) {
+    pub(super) fn add_slopes(&mut self, stack: &str, index: usize, width: LayerDim, first: f32) {
         self.scale(format!("{stack}.{index}.weight"), width, first);
     }
 
     /// Hidden layers of the widths, all followed by norm and activation, and then the `last` one, if there is one, which is not. Returns
     /// what the last layer gives.
-    pub(super) fn mlp(&mut self, name: &str, inputs: LayerDim, hidden: &[LayerDim], last: Option<LayerDim>) -> LayerDim {
+    pub(super) fn add_mlp(&mut self, name: &str, inputs: LayerDim, hidden: &[LayerDim], last: Option<LayerDim>) -> LayerDim {
         let mut read = inputs;
         for (index, width) in hidden.iter().chain(&last).enumerate() {
-            self.linear(name, index, read, *width);
+            self.add_linear(name, index, read, *width);
             read = *width;
         }
         let MlpSettings { norm, activation } = self.mlp;
         for (index, width) in hidden.iter().enumerate().filter(|_| norm != MlpNorm::None) {
-            self.norm(&format!("{name}_norm"), index, *width);
+            self.add_norm(&format!("{name}_norm"), index, *width);
         }
         for (index, width) in hidden.iter().enumerate().filter(|_| activation == MlpActivation::Dice) {
-            self.slopes(&format!("{name}_dice"), index, *width, 0.0);
+            self.add_slopes(&format!("{name}_dice"), index, *width, 0.0);
         }
         read
     }
@@ -237,8 +237,8 @@ mod tests {
     fn an_mlp_counts_weights_and_biases() {
         let mut builder = LayoutBuilder::new(MlpSettings::default());
         let (fixed, wide) = (LayerDim::fixed, LayerDim::wide);
-        assert_eq!(builder.mlp("top", fixed(13), &[wide(512), wide(256)], Some(fixed(16))), fixed(16));
-        let layout = builder.finish();
+        assert_eq!(builder.add_mlp("top", fixed(13), &[wide(512), wide(256)], Some(fixed(16))), fixed(16));
+        let layout = builder.into_layout();
         assert_eq!(layout.parameter_count(), 13 * 512 + 512 + 512 * 256 + 256 + 256 * 16 + 16);
         assert_eq!(layout.step_flop(), 6 * (13 * 512 + 512 * 256 + 256 * 16));
         let names: Vec<&str> = layout.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -250,9 +250,9 @@ mod tests {
     fn norms_and_dice_follow_the_hidden_layers_alone() {
         let chosen = MlpSettings { activation: MlpActivation::Dice, norm: MlpNorm::Layer };
         let mut builder = LayoutBuilder::new(chosen);
-        builder.mlp("deep", LayerDim::fixed(4), &[LayerDim::wide(8)], Some(LayerDim::fixed(1)));
-        builder.plain(|builder| builder.mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None));
-        let layout = builder.finish();
+        builder.add_mlp("deep", LayerDim::fixed(4), &[LayerDim::wide(8)], Some(LayerDim::fixed(1)));
+        builder.with_plain_mlp(|builder| builder.add_mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None));
+        let layout = builder.into_layout();
         assert_eq!(layout.parameter_count(), (4 * 8 + 8) + (8 + 1) + 2 * 8 + 8 + (4 * 2 + 2));
         assert_eq!(layout.tensors[5].first, FirstValues::Constant(0.0));
     }
@@ -261,20 +261,20 @@ mod tests {
     fn tensors_that_are_used_together_are_one_layer() {
         let mut builder = LayoutBuilder::new(MlpSettings::default());
         builder.one_layer("unit".to_owned(), |builder| {
-            builder.mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None);
-            builder.slopes("slopes", 0, LayerDim::fixed(2), 0.25);
+            builder.add_mlp("unit", LayerDim::fixed(4), &[LayerDim::fixed(2)], None);
+            builder.add_slopes("slopes", 0, LayerDim::fixed(2), 0.25);
         });
-        builder.linear("top", 0, LayerDim::fixed(4), LayerDim::fixed(1));
-        let layers: Vec<String> = builder.finish().tensors.into_iter().map(|tensor| tensor.layer).collect();
+        builder.add_linear("top", 0, LayerDim::fixed(4), LayerDim::fixed(1));
+        let layers: Vec<String> = builder.into_layout().tensors.into_iter().map(|tensor| tensor.layer).collect();
         assert_eq!(layers, ["unit", "unit", "unit", "top.0", "top.0"]);
     }
 
     #[test]
     fn vectors_that_share_layers_multiply_the_work_and_not_the_weights() {
         let mut builder = LayoutBuilder::new(MlpSettings::default());
-        builder.each_of(5, |builder| builder.matrix("query", 0, LayerDim::fixed(4), LayerDim::fixed(4)));
-        builder.products(7);
-        let layout = builder.finish();
+        builder.each_of(5, |builder| builder.add_matrix("query", 0, LayerDim::fixed(4), LayerDim::fixed(4)));
+        builder.count_products(7);
+        let layout = builder.into_layout();
         assert_eq!((layout.parameter_count(), layout.step_flop()), (16, 6 * (5 * 16 + 7)));
     }
 }

@@ -89,7 +89,7 @@ impl Job {
                 fusion(&mut layout, shape.all_outputs(), a, b, *heads as u64);
             }
             Model::SharedBottom { bottom, tower, .. } => {
-                let read = layout.mlp("bottom", LayerDim::fixed(shape.width()), &wide(bottom), None);
+                let read = layout.add_mlp("bottom", LayerDim::fixed(shape.width()), &wide(bottom), None);
                 towers(&mut layout, &shape, read, tower);
             }
             Model::Mmoe { experts, layers: ExpertLayers { hidden, tower, .. } } => {
@@ -109,7 +109,7 @@ impl Job {
             }
             Model::TorchScript { .. } => return None,
         }
-        Some(layout.finish())
+        Some(layout.into_layout())
     }
 
     fn numeric_embedding(&self, layout: &mut LayoutBuilder) {
@@ -119,9 +119,9 @@ impl Job {
         let uniform = FirstValues::Uniform(1.0 / (2.0 * frequencies as f64).sqrt());
         let name = |name: &str| format!("numeric_embedding.{name}");
         let normal = FirstValues::Normal(settings.sigma);
-        layout.fixed(&name("frequencies"), &[count, frequencies], TensorRole::Scale, normal);
-        layout.fixed(&name("weight"), &[count, 2 * frequencies, dim], TensorRole::Weight, uniform);
-        layout.fixed(&name("bias"), &[count, dim], TensorRole::Bias, uniform);
+        layout.add_fixed(&name("frequencies"), &[count, frequencies], TensorRole::Scale, normal);
+        layout.add_fixed(&name("weight"), &[count, 2 * frequencies, dim], TensorRole::Weight, uniform);
+        layout.add_fixed(&name("bias"), &[count, dim], TensorRole::Bias, uniform);
     }
 
     /// The gate and the layers of a stream of a FinalMLP.
@@ -139,7 +139,7 @@ impl Job {
             let gate_name = format!("gate_{name}");
             match read {
                 // The bound is that of the dense worker.
-                0 => layout.fixed(
+                0 => layout.add_fixed(
                     &format!("{gate_name}.weight"),
                     &[1, width],
                     TensorRole::Scale,
@@ -147,11 +147,11 @@ impl Job {
                 ),
                 read => {
                     let (read, last) = (LayerDim::fixed(read), Some(LayerDim::fixed(width)));
-                    layout.plain(|layout| layout.mlp(&gate_name, read, &fixed(&gate.hidden), last));
+                    layout.with_plain_mlp(|layout| layout.add_mlp(&gate_name, read, &fixed(&gate.hidden), last));
                 }
             }
         }
-        layout.mlp(name, LayerDim::fixed(width), &wide(widths), None)
+        layout.add_mlp(name, LayerDim::fixed(width), &wide(widths), None)
     }
 }
 
@@ -167,13 +167,13 @@ fn fixed(widths: &[i64]) -> Vec<LayerDim> {
 
 /// Hidden layers and the output layer of the network.
 fn logit(layout: &mut LayoutBuilder, name: &str, inputs: LayerDim, hidden: &[i64], shape: &NetworkShape) {
-    layout.mlp(name, inputs, &wide(hidden), Some(shape.all_outputs()));
+    layout.add_mlp(name, inputs, &wide(hidden), Some(shape.all_outputs()));
 }
 
 fn bottom_mlp(layout: &mut LayoutBuilder, shape: &NetworkShape, bottom: &[i64]) {
     if shape.numeric > 0 {
         let widths = [&wide(bottom)[..], &[LayerDim::fixed(shape.first_dim())]].concat();
-        layout.mlp("bottom", LayerDim::fixed(shape.numeric), &widths, None);
+        layout.add_mlp("bottom", LayerDim::fixed(shape.numeric), &widths, None);
     }
 }
 
@@ -182,7 +182,7 @@ fn dlrm(layout: &mut LayoutBuilder, shape: &NetworkShape, bottom: &[i64], top: &
     let (has_bottom, dim) = (shape.numeric > 0, shape.first_dim());
     let vectors = shape.dims.len() as u64 + u64::from(has_bottom);
     let pairs = vectors * vectors.saturating_sub(1) / 2;
-    layout.products(pairs * dim);
+    layout.count_products(pairs * dim);
     logit(layout, "top", LayerDim::fixed(pairs + if has_bottom { dim } else { 0 }), top, shape);
 }
 
@@ -190,10 +190,10 @@ fn cross(layout: &mut LayoutBuilder, shape: &NetworkShape, layers: usize, rank: 
     let width = LayerDim::fixed(shape.width());
     for index in 0..layers {
         match rank.map(|rank| LayerDim::fixed(rank as u64)) {
-            None => layout.linear("cross", index, width, width),
+            None => layout.add_linear("cross", index, width, width),
             Some(rank) => {
-                layout.matrix("cross_down", index, width, rank);
-                layout.linear("cross_up", index, rank, width);
+                layout.add_matrix("cross_down", index, width, rank);
+                layout.add_linear("cross_up", index, rank, width);
             }
         }
     }
@@ -202,7 +202,7 @@ fn cross(layout: &mut LayoutBuilder, shape: &NetworkShape, layers: usize, rank: 
 /// The deep MLP and the output layer of a DCN-V2.
 fn dcn_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, structure: CrossStructure, hidden: &[i64]) {
     let width = LayerDim::fixed(shape.width());
-    let last = layout.mlp("deep", width, &wide(hidden), None);
+    let last = layout.add_mlp("deep", width, &wide(hidden), None);
     let read = match structure {
         CrossStructure::Parallel if !hidden.is_empty() => LayerDim { size: width.size + last.size, ..last },
         CrossStructure::Parallel | CrossStructure::Stacked => last,
@@ -213,12 +213,12 @@ fn dcn_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, structure: CrossSt
 fn deepfm(layout: &mut LayoutBuilder, shape: &NetworkShape, hidden: &[i64]) {
     let (numeric, factors) = (shape.numeric, shape.first_dim().saturating_sub(1));
     if numeric > 0 {
-        layout.linear("first_order", 0, LayerDim::fixed(numeric), LayerDim::fixed(1));
+        layout.add_linear("first_order", 0, LayerDim::fixed(numeric), LayerDim::fixed(1));
         // The bound is that of the dense worker.
-        layout.fixed("factors.weight", &[numeric, factors], TensorRole::Scale, FirstValues::Uniform(0.01));
+        layout.add_fixed("factors.weight", &[numeric, factors], TensorRole::Scale, FirstValues::Uniform(0.01));
     }
     let fields = numeric + shape.dims.len() as u64;
-    layout.products(fields * factors);
+    layout.count_products(fields * factors);
     logit(layout, "deep", LayerDim::fixed(fields * factors), hidden, shape);
 }
 
@@ -226,7 +226,7 @@ fn wide_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, hidden: &[i64]) {
     // The vectors without their first value, which is the id's own weight.
     let rest: u64 = shape.dims.iter().map(|dim| dim.saturating_sub(1)).sum();
     if shape.numeric > 0 {
-        layout.linear("wide", 0, LayerDim::fixed(shape.numeric), LayerDim::fixed(1));
+        layout.add_linear("wide", 0, LayerDim::fixed(shape.numeric), LayerDim::fixed(1));
     }
     logit(layout, "deep", LayerDim::fixed(shape.numeric + rest), hidden, shape);
 }
@@ -241,19 +241,19 @@ fn wukong(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     for index in 0..*layers {
         let products = vectors.times(rank);
         layout.one_layer(format!("fmb_projection.{index}"), |layout| {
-            layout.each_of(dim, |layout| layout.matrix("fmb_projection", index, vectors, LayerDim::fixed(rank)));
-            layout.norm("fmb_norm", index, products);
+            layout.each_of(dim, |layout| layout.add_matrix("fmb_projection", index, vectors, LayerDim::fixed(rank)));
+            layout.add_norm("fmb_norm", index, products);
         });
-        layout.products(products.size * dim);
-        layout.mlp(&format!("fmb_{index}"), products, &wide(fmb_hidden), Some(machine.times(dim)));
+        layout.count_products(products.size * dim);
+        layout.add_mlp(&format!("fmb_{index}"), products, &wide(fmb_hidden), Some(machine.times(dim)));
         layout.one_layer(format!("lcb.{index}"), |layout| {
             layout.each_of(dim, |layout| {
-                layout.matrix("lcb", index, vectors, compressed);
+                layout.add_matrix("lcb", index, vectors, compressed);
                 if given.size != vectors.size {
-                    layout.matrix("residual", index, vectors, given);
+                    layout.add_matrix("residual", index, vectors, given);
                 }
             });
-            layout.norm("norm", index, LayerDim::fixed(dim));
+            layout.add_norm("norm", index, LayerDim::fixed(dim));
         });
         vectors = given;
     }
@@ -262,16 +262,16 @@ fn wukong(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
 
 /// Of two streams with `a` and `b` outputs. The product of two widths grows with the square.
 fn fusion(layout: &mut LayoutBuilder, outputs: LayerDim, a: LayerDim, b: LayerDim, heads: u64) {
-    layout.linear("fusion_first", 0, a, outputs);
-    layout.matrix("fusion_second", 0, b, outputs);
+    layout.add_linear("fusion_first", 0, a, outputs);
+    layout.add_matrix("fusion_second", 0, b, outputs);
     let products = LayerDim { size: a.size * b.size / heads.max(1), power: a.power + b.power };
-    layout.matrix("fusion", 0, products, outputs);
-    layout.products(b.size * outputs.size);
+    layout.add_matrix("fusion", 0, products, outputs);
+    layout.count_products(b.size * outputs.size);
 }
 
 fn towers(layout: &mut LayoutBuilder, shape: &NetworkShape, read: LayerDim, tower: &[i64]) {
     for (target, outputs) in shape.outputs.iter().enumerate() {
-        layout.mlp(&format!("tower_{target}"), read, &wide(tower), Some(LayerDim::fixed(*outputs)));
+        layout.add_mlp(&format!("tower_{target}"), read, &wide(tower), Some(LayerDim::fixed(*outputs)));
     }
 }
 
@@ -279,7 +279,7 @@ fn towers(layout: &mut LayoutBuilder, shape: &NetworkShape, read: LayerDim, towe
 fn experts(layout: &mut LayoutBuilder, name: &str, count: usize, inputs: LayerDim, hidden: &[i64]) -> LayerDim {
     let widths = wide(hidden);
     for index in 0..count {
-        layout.mlp(&format!("{name}_{index}"), inputs, &widths, None);
+        layout.add_mlp(&format!("{name}_{index}"), inputs, &widths, None);
     }
     widths.last().copied().unwrap_or(inputs)
 }
@@ -288,8 +288,8 @@ fn mmoe(layout: &mut LayoutBuilder, shape: &NetworkShape, count: usize, hidden: 
     let width = LayerDim::fixed(shape.width());
     let read = experts(layout, "expert", count, width, hidden);
     for target in 0..shape.outputs.len() {
-        layout.matrix("gate", target, width, LayerDim::fixed(count as u64));
-        layout.products(count as u64 * read.size);
+        layout.add_matrix("gate", target, width, LayerDim::fixed(count as u64));
+        layout.count_products(count as u64 * read.size);
     }
     towers(layout, shape, read, tower);
 }
@@ -307,12 +307,12 @@ fn ple(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
             given = experts(layout, &format!("level_{level}_target_{target}"), *task_experts, read, hidden);
         }
         for target in 0..targets {
-            layout.matrix(&format!("level_{level}_gate"), target, read, LayerDim::fixed(seen as u64));
-            layout.products(seen as u64 * given.size);
+            layout.add_matrix(&format!("level_{level}_gate"), target, read, LayerDim::fixed(seen as u64));
+            layout.count_products(seen as u64 * given.size);
         }
         if level + 1 < *levels {
-            layout.matrix(&format!("level_{level}_shared_gate"), 0, read, LayerDim::fixed(all as u64));
-            layout.products(all as u64 * given.size);
+            layout.add_matrix(&format!("level_{level}_shared_gate"), 0, read, LayerDim::fixed(all as u64));
+            layout.count_products(all as u64 * given.size);
         }
         read = given;
     }
@@ -330,17 +330,17 @@ fn activation_units(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Mo
     for (index, pair) in shape.sequences.iter().enumerate() {
         let (name, widths) = (format!("attention_{index}"), fixed(attention_hidden));
         let unit = |layout: &mut LayoutBuilder| {
-            layout.mlp(&name, LayerDim::fixed(4 * pair.dim), &widths, Some(LayerDim::fixed(1)));
+            layout.add_mlp(&name, LayerDim::fixed(4 * pair.dim), &widths, Some(LayerDim::fixed(1)));
         };
         layout.one_layer(name.clone(), |layout| {
-            layout.each_of(pair.length, |layout| layout.plain(unit));
+            layout.each_of(pair.length, |layout| layout.with_plain_mlp(unit));
             for (layer, width) in widths.iter().enumerate() {
                 if let Some((stack, first)) = slopes {
-                    layout.slopes(&format!("{stack}_{index}"), layer, *width, first);
+                    layout.add_slopes(&format!("{stack}_{index}"), layer, *width, first);
                 }
             }
         });
-        layout.products(2 * pair.length * pair.dim);
+        layout.count_products(2 * pair.length * pair.dim);
     }
 }
 
@@ -351,20 +351,20 @@ fn transformers(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model)
         let (positions, dim) = (pair.length + 1, LayerDim::fixed(pair.dim));
         // The bound is that of the dense worker.
         let first = FirstValues::Uniform(0.01);
-        layout.fixed(&format!("positions_{index}.weight"), &[positions, pair.dim], TensorRole::Scale, first);
+        layout.add_fixed(&format!("positions_{index}.weight"), &[positions, pair.dim], TensorRole::Scale, first);
         for layer in 0..*layers {
             let block = |layout: &mut LayoutBuilder| {
                 for name in ["query", "key", "value", "mix"] {
-                    layout.matrix(&format!("{name}_{index}"), layer, dim, dim);
+                    layout.add_matrix(&format!("{name}_{index}"), layer, dim, dim);
                 }
-                layout.norm(&format!("attention_norm_{index}"), layer, dim);
+                layout.add_norm(&format!("attention_norm_{index}"), layer, dim);
                 let hidden = [LayerDim::fixed(*ffn as u64)];
-                layout.plain(|layout| layout.mlp(&format!("ffn_{index}_{layer}"), dim, &hidden, Some(dim)));
-                layout.norm(&format!("ffn_norm_{index}"), layer, dim);
+                layout.with_plain_mlp(|layout| layout.add_mlp(&format!("ffn_{index}_{layer}"), dim, &hidden, Some(dim)));
+                layout.add_norm(&format!("ffn_norm_{index}"), layer, dim);
             };
             layout.one_layer(format!("query_{index}.{layer}"), |layout| layout.each_of(positions, block));
             // Queries with keys, and their shares with values.
-            layout.products(2 * positions * positions * pair.dim);
+            layout.count_products(2 * positions * positions * pair.dim);
         }
     }
 }

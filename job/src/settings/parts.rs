@@ -19,7 +19,7 @@ impl Features {
     pub fn column_parts<'a>(&'a self, feature: &'a Categorical) -> Vec<ColumnPart<'a>> {
         match &feature.source {
             IdSource::Column { column, reading } => vec![ColumnPart { column, reading }],
-            IdSource::Cross(names) => names.iter().map(|name| self.part(name)).collect(),
+            IdSource::Cross(names) => names.iter().map(|name| self.column_part(name)).collect(),
         }
     }
 
