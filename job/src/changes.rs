@@ -129,16 +129,13 @@ const EFFECTS: [(&str, ChangeEffect); 99] = [
     ("cluster.insecure", Operational),
 ];
 
-/// A key that has different values in two jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
-    /// `train.epochs`.
     pub key: String,
     /// The earlier value as TOML; `None` if there was none.
     pub before: Option<String>,
     /// The present value as TOML; `None` if there is none.
     pub now: Option<String>,
-    /// The effect on a run that resumes with it.
     pub effect: ChangeEffect,
 }
 
@@ -149,7 +146,6 @@ impl KeyChange {
         self.effect != Operational
     }
 
-    /// Whether the learned values keep their meaning.
     #[must_use]
     pub fn may_go_on(&self) -> bool {
         self.effect != Meaning
@@ -188,7 +184,6 @@ impl Job {
 fn keys(job: &Job) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut job = job.clone();
-    // Measured values come from the data, not from the job file.
     job.features.forget_measured();
     // The addresses differ in every run of `zagros up`.
     let cluster = &mut job.cluster;
@@ -213,8 +208,8 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
     }
 }
 
-/// The effect of a key: that of the longest entry that is the key or one of its sections. A key without an entry, which a
-/// test rules out, counts as the worst.
+/// Of the longest entry that is the key or one of its sections. A key without an entry, which a test rules out, is the
+/// worst.
 fn effect(key: &str) -> ChangeEffect {
     let key = general(key);
     let entries = EFFECTS.iter().filter(|(entry, _)| is_within(&key, entry));

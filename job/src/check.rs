@@ -1,13 +1,12 @@
-//! Checks a document against the shape of the job file: unknown keys, wrong types, ranges, missing keys. Continues after a
-//! problem, so that one run shows all of them.
+//! Checks a document against the shape of the job file, and goes on after a problem, so that one run shows all of them.
 
 use crate::document::{KeyEntry, KeyPath, TomlNode, TomlValue};
 use crate::error::{JobProblem, SourcePlace};
 use crate::shape::{TAG, TableField, TaggedVariant, ValueShape, WordChoice};
 use crate::suggest;
 
-/// All problems of a document. A document without problems deserialises into [`crate::file::JobFile`]: a tagged table
-/// without a tag gets the default one.
+/// A document without problems deserialises into [`crate::file::JobFile`]: a tagged table without a tag gets the
+/// default one.
 pub(crate) fn check_shape(root: &mut TomlNode, shape: &ValueShape) -> Vec<JobProblem> {
     let mut checker = ShapeChecker { problems: Vec::new() };
     let start = root.at.clone();

@@ -10,7 +10,6 @@ use toml::de::{DeTable, DeValue};
 use crate::error::{JobProblem, SourcePlace, SourceText};
 use crate::nesting;
 
-/// A value and its position.
 #[derive(Clone, Debug)]
 pub(crate) struct TomlNode {
     pub(crate) value: TomlValue,
@@ -18,7 +17,6 @@ pub(crate) struct TomlNode {
     pub(crate) at: SourcePlace,
 }
 
-/// A TOML value.
 #[derive(Clone, Debug)]
 pub(crate) enum TomlValue {
     Boolean(bool),
@@ -31,11 +29,9 @@ pub(crate) enum TomlValue {
     Table(Vec<KeyEntry>),
 }
 
-/// A key of a table, and its value.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyEntry {
     pub(crate) key: String,
-    /// The position of the key.
     pub(crate) key_at: SourcePlace,
     pub(crate) node: TomlNode,
 }
@@ -51,12 +47,10 @@ enum PathStep {
 }
 
 impl KeyPath {
-    /// The value under a key of this table.
     pub(crate) fn key(&self, key: &str) -> Self {
         self.then(PathStep::Key(key.to_owned()))
     }
 
-    /// An item of this list.
     pub(crate) fn index(&self, index: usize) -> Self {
         self.then(PathStep::Index(index))
     }
@@ -89,10 +83,7 @@ impl fmt::Display for KeyPath {
 }
 
 impl TomlNode {
-    /// Parses a whole TOML document.
-    ///
-    /// # Errors
-    /// Every place where the text is not TOML.
+    /// Fails with every place where the text is not TOML.
     pub(crate) fn parse(source: &Arc<SourceText>) -> Result<Self, Vec<JobProblem>> {
         if let Some(at) = nesting::too_deep(source.text()) {
             let place = SourcePlace { source: Arc::clone(source), span: at..at + 1 };
@@ -113,13 +104,11 @@ impl TomlNode {
         Err(errors.iter().map(problem).collect())
     }
 
-    /// The value under a key, if this is a table that has it.
     pub(crate) fn get(&self, key: &str) -> Option<&Self> {
         let TomlValue::Table(entries) = &self.value else { return None };
         entries.iter().find(|entry| entry.key == key).map(|entry| &entry.node)
     }
 
-    /// The value at a path.
     pub(crate) fn find(&self, path: &KeyPath) -> Option<&Self> {
         path.0.iter().try_fold(self, Self::child)
     }

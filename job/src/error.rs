@@ -8,7 +8,6 @@ use miette::{
     Diagnostic, LabeledSpan, MietteError, MietteSpanContents, NamedSource, SourceCode, SourceSpan, SpanContents,
 };
 
-/// The most problems that are shown.
 const SHOWN: usize = 10;
 /// The longest source, in bytes, whose lines are shown whole. Of a longer line, a window is shown.
 const LONG: usize = 4 << 10;
@@ -26,7 +25,6 @@ pub(crate) struct SourceText {
 }
 
 impl SourceText {
-    /// The job file.
     pub(crate) fn job_file(name: &str, text: &str) -> Arc<Self> {
         Arc::new(Self { named: NamedSource::new(name, text.to_owned()), file: true })
     }
@@ -51,8 +49,7 @@ impl SourceText {
     }
 }
 
-/// The text around a problem. A renderer counts columns in 16 bits and prints whole lines, so it gets only a window of a
-/// long line.
+/// A renderer counts columns in 16 bits and prints whole lines, so it gets only a window of a long line.
 impl SourceCode for SourceText {
     fn read_span<'a>(
         &'a self,
@@ -78,12 +75,9 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (prefix.matches('\n').count(), prefix[line_start..].chars().count())
 }
 
-/// Part of a source.
 #[derive(Clone, Debug)]
 pub(crate) struct SourcePlace {
-    /// Where the text is.
     pub(crate) source: Arc<SourceText>,
-    /// Bytes of the text.
     pub(crate) span: Range<usize>,
 }
 
@@ -116,7 +110,6 @@ pub struct JobProblem {
 }
 
 impl JobProblem {
-    /// A problem without a position.
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: shortened(message.into()), place: None, label: String::new(), help: None }
     }
@@ -129,21 +122,18 @@ impl JobProblem {
         self
     }
 
-    /// Sets what to do about the problem.
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(shortened(help.into()));
         self
     }
 
-    /// As [`Self::help`], if there is any help.
     #[must_use]
     pub(crate) fn maybe_help(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
     }
 
-    /// The problem, in one sentence.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
@@ -198,11 +188,10 @@ impl Diagnostic for JobProblem {
     }
 }
 
-/// The problems of a job in the order of the file: at least one, and at most ten, because a person corrects a few and tries
-/// again.
+/// The problems of a job in the order of the file: at least one, and at most ten, because a person corrects a few and
+/// tries again.
 ///
-/// Displayed as a headline, because a renderer of [`Diagnostic`] shows the problems below it. [`Self::plain_text`] and `{:?}`
-/// show everything, for logs.
+/// Displayed as a headline, because a renderer of [`Diagnostic`] shows the problems below it.
 #[derive(Clone)]
 pub struct JobErrors {
     name: String,
@@ -224,7 +213,6 @@ impl JobErrors {
         Self { name: name.into(), count, problems }
     }
 
-    /// The first problems, at most ten.
     #[must_use]
     pub fn problems(&self) -> &[JobProblem] {
         &self.problems

@@ -107,8 +107,7 @@ fn own_settings(job: &Job, common: &TableSettings) -> BTreeMap<String, TableOver
     all.filter(|(name, own)| !own.is_empty() || !named_by_feature(name)).collect()
 }
 
-/// The JSON schema of the job file. A key has one default: the one that its documentation gives in words, otherwise the one
-/// of its type.
+/// A key has one default: the one that its documentation gives in words, otherwise the one of its type.
 pub(crate) fn job_schema() -> Json {
     let mut schema = schema_for!(JobFile).to_value();
     shorten(&mut schema);

@@ -14,12 +14,10 @@ pub(crate) const DELIMITED: &str =
 /// Criteo's layout, with defaults only.
 pub(crate) const CRITEO: &str = "[data]\nformat = 'criteo'\ntrain = 'a.txt'\n";
 
-/// A valid job: `base` and then `rest`.
 pub(crate) fn job(base: &str, rest: &str) -> Job {
     Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none()).unwrap()
 }
 
-/// The problems of an invalid one.
 pub(crate) fn problems(base: &str, rest: &str) -> Vec<String> {
     let found = Job::parse(&format!("{base}{rest}"), Path::new("/jobs/ads.toml"), &Overrides::none());
     messages(found.unwrap_err().problems())

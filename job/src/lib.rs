@@ -1,8 +1,8 @@
 //! The job file: read, checked as a whole, documented.
 //!
-//! [`settings`] holds one type per concept, with its keys, ranges, defaults and documentation. The checks, the reference
-//! page and the did-you-mean come from it. [`Job::load`] checks a file against these types, and then checks the rules
-//! between keys. Only it makes a whole [`Job`], so the other code reads valid settings.
+//! [`settings`] holds one type per concept, with its keys, ranges, defaults and documentation. [`Job::load`] checks a
+//! file against these types, and then the rules between keys. Only it makes a whole [`Job`], so the other code reads
+//! valid settings.
 
 mod changes;
 mod check;

@@ -13,23 +13,16 @@ use crate::{check, document, shape, upgrade};
 
 /// Far above any job file. A data file that is given by mistake is refused before it is read into memory.
 const MAX_BYTES: u64 = 4 << 20;
-/// A text with at least this many lines may be data.
 const FEW_LINES: usize = 3;
 
 impl Job {
-    /// Reads a job file, applies the overrides, checks everything and resolves its defaults for this machine. Data files
-    /// are not opened.
-    ///
-    /// # Errors
-    /// All problems, each with its position.
+    /// Applies the overrides, checks everything and resolves defaults for this machine. Data files are not opened.
+    /// Fails with all problems, each with its position.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
         Self::load_for(path, overrides, &Machine::this())
     }
 
     /// As [`Self::load`], but plans the threads that are not given for `machine`.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
     pub fn load_for(path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Self, JobErrors> {
         let name = path.display().to_string();
         let text = read(path).map_err(|problem| JobErrors::new(name.clone(), vec![problem]))?;
@@ -37,16 +30,13 @@ impl Job {
     }
 
     /// As [`Self::load`], from text. `path` is for messages, the default name and relative data paths.
-    ///
-    /// # Errors
-    /// As [`Self::load`].
     pub fn parse(text: &str, path: &Path, overrides: &Overrides) -> Result<Self, JobErrors> {
         let parsed = parse(text, path, overrides, &Machine::this());
         parsed.map_err(|problems| JobErrors::new(path.display().to_string(), problems))
     }
 }
 
-/// Whether the job file or an override sets a key; false for a file that cannot be read.
+/// False for a file that cannot be read.
 #[must_use]
 pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     let Ok(text) = read(path) else { return false };
@@ -56,7 +46,7 @@ pub fn is_given(path: &Path, overrides: &Overrides, key: &str) -> bool {
     applied && document.find(&document::KeyPath::from(key)).is_some()
 }
 
-/// A sentence for each key of the file or an override that is no more; none for a file that cannot be read.
+/// A sentence for each key that is no more; none for a file that cannot be read.
 #[must_use]
 pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     let Ok(text) = read(path) else { return Vec::new() };
@@ -67,8 +57,8 @@ pub fn removed_keys(path: &Path, overrides: &Overrides) -> Vec<String> {
     upgrade::remove_keys(&mut document)
 }
 
-/// Parse → override → take out keys that are no more → check against the schema → deserialise → check across keys. Each step needs the
-/// one before.
+/// Parse → override → take out keys that are no more → check the schema → deserialise → check across keys. Each step
+/// needs the one before.
 fn parse(text: &str, path: &Path, overrides: &Overrides, machine: &Machine) -> Result<Job, Vec<JobProblem>> {
     let source = SourceText::job_file(&path.display().to_string(), text);
     let mut document =

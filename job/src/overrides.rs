@@ -6,16 +6,13 @@ use std::sync::Arc;
 use crate::document::{KeyEntry, TomlNode, TomlValue};
 use crate::error::{JobProblem, SourcePlace, SourceText};
 
-/// Prefix of an environment variable that overrides a key.
 pub const ENVIRONMENT_PREFIX: &str = "ZAGROS__";
 
-/// Settings that override the job file. Those of the environment apply first, so arguments win. All are checked like the
-/// file.
+/// Those of the environment apply first, so arguments win. All are checked like the file.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// Arguments `key=value`. The key is dotted as in TOML. The value is TOML; if it does not parse, it is text.
     sets: Vec<String>,
-    /// Dotted key and value, and the name of the variable.
     environment: Vec<(String, String)>,
 }
 
@@ -25,9 +22,9 @@ impl Overrides {
         Self::default()
     }
 
-    /// `sets` are the values of `--set`. Of `environment` (`std::env::vars_os()`), the variables that start with
-    /// [`ENVIRONMENT_PREFIX`] count: `ZAGROS__TRAIN__SEED` sets `train.seed`. Their names are read in lower case, so a key
-    /// with capitals, such as the name of a table, needs `--set`.
+    /// `sets` are the values of `--set`. Of `environment` (`std::env::vars_os()`), the variables with
+    /// [`ENVIRONMENT_PREFIX`] count. Their names are read in lower case, so a key with capitals, such as the name of a
+    /// table, needs `--set`.
     #[must_use]
     pub fn new(sets: Vec<String>, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let ours = |(name, value): (OsString, OsString)| {
@@ -44,10 +41,6 @@ impl Overrides {
         Self { sets: sets.into_iter().map(Into::into).collect(), environment: Vec::new() }
     }
 
-    /// Applies the overrides to a document.
-    ///
-    /// # Errors
-    /// Each setting that has no `=` or no key.
     pub(crate) fn apply(&self, root: &mut TomlNode) -> Result<(), Vec<JobProblem>> {
         let environment = self.environment.iter().map(|(name, value)| from_environment(name, value));
         let arguments = self.sets.iter().map(|argument| OverrideSetting::parse(&SourceText::override_setting("--set", argument)));
@@ -68,7 +61,6 @@ struct OverrideSetting {
 }
 
 impl OverrideSetting {
-    /// Parses `a.b=value`.
     fn parse(source: &Arc<SourceText>) -> Result<Self, JobProblem> {
         let text = source.text();
         let split = equals_sign(text).ok_or_else(|| malformed(source, "has no `=`"))?;

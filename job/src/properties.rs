@@ -1,5 +1,4 @@
-//! Properties of the whole way from text to job: nothing panics, a document without problems deserialises, and the resolved
-//! form loads to an equal job.
+//! Nothing panics, a document without problems deserialises, and the resolved form loads to an equal job.
 
 use std::path::Path;
 
@@ -89,7 +88,6 @@ fn shape_of(path: &[&str]) -> ValueShape {
     }
 }
 
-/// The table form of a feature.
 fn any_feature(kind: &str, column: &'static str) -> impl Strategy<Value = Json> {
     let ValueShape::Either(forms) = shape_of(&["features", kind]) else { panic!("{kind} has one form") };
     let table = forms.into_iter().find(|form| matches!(form, ValueShape::Table(_)));
@@ -97,7 +95,6 @@ fn any_feature(kind: &str, column: &'static str) -> impl Strategy<Value = Json> 
         .prop_map(move |feature| replace_keys(feature, json!({ "column": column })))
 }
 
-/// Replaces keys of a table. A null removes the key.
 fn replace_keys(mut table: Json, keys: Json) -> Json {
     if let (Json::Object(table), Json::Object(keys)) = (&mut table, keys) {
         table.extend(keys);
@@ -141,7 +138,6 @@ fn any_numeric(column: &'static str) -> impl Strategy<Value = Json> {
     })
 }
 
-/// One of the keys that exclude each other.
 fn any_source(feature: Json) -> Json {
     let (one, text) = (feature.get("separator").is_none(), feature.get("date").is_none());
     let edges = json!({ "quantiles": 4, "edges": [-1, 0.5] });
@@ -201,8 +197,8 @@ fn any_data(data: Json) -> Json {
     replace_keys(data, json!({ "shuffle_rows": window }))
 }
 
-/// The rank must be below the width of the input, and gates read features. A module must be trusted and hashed. Mode `async` has no
-/// Dice.
+/// The rank must be below the width of the input, and gates read features. A module must be trusted. Mode `async` has
+/// no Dice.
 fn any_model(model: Json, train: &Json) -> Json {
     // A size excludes most other keys, and a network of its own may have no hidden layer.
     let model = replace_keys(model, json!({ "size": null, "size_embeddings": null, "mup_base_width": null }));

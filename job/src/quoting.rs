@@ -1,6 +1,5 @@
-//! Guesses the TOML of a value that is not TOML: lists without brackets, words without quotes.
-//!
-//! Shells remove quotes, so `--set model={kind="dcnv2"}` arrives as `{kind=dcnv2}`.
+//! Guesses the TOML of a value that lost brackets or quotes: shells make `{kind=dcnv2}` of `--set
+//! model={kind="dcnv2"}`.
 
 use crate::document::TomlNode;
 use crate::error::SourceText;
@@ -16,7 +15,6 @@ pub(crate) fn as_toml(text: &str) -> Option<String> {
     TomlNode::parse(&SourceText::override_setting("", &format!("x={quoted}"))).ok().map(|_| quoted)
 }
 
-/// Puts quotes around words that are neither keys nor numbers nor truth values.
 fn quote_words(text: &str) -> String {
     let mut quoted = String::new();
     let mut word = String::new();

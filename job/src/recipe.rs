@@ -1,13 +1,10 @@
-//! The recipe of each network: depth and widths by its number of weights.
-//!
-//! A recipe says how all hidden layers follow one width, and how many there are at a size. The width is then solved so that the network has
-//! as many weights as the job asks for, over the job's own features.
+//! The recipe of each network: depth and widths by its number of weights. All hidden layers follow one width, which is
+//! solved so that the network has as many weights as the job asks for, over the job's own features.
 
 use crate::settings::{ExpertLayers, Job, Model, ModelSize};
 
 /// The widest layer that a job may have.
 const WIDEST: u64 = 1 << 20;
-/// The narrowest layer that a recipe makes.
 const NARROWEST: u64 = 4;
 /// The share by which the least and the widest network may miss the size.
 const TOLERANCE: f64 = 0.05;
@@ -26,7 +23,6 @@ const DEPTHS: [(u64, usize); 8] = [
 const DIMS: [(u64, usize); 5] =
     [(100_000_000_000, 128), (1_000_000_000, 64), (10_000_000, 32), (1_000_000, 16), (0, 8)];
 
-/// Why a network of a size cannot be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SizeError {
     /// The narrowest network has so many weights.
@@ -101,7 +97,6 @@ fn value_for_size(steps: &[(u64, usize)], size: ModelSize) -> usize {
     steps.iter().find(|(from, _)| size.0 >= *from).map_or(0, |(_, value)| *value)
 }
 
-/// The network of the job with the depth of `size` and this width.
 fn sized(job: &Job, size: ModelSize, width: u64) -> Model {
     let depth = value_for_size(&DEPTHS, size);
     let units = |width: u64| i64::try_from(width.max(1)).unwrap_or(i64::MAX);

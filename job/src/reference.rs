@@ -94,7 +94,6 @@ impl ReferencePage {
     }
 }
 
-/// The fields that all of many kinds have.
 fn shared_fields(variants: &[TaggedVariant]) -> Vec<&TableField> {
     const MANY: usize = 8;
     let Some((first, others)) = variants.split_first().filter(|_| variants.len() >= MANY) else { return Vec::new() };

@@ -1,5 +1,5 @@
-//! From the job file to the job: defaults that depend on other keys, references between sections, and rules across keys.
-//! Continues after a problem. A job with problems never leaves this module.
+//! From the job file to the job: defaults that depend on other keys, references between sections, and rules across
+//! keys.
 
 mod categorical;
 mod cluster;
@@ -32,19 +32,14 @@ use crate::file::{DataLayout, JobFile, ModelFile};
 use crate::settings::{Features, Job, Model, OutputSettings, Parametrization};
 use crate::threads::ThreadPlan;
 
-/// The inputs of resolving besides the file's values.
 pub(crate) struct ResolveContext<'a> {
-    /// The tree of the values, for positions.
     pub(crate) document: &'a TomlNode,
-    /// The job file.
     pub(crate) file: &'a FilePath,
     /// Threads of the machine, for keys that the job does not set.
     pub(crate) threads: ThreadPlan,
 }
 
-/// Makes the job of a document that has passed the check against the schema.
-///
-/// All broken rules. Every rule that is broken.
+/// `context.document` has passed the check against the schema. Fails with every broken rule.
 pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProblem>> {
     let mut resolver = JobResolver { context, has_lists: false, problems: Vec::new() };
     let mut keys = context.document.to_json();
@@ -56,7 +51,6 @@ pub(crate) fn resolve(context: &ResolveContext<'_>) -> Result<Job, Vec<JobProble
 
 struct JobResolver<'a> {
     context: &'a ResolveContext<'a>,
-    /// Whether a cell of the data can be a list.
     has_lists: bool,
     problems: Vec<JobProblem>,
 }
@@ -135,7 +129,6 @@ impl JobResolver<'_> {
         OutputSettings { keep_best, ..output }
     }
 
-    /// Whether a key is written, and not left to its default.
     fn is_given(&self, key: &str) -> bool {
         self.context.document.find(&KeyPath::from(key)).is_some()
     }

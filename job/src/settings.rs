@@ -1,8 +1,7 @@
-//! The settings of a job: one type per concept. A type has the key, range, default and documentation of each setting. The
-//! job file deserialises into these types, and every role reads them.
+//! The settings of a job: one type per concept, with the key, range, default and documentation of each setting.
 //!
-//! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after they have checked ranges, rules across keys and
-//! references. Settings of rows that a table needs unchanged are the table's own types, such as [`EvictionTarget`].
+//! Only [`Job::load`] and [`Job::parse`] make a whole [`Job`], after all checks. Settings of rows that a table needs
+//! unchanged are the table's own types, such as [`EvictionTarget`].
 
 mod admission;
 mod categorical;
@@ -75,26 +74,21 @@ pub use zagros_table::{
     NonFinitePolicy, WeightType,
 };
 
-/// A whole job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Name of the run, used in messages and metrics.
     pub name: String,
-    /// Where samples come from.
     pub data: DataSettings,
     /// What a sample is made of.
     pub features: Features,
     /// The embedding tables, in the order of their ids.
     pub tables: Vec<Table>,
-    /// The dense network.
     pub model: Model,
     /// How first values and learning rates of the dense network follow its width.
     pub parametrization: Parametrization,
     /// What follows the linear layers of its MLPs.
     pub mlp: MlpSettings,
-    /// Optimiser of the dense network.
     pub dense_optimizer: DenseOptimizer,
-    /// How training runs.
     pub train: TrainSettings,
     /// How held-out rows are measured.
     pub eval: EvalSettings,

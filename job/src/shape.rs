@@ -1,7 +1,7 @@
-//! The schema of the job file for the checks and the reference page: the keys of each table, and their values.
+//! The schema of the job file for the checks and the reference page.
 //!
-//! It is made from the JSON schema that `schemars` derives from [`crate::file::JobFile`]. This module reads the part of
-//! JSON schema that the derive produces. Anything else becomes [`ValueShape::Anything`], which a test rules out.
+//! It is read from the JSON schema that `schemars` derives from [`crate::file::JobFile`], as far as the derive goes.
+//! Anything else becomes [`ValueShape::Anything`], which a test rules out.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use serde_json::{Map, Value as Json};
 
 use crate::file;
 
-/// The values of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ValueShape {
     Boolean,
@@ -58,30 +57,22 @@ pub(crate) struct NumberBounds {
     pub(crate) below: Option<f64>,
 }
 
-/// A word that a key may hold.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WordChoice {
     pub(crate) word: String,
-    /// What it means.
     pub(crate) doc: String,
 }
 
-/// One form of a tagged table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TaggedVariant {
-    /// Its `kind`.
     pub(crate) kind: String,
-    /// What it means.
     pub(crate) doc: String,
-    /// The other keys.
     pub(crate) fields: Vec<TableField>,
 }
 
-/// A key of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TableField {
     pub(crate) name: String,
-    /// What it means.
     pub(crate) doc: String,
     /// Whether it must be given.
     pub(crate) required: bool,
@@ -93,7 +84,6 @@ pub(crate) struct TableField {
 /// The key that names the variant of a tagged table.
 pub(crate) const TAG: &str = "kind";
 
-/// Shape of the whole job file.
 pub(crate) fn job_shape() -> ValueShape {
     let schema = file::job_schema();
     SchemaReader { definitions: schema.get("$defs").and_then(Json::as_object) }.shape(&schema)

@@ -6,12 +6,10 @@ use crate::quoting;
 /// Similarity (Jaro–Winkler, 0 to 1) above which a name counts as a misspelling of another.
 const ALIKE: f64 = 0.8;
 
-/// Help for an unknown key.
 pub(crate) fn help_with_key(found: &str, known: &[&str]) -> String {
     help(found, known, "`", "the keys here are")
 }
 
-/// Help for an unknown choice.
 pub(crate) fn help_with_choice(found: &str, known: &[&str]) -> String {
     help(found, known, "\"", "the choices are")
 }

@@ -1,9 +1,7 @@
 //! Divides a machine's cores if the job does not.
 
-/// The processes that share a machine's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Cores of the machine.
     pub cores: usize,
     /// Dense workers on it, one process each.
     pub workers: usize,
@@ -11,7 +9,6 @@ pub struct Machine {
     pub servers: usize,
 }
 
-/// Threads of each part that needs many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPlan {
     /// Parser threads of one dense worker.
@@ -23,15 +20,14 @@ pub struct ThreadPlan {
 }
 
 impl Machine {
-    /// This machine, with one process for everything.
     #[must_use]
     pub fn this() -> Self {
         Self { cores: core_count(), workers: 1, servers: 0 }
     }
 
-    /// Divides the cores. Each worker parses with one thread, or with two on more than four cores. From three cores on, one
-    /// core is for embedding rows and network traffic. If servers are separate processes, they share an eighth of the cores
-    /// instead. The rest is for the dense network. Each part gets at least one thread.
+    /// Each worker parses with one thread, or with two on more than four cores. From three cores on, one core is for
+    /// embedding rows and network traffic; separate servers share an eighth of the cores instead. The rest is for the
+    /// dense network.
     #[must_use]
     pub fn plan_threads(&self) -> ThreadPlan {
         let (workers, rows) = (self.workers.max(1), self.for_rows());
@@ -50,7 +46,6 @@ impl Machine {
         }
     }
 
-    /// The number of threads of each part, as one line. For servers: the cores that they share.
     #[must_use]
     pub fn describe_plan(&self, plan: &ThreadPlan) -> String {
         let workers = self.workers.max(1);

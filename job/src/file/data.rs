@@ -126,7 +126,6 @@ pub(crate) enum DataPaths {
 }
 
 impl DataPaths {
-    /// The paths, in order.
     pub(crate) fn as_slice(&self) -> &[String] {
         match self {
             Self::One(path) => std::slice::from_ref(path),
@@ -141,12 +140,10 @@ impl DataPaths {
 }
 
 impl DataFile {
-    /// Whether rows are held out for early stopping.
     pub(crate) fn has_validation(&self) -> bool {
         self.validation.is_some() || self.validation_share.is_some() || self.validation_from.is_some()
     }
 
-    /// The keys that stand for `data`.
     pub(crate) fn from_data(data: &DataSettings) -> Self {
         let from = |newest: &NewestRows| Some(newest.from.clone());
         let (test, test_fraction, test_from) = match &data.test {

@@ -94,7 +94,6 @@ impl CategoricalFile {
     }
 }
 
-/// A column with one value per cell and its own table.
 impl From<String> for CategoricalFile {
     fn from(column: String) -> Self {
         Self { column: Some(column), ..Self::default() }
@@ -102,7 +101,6 @@ impl From<String> for CategoricalFile {
 }
 
 impl FeaturesFile {
-    /// The keys that stand for `features`.
     pub(crate) fn from_features(features: &Features, tables: &[Table]) -> Self {
         let categorical = |feature: &Categorical| categorical(feature, &tables[feature.table].name);
         Self {

@@ -86,7 +86,6 @@ impl From<String> for LabelFile {
 }
 
 impl LabelForms {
-    /// The keys that stand for `targets`.
     pub(crate) fn from_targets(targets: &[Target]) -> Self {
         let mut labels: Vec<LabelFile> = targets.iter().map(|target| label(target, targets)).collect();
         match labels.len() {

@@ -24,7 +24,6 @@ impl Job {
         (1 + norms + dropped) * kept + OF_ONE * largest(given.into_iter()) + 2 * inputs
     }
 
-    /// Of each layer of a Wukong: the vectors that it gives, and the products of its vectors, which no weight gives.
     pub(super) fn values_of_interactions(&self) -> Vec<u64> {
         let Model::Wukong { layers, fmb, lcb, rank, .. } = &self.model else { return Vec::new() };
         let (vectors, dim) = ((fmb + lcb) as u64, self.tables.first().map_or(0, |table| table.dim as u64));

@@ -1,6 +1,5 @@
-//! The memory of the dense network, before it is built: of a worker that holds all of it, and of one that streams its weights; and of rows.
-//!
-//! The sums follow what the dense worker allocates. `scripts/memory_peaks.py` compares them with the peak of real runs.
+//! The memory of the dense network before it is built. The sums follow what the dense worker allocates;
+//! `scripts/memory_peaks.py` compares them with the peak of real runs.
 
 mod by_layer;
 mod rows;
@@ -23,9 +22,7 @@ const MOST_KEPT: u64 = 32 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DenseFootprint {
     pub weights: u64,
-    /// Their gradients, for each thread of a step.
     pub gradients: u64,
-    /// State of the optimiser.
     pub optimizer: u64,
     /// The average of the weights (`train.ema`), and in mode `async` the first weights and those of the last step.
     pub copies: u64,
@@ -35,12 +32,10 @@ pub struct DenseFootprint {
     pub saving: u64,
     /// Memory for first values, which the allocator keeps.
     kept: u64,
-    /// While the network is built.
     building: u64,
 }
 
 impl DenseFootprint {
-    /// While the network trains.
     #[must_use]
     pub fn training_bytes(&self) -> u64 {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.kept
@@ -60,7 +55,7 @@ impl Job {
         self.dense_footprint_with(self.train.threads)
     }
 
-    /// As [`Self::dense_footprint`], with so many threads of a step.
+    /// With so many threads of a step.
     #[must_use]
     pub fn dense_footprint_with(&self, threads: usize) -> Option<DenseFootprint> {
         let layout = self.dense_layout()?;
@@ -84,7 +79,6 @@ impl Job {
         })
     }
 
-    /// Values that the optimiser keeps for each weight.
     fn state_values(&self) -> u64 {
         self.dense_optimizer.update_rule().0.vectors().len() as u64
     }
@@ -123,8 +117,7 @@ impl Job {
         }
     }
 
-    /// Values that autograd keeps for a batch: of each layer the output, and what follows it; of what no weight gives also its
-    /// norm.
+    /// Values that autograd keeps for a batch: the output of each layer, and what follows it.
     fn kept_values(&self, layout: &DenseLayout) -> u64 {
         let interactions: u64 = self.values_of_interactions().iter().sum();
         self.train.batch_size as u64 * (2 * outputs(layout).sum::<u64>() + 3 * interactions)
@@ -135,12 +128,10 @@ fn weights(layout: &DenseLayout) -> impl Iterator<Item = &DenseTensor> {
     layout.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight)
 }
 
-/// Of each layer, for one sample.
 fn outputs(layout: &DenseLayout) -> impl Iterator<Item = u64> {
     weights(layout).map(outputs_of)
 }
 
-/// Of a layer, for one sample.
 fn outputs_of(weight: &DenseTensor) -> u64 {
     weight.outputs.size * weight.uses
 }

@@ -4,7 +4,6 @@ use crate::settings::{Categorical, Job, Table};
 
 /// Index bytes of a row: twelve for an entry, with 64 to 80 % of its places used, and free space in the last block.
 const INDEX: usize = 24;
-/// Bytes of a value or its gradient.
 const VALUE: u64 = 4;
 
 impl Table {

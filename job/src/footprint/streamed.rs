@@ -1,7 +1,5 @@
-//! The memory of a network whose weights are streamed: of the worker that holds two layers, and of the servers that hold all.
-//!
-//! The sums follow the window of layers and the step of the dense worker. `scripts/memory_peaks.py --streamed` compares them with the
-//! peak of real runs.
+//! The memory of a network whose weights are streamed: of the worker that holds two layers, and of the servers that
+//! hold all. `scripts/memory_peaks.py --streamed` compares the sums with the peak of real runs.
 
 use zagros_table::optimizer::dense::Staging;
 
@@ -16,11 +14,9 @@ const LEAST: u64 = 64;
 const UNDER_WAY: u64 = 16 << 20;
 /// Copies of them in a worker: of a pull and of a push, as values and as bytes, and in the buffers of connections.
 const WORKER_COPIES: u64 = 6;
-/// As above, in a server process, whose threads answer several requests at once.
 const SERVER_COPIES: u64 = 18;
 
-/// Freed memory that the allocator keeps for each further thread of a step, at most: its heaps have so many bytes. Pieces of more than
-/// `LARGEST_KEPT` go back to the system.
+/// Freed memory that the allocator keeps for each further thread of a step, at most: the size of its heaps.
 const HEAP: u64 = 64 << 20;
 const LARGEST_KEPT: u64 = 32 << 20;
 /// What libtorch's autograd and its library of products keep, whatever the network.
@@ -35,11 +31,9 @@ pub struct StreamedFootprint {
     pub layers: u64,
     /// In a worker: values of all layers for its batch, and slopes.
     pub activations: u64,
-    /// In a worker: tiles in messages.
     pub messages: u64,
     /// In a worker: freed memory of threads, which the allocator keeps.
     kept: u64,
-    /// In a server process: tiles in messages.
     pub server_messages: u64,
     /// In all servers together: weights and optimiser state, and staged gradients where a step may be clipped or given up as a whole.
     pub store: u64,
@@ -59,15 +53,15 @@ impl Job {
         self.streamed_footprint_with(self.train.threads)
     }
 
-    /// As [`Self::streamed_footprint`], with so many threads of a step.
+    /// With so many threads of a step.
     #[must_use]
     pub fn streamed_footprint_with(&self, threads: usize) -> Option<StreamedFootprint> {
         let kept = if self.recomputes_with(threads) { KeptOutputs::OfSegments } else { KeptOutputs::All };
         self.streamed_footprint_keeping(threads, kept)
     }
 
-    /// Whether a streamed step keeps the outputs of some layers only, and computes the others again for the backward: where those of all
-    /// layers are beyond `train.memory`.
+    /// Where the outputs of all layers are beyond `train.memory`, a streamed step keeps some and computes the others
+    /// again.
     #[must_use]
     pub fn recomputes_outputs(&self) -> bool {
         self.recomputes_with(self.train.threads)
@@ -116,7 +110,6 @@ impl Job {
         })
     }
 
-    /// Of all servers: weights, the optimiser's state, and staged gradients.
     fn store_bytes(&self, layout: &DenseLayout) -> u64 {
         let values = 1 + self.state_values() + u64::from(self.gradient_staging() != Staging::None);
         VALUE * values * layout.parameter_count()
@@ -128,8 +121,8 @@ impl Job {
         batch.div_ceil(threads).max(batch.min(LEAST)).next_multiple_of(BLOCK)
     }
 
-    /// Values that a step keeps for a sample: outputs of each layer, slopes of the last layer of each stack and of two more, and the
-    /// widest input that is no layer's output, with its slopes.
+    /// Outputs of each layer, slopes of the last layer of each stack and of two more, and the widest other input with
+    /// its slopes.
     fn values_of_sample(&self, layout: &DenseLayout, kept: KeptOutputs) -> u64 {
         // The products of two streams are never there.
         let read = weights(layout).filter(|tensor| tensor.inputs.power < 2);

@@ -228,7 +228,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Refuses a key that applies to several values only.
     fn one_value(&mut self, path: &KeyPath, key: &str, given: bool) {
         if given {
             let help = format!("give a `separator`, or remove `{key}`");
@@ -243,8 +242,7 @@ impl JobResolver<'_> {
     }
 }
 
-/// Whether a cross may name the feature.
-/// Names of the features that may be part of a cross.
+/// Of features of one value: they may be part of a cross.
 pub(super) fn names_of_parts(features: &[CategoricalFile]) -> Vec<&str> {
     features.iter().filter(|feature| is_part(feature)).filter_map(own_name).collect()
 }

@@ -28,7 +28,6 @@ impl JobResolver<'_> {
         ClusterSettings { server_threads, ..cluster }
     }
 
-    /// Checks that the run can do without some workers.
     pub(super) fn min_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
         let (workers, Some(least)) = (cluster.workers, cluster.min_workers) else { return };
         if least > workers {
@@ -42,7 +41,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks that workers can join the run while it trains.
     pub(super) fn max_workers_fit(&mut self, cluster: &ClusterSettings, mode: Mode) {
         let (workers, Some(most)) = (cluster.workers, cluster.max_workers) else { return };
         if most < workers {
@@ -56,7 +54,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks that the runs of mode `sync` with several workers are bit-equal.
     pub(super) fn sync_fits(&mut self, workers: u32, mode: Mode, tables: &[Table]) {
         let counts = |table: &&Table| matches!(table.admission, AdmissionPolicy::Count { .. });
         let Some(table) = tables.iter().find(counts).filter(|_| workers > 1 && mode == Mode::Sync) else { return };
@@ -67,7 +64,6 @@ impl JobResolver<'_> {
         self.problem("train.mode", message, "its runs are bit-equal", help);
     }
 
-    /// Checks that sums over NCCL fit the mode.
     pub(super) fn collective_fits(&mut self, cluster: &ClusterSettings, mode: Mode) {
         if cluster.workers > 1 && cluster.collective == CollectiveKind::Nccl && mode == Mode::Sync {
             let message = format!("mode \"sync\" with {} dense workers cannot sum over NCCL", cluster.workers);

@@ -10,7 +10,6 @@ use crate::settings::{
     ColumnarFormat, DataOrder, DataSettings, DecimalMark, DelimitedFormat, Features, Format, STDIN, Values,
 };
 
-/// Column names of Criteo's TSV, in order.
 pub(super) fn criteo_columns() -> Vec<String> {
     let numeric = (1..=13).map(|index| format!("I{index}"));
     let categorical = (1..=26).map(|index| format!("C{index}"));
@@ -30,7 +29,6 @@ pub(super) fn known_columns(file: &DataFile) -> Option<Vec<String>> {
 const SHUFFLE_ROWS: usize = 32_768;
 /// The most memory of a default window.
 const SHUFFLE_BYTES: usize = 32 << 20;
-/// Assumed number of values of a multi-valued feature.
 const VALUES: usize = 64;
 
 /// Rows of the shuffle window of a job that sets none.
@@ -66,7 +64,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Rows of the shuffle window.
     fn window(&mut self, file: &DataFile, features: &Features) -> usize {
         match (file.order, file.shuffle_rows) {
             (DataOrder::Shuffled, rows) => rows.unwrap_or_else(|| shuffle_rows(features)),
@@ -91,7 +88,8 @@ impl JobResolver<'_> {
         paths.as_slice().iter().enumerate().map(|(index, path)| self.data_path(&path_of(index), path)).collect()
     }
 
-    /// Makes a path absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it is.
+    /// Absolute, so that the resolved job names the same files wherever it is read. The URL of an object stays as it
+    /// is.
     fn data_path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
         match path.split_once("://") {
             None if path == STDIN => PathBuf::from(path),
@@ -110,7 +108,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Makes a path absolute.
     pub(super) fn absolute_path(&mut self, key: &KeyPath, path: &str) -> PathBuf {
         if path.is_empty() {
             self.problem(key.clone(), format!("`{key}` is an empty path"), "empty", "name a file");
@@ -147,7 +144,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Refuses the keys of text with fields.
     fn refuse_keys(&mut self, file: &DataFile, format: &str, missing: bool, help: &str) {
         let given = [
             ("delimiter", file.delimiter.is_some()),

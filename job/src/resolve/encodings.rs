@@ -64,7 +64,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// What means of labels need.
     pub(super) fn target_encodings_fit(&mut self, data: &DataFile, features: &Features) {
         let by_target =
             |feature: &Numeric| feature.encode.as_ref().is_some_and(|encoding| encoding.by == EncodeBy::Target);

@@ -64,7 +64,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks that there is a part to fit calibration to.
     pub(super) fn calibration_fits(&mut self, file: &JobFile) {
         if file.eval.calibration.is_some() && !file.data.has_validation() {
             let help = "hold rows out: data.validation = \"file\" or data.validation_share = 0.1; a function that was fitted to the test \
@@ -73,7 +72,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks that early stopping and the choice of a state have a validation part.
     pub(super) fn early_stop_fits(&mut self, file: &JobFile) {
         let Some(early_stop) = file.train.early_stop else {
             if file.output.keep_best > 0 {

@@ -51,7 +51,6 @@ impl JobResolver<'_> {
         FeatureColumns { targets, weight: file.weight, numeric, numeric_embedding, categorical }
     }
 
-    /// A column of a feature is there, and is not the label.
     pub(super) fn feature_column(
         &mut self,
         kind: &str,

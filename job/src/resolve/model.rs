@@ -5,11 +5,9 @@ use crate::document::KeyPath;
 use crate::settings::{Device, Features, Mode, Model, Table, TrainSettings};
 use crate::suggest;
 
-/// The most tables that a message names.
 const NAMED: usize = 3;
 
 impl JobResolver<'_> {
-    /// Checks that features and tables fit the network.
     pub(super) fn resolve_model(&mut self, model: Model, features: &Features, tables: &[Table]) -> Model {
         self.takes_sequences(&model, features);
         match &model {

@@ -4,7 +4,6 @@ use super::JobResolver;
 use crate::settings::{CheckpointSettings, DenseOptimizer, Mode, Table, TrainSettings, WeightStore, is_dense_table};
 
 impl JobResolver<'_> {
-    /// Checks keys against the mode and the number of workers.
     pub(super) fn mode_fits(&mut self, workers: u32, train: &TrainSettings, optimizer: &DenseOptimizer) {
         if let Some(total) = train.staleness_total.filter(|total| *total + 1 < workers as usize) {
             let message = format!("`train.staleness_total` = {total} is too low for {workers} workers");
@@ -42,13 +41,11 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks the folder of checkpoints.
     pub(super) fn resolve_checkpoint(&mut self, checkpoint: CheckpointSettings) -> CheckpointSettings {
         self.names_a_folder("checkpoint.folder", checkpoint.folder.as_deref());
         checkpoint
     }
 
-    /// Checks that a key names a path, or a prefix of a bucket.
     pub(super) fn names_a_folder(&mut self, key: &str, text: Option<&str>) {
         if let Some(reason) = text.and_then(no_folder) {
             let help = "give a path, or s3://bucket/prefix; AWS_ENDPOINT_URL in the environment gives the endpoint";

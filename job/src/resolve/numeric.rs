@@ -20,7 +20,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// The keys of a vector of numbers.
     fn vector_fits(&mut self, path: &KeyPath, feature: &Numeric) {
         match (feature.width, &feature.separator) {
             (None, Some(_)) => {

@@ -33,7 +33,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Refuses every key of a part but the first that is given.
     fn exclude(&mut self, keys: [&str; 3], given: [bool; 3]) {
         let mut given = (0..3).filter(|index| given[*index]).map(|index| keys[index]);
         let Some(first) = given.next() else { return };
@@ -43,7 +42,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks `time_column` and the bounds that look at it.
     pub(super) fn times_fit(&mut self, file: &DataFile, known: Option<&[String]>) {
         let bounds = [("data.test_from", &file.test_from), ("data.validation_from", &file.validation_from)];
         match (&file.time_column, bounds.iter().find(|(_, bound)| bound.is_some())) {

@@ -21,7 +21,7 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks the rules of retention. A rule that all tables break is reported once.
+    /// A rule that all tables break is reported once.
     pub(super) fn retention_fits(
         &mut self,
         tables: &[Table],
@@ -47,7 +47,7 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks numbers of steps that may also be given in epochs, and so have no least value of their own.
+    /// Steps may also be given in epochs, and so have no least value of their own.
     pub(super) fn steps_fit(&mut self, train: &TrainSettings, tables: &[Table], settings: &BTreeMap<String, TableOverrides>) {
         if train.evaluate_every == Some(StepCount::Steps(0)) {
             let help = "give at least 1, or remove the key: an evaluation follows every epoch in any case";

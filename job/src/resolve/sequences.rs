@@ -6,7 +6,6 @@ use crate::settings::{AttentionPair, Categorical, ColumnReading, Features, IdRan
 use crate::suggest;
 
 impl JobResolver<'_> {
-    /// Refuses sequences that the network does not read, and a network of sequences without one.
     pub(super) fn takes_sequences(&mut self, model: &Model, features: &Features) {
         let first = features.categorical.iter().position(is_sequence);
         match (reads_sequences(model), first) {
@@ -140,7 +139,6 @@ impl JobResolver<'_> {
     }
 }
 
-/// Whether a network reads sequences.
 fn reads_sequences(model: &Model) -> bool {
     matches!(model, Model::Din { .. } | Model::Bst { .. })
 }

@@ -27,7 +27,7 @@ impl JobResolver<'_> {
         size.ok()
     }
 
-    /// The settings of tables, whose dim follows the size where the job wants it to.
+    /// The dim follows the size where the job wants it to.
     pub(super) fn sized_tables(
         &mut self,
         embedding: &TableSettings,
@@ -50,7 +50,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Gives the network of a whole job the widths of its size.
     pub(super) fn set_widths(&mut self, job: &mut Job, size: Option<ModelSize>) {
         // Where features are wrong, the number of weights is too.
         let Some(size) = size.filter(|_| self.problems.is_empty()) else { return };

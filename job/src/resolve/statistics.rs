@@ -26,7 +26,6 @@ impl Features {
 }
 
 impl JobResolver<'_> {
-    /// Checks that the message of all statistics is none that the coordinator refuses.
     pub(super) fn statistics_fit(&mut self, features: &Features, cluster: &ClusterSettings) {
         let statistics = features.unmeasured_statistics();
         let bytes = |statistic: &FeatureStatistic| features.statistic_bytes(*statistic);

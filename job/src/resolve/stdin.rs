@@ -5,7 +5,6 @@ use crate::file::{DataFile, DataLayout, DataPaths};
 use crate::settings::{Features, STDIN};
 
 impl JobResolver<'_> {
-    /// Checks that standard input is read once.
     pub(super) fn stdin_fits(&mut self, data: &DataFile, epochs: u32, workers: u32, features: &Features) {
         let names_it = |paths: &DataPaths| paths.as_slice().iter().any(|path| path == STDIN);
         let scored = [("data.test", &data.test), ("data.validation", &data.validation)];

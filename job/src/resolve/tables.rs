@@ -81,7 +81,6 @@ impl JobResolver<'_> {
     }
 }
 
-/// The tables so far.
 struct MadeTables {
     tables: Vec<Table>,
     index: HashMap<String, usize>,

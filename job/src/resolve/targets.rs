@@ -9,7 +9,6 @@ use crate::settings::{
 use crate::suggest;
 
 impl JobResolver<'_> {
-    /// The targets, at least one.
     pub(super) fn resolve_targets(&mut self, labels: Option<LabelForms>, criteo: bool, known: Option<&[String]>) -> Vec<Target> {
         let path = KeyPath::from("features.label");
         let labels = match labels {
@@ -78,7 +77,6 @@ impl JobResolver<'_> {
         Target { name: name.unwrap_or_else(|| column.clone()), column, kind, weight, missing }
     }
 
-    /// Refuses keys that mean something for another kind only.
     fn keys_fit_kind(&mut self, path: &KeyPath, label: &LabelFile) {
         let keys = [
             ("positive", label.positive.is_some(), LabelKind::Click),
@@ -125,7 +123,6 @@ impl JobResolver<'_> {
         Some(index)
     }
 
-    /// The column of sample weights.
     pub(super) fn check_weight(&mut self, weight: Option<&String>, targets: &[Target], known: Option<&[String]>) {
         let Some(column) = weight else { return };
         let path = KeyPath::from("features.weight");
@@ -137,7 +134,6 @@ impl JobResolver<'_> {
         self.column_exists(&path, column, known);
     }
 
-    /// Checks that the network can give all outputs.
     pub(super) fn outputs_fit(&mut self, model: &Model, targets: &[Target]) {
         let outputs: usize = targets.iter().map(Target::output_count).sum();
         let name = match model {
@@ -152,7 +148,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Early stopping by a measure that the first target has.
     pub(super) fn set_stop_metric(&mut self, train: TrainSettings, targets: &[Target]) -> TrainSettings {
         self.smoothing_fits(&train, targets);
         let (Some(early_stop), Some(main)) = (train.early_stop, targets.first()) else { return train };

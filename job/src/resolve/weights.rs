@@ -7,8 +7,7 @@ use crate::settings::{CollectiveKind, Device, Job, Mode, Precision, WeightStore,
 const VALUE_AND_GRADIENT: u64 = 2 * size_of::<f32>() as u64;
 
 impl Job {
-    /// Bytes of the dense network's weights, gradients and optimiser state, where a worker has them all; `None` for a user's
-    /// module.
+    /// Where a worker has them all; `None` for a user's module.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
         let vectors = self.dense_optimizer.update_rule().0.vectors().len() as u64;
@@ -18,7 +17,7 @@ impl Job {
 }
 
 impl JobResolver<'_> {
-    /// Decides where weights are, if the job leaves it open, and checks that streamed weights can be.
+    /// Decides where weights are, if the job leaves it open.
     pub(super) fn weights_fit(&mut self, job: &mut Job) {
         let needed = job.resident_bytes().unwrap_or(0);
         let is_too_large = job.train.memory.is_some_and(|memory| needed > memory);

@@ -8,16 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::sequence::Sequence;
 use super::vocabulary::Vocabulary;
 
-/// A categorical feature.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Categorical {
-    /// Name of the feature; no two categorical features have one name.
     pub name: String,
-    /// The origin of its ids.
     pub source: IdSource,
     /// Index into [`crate::Job::tables`].
     pub table: usize,
-    /// How many values a cell holds.
     pub values: Values,
     /// Text in place of a missing value of a feature of one value; `None`: a missing value is a category of its own.
     pub default: Option<String>,
@@ -25,12 +21,9 @@ pub struct Categorical {
     pub ids: IdRange,
 }
 
-/// The origin of a feature's ids.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum IdSource {
-    /// The cells of a column.
     Column {
-        /// Name of the column.
         column: String,
         /// The category of a cell.
         reading: ColumnReading,
@@ -39,7 +32,6 @@ pub enum IdSource {
     Cross(Vec<String>),
 }
 
-/// The category of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum ColumnReading {
     Text,
@@ -121,7 +113,6 @@ pub enum DatePart {
     Year,
 }
 
-/// A feature of a column's texts.
 impl Categorical {
     /// A column with one value a cell, under its own name.
     #[must_use]
@@ -132,7 +123,6 @@ impl Categorical {
     }
 }
 
-/// How many values a cell of a categorical column holds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Values {
     /// Exactly one. A missing value is a category of its own.
@@ -153,7 +143,6 @@ pub enum Values {
     Sequence {
         /// Text between two values. Empty: the column holds lists.
         separator: String,
-        /// How many, which, and where the padding is.
         sequence: Sequence,
     },
 }
@@ -177,7 +166,6 @@ impl Values {
         }
     }
 
-    /// The sequence, if the values are one.
     #[must_use]
     pub fn sequence(&self) -> Option<&Sequence> {
         match self {

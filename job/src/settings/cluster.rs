@@ -146,7 +146,6 @@ pub enum DurabilityLevel {
 }
 
 impl DurabilityLevel {
-    /// Whether servers keep a log.
     #[must_use]
     pub fn has_log(self) -> bool {
         self != Self::Checkpoint

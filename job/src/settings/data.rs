@@ -1,4 +1,4 @@
-//! Where samples come from.
+//! Where samples come from, and how a line is laid out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,10 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::writing::WrittenForm;
 
-/// Where samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DataSettings {
-    /// Layout of a line.
     pub format: Format,
     /// Training files, folders and patterns, in reading order.
     pub train: Vec<PathBuf>,
@@ -27,7 +25,6 @@ pub struct DataSettings {
     pub threads: usize,
     /// Rows in the shuffle window; 0 keeps file order.
     pub shuffle_rows: usize,
-    /// Order of the rows of an epoch.
     pub order: DataOrder,
     /// Whether batches with fewer samples than the others are dropped.
     pub drop_last: bool,
@@ -74,10 +71,8 @@ impl DataSettings {
     }
 }
 
-/// Rows whose time has a bound or is later.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NewestRows {
-    /// The column of times.
     pub column: String,
     /// The first time that is in.
     pub from: TimeBound,
@@ -129,7 +124,6 @@ pub enum ValidationPart {
     None,
 }
 
-/// Layout of a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Format {
     /// Criteo's TSV: label, 13 integers, 26 categories, tab-separated, no header.
@@ -137,9 +131,7 @@ pub enum Format {
     /// Columns by name or position, quoted fields as in RFC 4180.
     Delimited(DelimitedFormat),
     Parquet(ColumnarFormat),
-    /// Arrow IPC files.
     Arrow(ColumnarFormat),
-    /// A JSON object on each line.
     Jsonl(ColumnarFormat),
 }
 
@@ -155,7 +147,6 @@ impl Format {
     }
 }
 
-/// Rows whose values have names and types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ColumnarFormat {
     /// Texts that mean "missing", besides the empty one and null.

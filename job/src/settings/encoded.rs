@@ -6,18 +6,15 @@ use super::features::Features;
 use super::numeric::Numeric;
 
 impl Features {
-    /// The numeric features whose cells are numbers, in order.
     pub fn number_features(&self) -> impl Iterator<Item = &Numeric> {
         self.numeric.iter().filter(|feature| feature.encode.is_none())
     }
 
-    /// The numeric features that encode a category, in order.
     pub fn encoded_features(&self) -> impl Iterator<Item = (&Numeric, &CategoryEncoding)> {
         self.numeric.iter().filter_map(|feature| feature.encode.as_ref().map(|encoding| (feature, encoding)))
     }
 
-    /// The features whose cells are read as categories: the categorical ones, and then a stand-in for each numeric one that encodes a
-    /// category.
+    /// The categorical ones, and then a stand-in for each numeric one that encodes a category.
     #[must_use]
     pub fn category_features(&self) -> Vec<Categorical> {
         let encoded = self.encoded_features().map(|(feature, encoding)| self.encoded_category(feature, encoding));
@@ -36,7 +33,6 @@ impl Features {
         plain
     }
 
-    /// A stand-in for a feature that encodes a category.
     pub(super) fn encoded_category(&self, feature: &Numeric, encoding: &CategoryEncoding) -> Categorical {
         let source = if encoding.with.is_empty() {
             let part = self.column_part(&feature.column);

@@ -109,7 +109,6 @@ impl From<EncodingTableKeys> for EncodingTable {
     }
 }
 
-/// Digits of a number.
 const DIGITS: usize = 8;
 
 fn to_text(values: &[f32]) -> String {

@@ -1,9 +1,8 @@
-//! The tensors of a dense network in the order in which a worker holds them, without the network: names, shapes, first values, and how
-//! each dimension grows with the network's width. Counts of weights and FLOP, and the rules of µP, are sums over it.
+//! The tensors of a dense network in the order in which a worker holds them, without the network. Counts of weights and
+//! FLOP, and the rules of µP, are sums over it.
 
 use super::{MlpActivation, MlpNorm, MlpSettings};
 
-/// A dimension of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerDim {
     pub size: u64,
@@ -18,7 +17,6 @@ impl LayerDim {
         Self { size, power: 0 }
     }
 
-    /// A dimension that grows with the width.
     #[must_use]
     pub fn wide(size: u64) -> Self {
         Self { size, power: 1 }
@@ -31,7 +29,6 @@ impl LayerDim {
     }
 }
 
-/// What a tensor is to its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorRole {
     /// A matrix that values are multiplied with.
@@ -42,7 +39,6 @@ pub enum TensorRole {
     Scale,
 }
 
-/// The values of a tensor before the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FirstValues {
     /// Uniform in ±bound.
@@ -53,14 +49,12 @@ pub enum FirstValues {
     Constant(f32),
 }
 
-/// A tensor of a dense network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseTensor {
     /// Its name in a saved model: `top.0.weight`.
     pub name: String,
     /// Sizes of its dimensions; of a layer's weight outputs first.
     pub shape: Vec<u64>,
-    /// What it is to its layer.
     pub role: TensorRole,
     /// Values that a layer reads: fan-in.
     pub inputs: LayerDim,
@@ -81,17 +75,14 @@ impl DenseTensor {
         self.shape.iter().product()
     }
 
-    /// Whether it has no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// The tensors of a dense network, in the order of its weights.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DenseLayout {
-    /// One after another.
     pub tensors: Vec<DenseTensor>,
     /// Multiplications of a sample's values with each other, forward: dot products of vectors, and attention.
     pub products: u64,
@@ -104,9 +95,8 @@ impl DenseLayout {
         self.tensors.iter().map(DenseTensor::len).sum()
     }
 
-    /// Floating-point operations of a training step for one sample: a multiplication and an addition for each weight, forward, for the
-    /// gradient of the input and for that of the weight; the same for products of values. Additions of biases, norms and activations are
-    /// not counted.
+    /// A multiplication and an addition for each weight, forward, for the gradient of the input and for that of the
+    /// weight; the same for products of values. Additions of biases, norms and activations are not counted.
     #[must_use]
     pub fn step_flop(&self) -> u64 {
         let weights = self.tensors.iter().filter(|tensor| tensor.role == TensorRole::Weight);
@@ -135,7 +125,7 @@ impl LayoutBuilder {
         self.layout
     }
 
-    /// Layers with functions of their own.
+    /// Without the job's norm and activation.
     pub(super) fn plain<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.mlp);
         let made = make(self);
@@ -159,7 +149,6 @@ impl LayoutBuilder {
         made
     }
 
-    /// Products of a sample's values with each other.
     pub(super) fn count_products(&mut self, count: u64) {
         self.layout.products += count;
     }
@@ -175,7 +164,6 @@ impl LayoutBuilder {
         self.tensor(name, shape, TensorRole::Weight, (inputs, outputs), FirstValues::Uniform(bound(inputs)));
     }
 
-    /// A tensor of fixed dimensions.
     pub(super) fn add_fixed(&mut self, name: &str, shape: &[u64], role: TensorRole, first: FirstValues) {
         let (inputs, outputs) = (shape.first().copied().unwrap_or(1), shape.last().copied().unwrap_or(1));
         let extents = (LayerDim::fixed(inputs), LayerDim::fixed(outputs));
@@ -193,8 +181,7 @@ impl LayoutBuilder {
         self.scale(format!("{stack}.{index}.weight"), width, first);
     }
 
-    /// Hidden layers of the widths, all followed by norm and activation, and then the `last` one, if there is one, which is not. Returns
-    /// what the last layer gives.
+    /// Norm and activation follow all but `last`. Returns what the last layer gives.
     pub(super) fn add_mlp(&mut self, name: &str, inputs: LayerDim, hidden: &[LayerDim], last: Option<LayerDim>) -> LayerDim {
         let mut read = inputs;
         for (index, width) in hidden.iter().chain(&last).enumerate() {

@@ -5,8 +5,7 @@ use super::features::Features;
 use super::numeric::{MinMax, Numeric, Standardise};
 
 impl Numeric {
-    /// Whether both make the same inputs of the network of a row. Statistics that are still to be measured are equal to nothing that is
-    /// measured.
+    /// Statistics that are still to be measured are equal to nothing that is measured.
     #[must_use]
     pub fn makes_inputs_of(&self, other: &Self) -> bool {
         self.unnamed() == other.unnamed()
@@ -24,15 +23,13 @@ impl Numeric {
         numbers(self) == numbers(other)
     }
 
-    /// What makes the inputs.
     fn unnamed(&self) -> Self {
         Self { name: None, separator: None, ..self.clone() }
     }
 }
 
 impl Features {
-    /// Whether a feature makes the same ids of a row as another job's. Statistics that are still to be measured are equal to nothing that is
-    /// measured.
+    /// Statistics that are still to be measured are equal to nothing that is measured.
     #[must_use]
     pub fn makes_ids_of(&self, feature: &Categorical, theirs: &Self, other: &Categorical) -> bool {
         let ids = match (&feature.ids, &other.ids) {

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The presets that `zagros models` lists.
 pub const LADDER: [ModelSize; 8] = [
     ModelSize(111_000),
     ModelSize(590_000),

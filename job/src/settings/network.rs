@@ -3,7 +3,6 @@
 use super::layout::{DenseLayout, FirstValues, LayerDim, LayoutBuilder, TensorRole};
 use super::{AttentionActivation, AttentionPair, Categorical, CrossStructure, ExpertLayers, Job, Model, StreamGates};
 
-/// What a network reads and gives.
 #[derive(Debug)]
 struct NetworkShape {
     /// Values of the numeric inputs, after their embedding.
@@ -16,10 +15,8 @@ struct NetworkShape {
     outputs: Vec<u64>,
 }
 
-/// The size of a sequence that is compared with a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PairSize {
-    /// Values of each vector.
     dim: u64,
     length: u64,
 }
@@ -199,7 +196,6 @@ fn cross(layout: &mut LayoutBuilder, shape: &NetworkShape, layers: usize, rank: 
     }
 }
 
-/// The deep MLP and the output layer of a DCN-V2.
 fn dcn_deep(layout: &mut LayoutBuilder, shape: &NetworkShape, structure: CrossStructure, hidden: &[i64]) {
     let width = LayerDim::fixed(shape.width());
     let last = layout.add_mlp("deep", width, &wide(hidden), None);
@@ -319,7 +315,6 @@ fn ple(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     towers(layout, shape, read, tower);
 }
 
-/// The activation units of a DIN.
 fn activation_units(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Din { attention_hidden, activation, .. } = model else { return };
     let slopes = match activation {
@@ -344,7 +339,6 @@ fn activation_units(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Mo
     }
 }
 
-/// The transformers of a BST.
 fn transformers(layout: &mut LayoutBuilder, shape: &NetworkShape, model: &Model) {
     let Model::Bst { layers, ffn, .. } = model else { return };
     for (index, pair) in shape.sequences.iter().enumerate() {

@@ -74,13 +74,11 @@ impl From<String> for Numeric {
 }
 
 impl Numeric {
-    /// The name of the feature.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.column)
     }
 
-    /// Numbers of a cell.
     #[must_use]
     pub fn value_count(&self) -> usize {
         self.width.unwrap_or(1)

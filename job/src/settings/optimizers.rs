@@ -260,7 +260,6 @@ impl Default for DenseOptimizer {
     }
 }
 
-/// Defaults of the optimisers of rows.
 mod rows {
     pub(super) fn sgd_lr() -> f32 {
         0.1
@@ -299,7 +298,6 @@ mod rows {
     }
 }
 
-/// Defaults of the dense network's optimisers.
 mod dense {
     pub(super) fn adam_lr() -> f64 {
         0.001

@@ -32,11 +32,9 @@ pub enum Parametrization {
     },
 }
 
-/// A part of the dense network's weights, and what µP makes of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseSegment {
     pub tensor: DenseTensor,
-    /// Where its values are in the flat vector of all weights.
     pub range: std::ops::Range<usize>,
     /// Factor of the learning rate.
     pub lr_factor: f64,

@@ -3,18 +3,15 @@
 use super::categorical::{Categorical, ColumnReading, IdSource, Values};
 use super::features::Features;
 
-/// A column, and the category of its cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColumnPart<'a> {
-    /// Name of the column.
     pub column: &'a str,
-    /// The category of a cell.
     pub reading: &'a ColumnReading,
 }
 
 impl Features {
-    /// The columns of a categorical feature: one, or those that a cross combines. A name in a cross is that of a feature of one value and
-    /// one column, otherwise that of a column whose texts count.
+    /// One, or those that a cross combines. A name in a cross is that of a feature of one value and one column,
+    /// otherwise that of a column whose texts count.
     #[must_use]
     pub fn column_parts<'a>(&'a self, feature: &'a Categorical) -> Vec<ColumnPart<'a>> {
         match &feature.source {
@@ -28,7 +25,6 @@ impl Features {
         self.column_parts(feature).into_iter().map(|part| part.column).chain(feature.values.weight_column())
     }
 
-    /// What a name in a cross stands for.
     pub(super) fn part<'a>(&'a self, name: &'a str) -> ColumnPart<'a> {
         let named = |feature: &&Categorical| feature.name == name && feature.values == Values::One;
         match self.categorical.iter().find(named).map(|feature| &feature.source) {

@@ -156,7 +156,6 @@ impl RateSchedule {
 }
 
 impl Job {
-    /// The keys that are given in epochs.
     #[must_use]
     pub fn keys_in_epochs(&self) -> Vec<String> {
         let train = &self.train;

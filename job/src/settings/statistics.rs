@@ -10,7 +10,6 @@ use super::features::Features;
 use super::numeric::{MinMax, Numeric, Standardise};
 use super::vocabulary::Vocabulary;
 
-/// A statistic of the training rows, by the position of its feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureStatistic {
     /// Mean and deviation of a numeric feature.
@@ -25,7 +24,6 @@ pub enum FeatureStatistic {
     Encoding(usize),
 }
 
-/// The value of a [`FeatureStatistic`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum MeasuredValue {
     /// Of [`FeatureStatistic::Standardise`].
@@ -75,7 +73,6 @@ impl Features {
         found
     }
 
-    /// The value of a statistic; `None` if it is not known, or the features have none.
     #[must_use]
     pub fn measured_value(&self, statistic: FeatureStatistic) -> Option<MeasuredValue> {
         match statistic {
@@ -102,7 +99,6 @@ impl Features {
         }
     }
 
-    /// Sets the value of a statistic. Returns whether the feature has such a one.
     pub fn set_measured(&mut self, statistic: FeatureStatistic, value: MeasuredValue) -> bool {
         match (statistic, value) {
             (FeatureStatistic::Standardise(feature), MeasuredValue::Moments { mean, deviation }) => {
@@ -175,8 +171,8 @@ impl Features {
         }
     }
 
-    /// Sets what is still to be measured to the values that another model's features of the same names have, where they were measured over the
-    /// same values: the same column before standardisation, as many ranges, the same bounds of a vocabulary.
+    /// Where they were measured over the same values: the same column before standardisation, as many ranges, the same
+    /// bounds of a vocabulary.
     pub fn take_measured(&mut self, from: &Self) {
         let of_crosses = |statistic: &FeatureStatistic| matches!(statistic, FeatureStatistic::Vocabulary(_) | FeatureStatistic::Encoding(_));
         // The categories of a cross follow from the edges of its parts.
@@ -229,7 +225,6 @@ impl Features {
 }
 
 impl Categorical {
-    /// The ranges of a bucketised feature.
     #[must_use]
     pub fn buckets(&self) -> Option<&ValueBuckets> {
         match &self.source {
@@ -245,7 +240,6 @@ impl Categorical {
         }
     }
 
-    /// The vocabulary of a feature that has one.
     #[must_use]
     pub fn vocabulary(&self) -> Option<&Vocabulary> {
         if let IdRange::Vocabulary(vocabulary) = &self.ids { Some(vocabulary) } else { None }

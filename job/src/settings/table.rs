@@ -1,5 +1,4 @@
-//! `[embedding]` and `[tables.<name>]`: one set of keys. A table takes each key from `[embedding]` unless it sets the key
-//! itself.
+//! `[embedding]` and `[tables.<name>]`. A table takes each key from `[embedding]` unless it sets the key itself.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -15,7 +14,6 @@ use zagros_table::{
 use super::admission::{self, AdmissionKeys};
 use super::{RateSchedule, TableOptimizer, shorten};
 
-/// An embedding table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Table {
     pub name: String,
@@ -113,7 +111,6 @@ impl Default for TableSettings {
 }
 
 impl TableSettings {
-    /// The settings of the table on a server.
     #[must_use]
     pub fn table_config(&self) -> TableConfig {
         TableConfig {
@@ -136,15 +133,13 @@ impl TableSettings {
         UpdateLimits { clip_value, clip_norm, weight_bound }
     }
 
-    /// Whether a row changes by pushes alone, and is there from its first push on: no other row is admitted, expires, or is
-    /// dropped where the table's server has so much `memory`.
+    /// Whether a row changes by pushes alone, and is there from its first push on.
     #[must_use]
     pub fn changes_by_pushes_alone(&self, memory: Option<u64>) -> bool {
         let drops = self.victims == EvictionTarget::Drop && (memory.is_some() || self.small_norm > 0.0);
         self.admission == AdmissionPolicy::Always && (self.ttl_steps, self.ttl_seconds) == (0, 0) && !drops
     }
 
-    /// Which rows leave memory, and where they go.
     #[must_use]
     pub fn eviction_policy(&self) -> EvictionPolicy {
         let ttl = match (self.ttl_steps, self.ttl_seconds) {
@@ -172,20 +167,15 @@ impl TableOverrides {
         Self(keys)
     }
 
-    /// Whether the table sets no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A whole number that the table sets.
     pub(crate) fn number(&self, key: &str) -> Option<u64> {
         self.0.get(key)?.as_u64()
     }
 
-    /// The settings of a table: its own keys, and the others from `common`.
-    ///
-    /// # Errors
-    /// When a value does not have the type of its key, which the check against the schema rules out.
+    /// The table's own keys, and the others from `common`.
     pub(crate) fn apply_to(&self, common: &TableSettings) -> serde_json::Result<TableSettings> {
         let mut keys = object(common);
         if TTL.iter().any(|key| self.0.contains_key(*key)) {
@@ -196,7 +186,6 @@ impl TableOverrides {
     }
 }
 
-/// Settings by key.
 fn object(settings: &TableSettings) -> Map<String, Json> {
     let mut keys = serde_json::to_value(settings).unwrap_or_default();
     shorten(&mut keys);

@@ -3,14 +3,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A column that the model learns to predict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
     /// Its name in measures and predictions; the column's unless given.
     pub name: String,
-    /// Name of the column.
     pub column: String,
-    /// What its values are.
     pub kind: TargetKind,
     /// Factor of its loss in the loss of a sample, which is the sum over the targets.
     pub weight: f64,
@@ -18,7 +15,6 @@ pub struct Target {
     pub missing: MissingLabel,
 }
 
-/// What the values of a target are.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum TargetKind {
     /// Yes or no, one logit. The loss is binary cross-entropy.
@@ -93,7 +89,6 @@ pub enum MissingLabel {
 }
 
 impl Target {
-    /// Outputs of the network for it.
     #[must_use]
     pub fn output_count(&self) -> usize {
         match &self.kind {
@@ -102,7 +97,6 @@ impl Target {
         }
     }
 
-    /// Whether it is yes or no.
     #[must_use]
     pub fn is_click(&self) -> bool {
         matches!(self.kind, TargetKind::Click { .. })

@@ -36,7 +36,6 @@ pub(crate) struct VocabularyKeys {
     pub(crate) ids: Option<String>,
 }
 
-/// Digits of an id.
 const DIGITS: usize = 16;
 
 pub(crate) fn ids_to_text(ids: &[u64]) -> String {

@@ -34,7 +34,6 @@ pub enum WrittenForm {
     Other,
 }
 
-/// What values are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WrittenKind {
     Number,
