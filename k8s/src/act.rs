@@ -33,7 +33,6 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// How long a deleted job waits for the end of its workers to be requested, whatever keeps Kubernetes from it.
 const LATE: Duration = Duration::from_secs(300);
 
-/// What a decision was made on.
 pub(crate) struct DecisionInput<'a> {
     pub(crate) attempt: &'a RunAttempt,
     pub(crate) valid: Option<&'a ValidJob>,
@@ -42,7 +41,7 @@ pub(crate) struct DecisionInput<'a> {
     pub(crate) alive: Option<i32>,
 }
 
-/// Records the status, then acts: an attempt is known before its objects exist. `None` when the next step is due at once.
+/// The status first: an attempt is known before its objects exist. `None` when the next step is due at once.
 pub(crate) async fn carry_out_decision(
     look: &JobReconciliation<'_>,
     job: &mut HybridJob,
@@ -122,7 +121,6 @@ async fn settle(look: &JobReconciliation<'_>, job: &mut HybridJob, mut next: Hyb
     Ok(())
 }
 
-/// Makes the objects of an attempt, and removes those of other attempts by one more step.
 async fn run(
     look: &JobReconciliation<'_>,
     job: &mut HybridJob,
@@ -156,7 +154,6 @@ async fn run(
     Ok(())
 }
 
-/// Applies an object, unless it is known to be as it should be.
 async fn apply(
     look: &JobReconciliation<'_>,
     job: &HybridJob,
@@ -180,7 +177,6 @@ async fn apply(
     applied.map(|_| ())
 }
 
-/// Removes a shared object that the spec does not ask for.
 async fn withdraw(look: &JobReconciliation<'_>, job: &HybridJob, shared: SharedObject) -> Result<(), Error> {
     let title = format!("{} {}", shared.api_resource().kind, shared.object_name(&look.key.name));
     once(look, job, &title, look.cluster.delete_shared(shared)).await
@@ -321,9 +317,8 @@ pub(crate) async fn release_finalizer(
     Ok(())
 }
 
-/// Ends a deleted job. Its workers end first and write a checkpoint. Then everything else is deleted. The finalizer holds
-/// the job until then and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
-/// Kubernetes itself deletes the remaining objects, because their owner is gone.
+/// Workers end first and write a checkpoint; then everything else is deleted. The finalizer holds the job until then
+/// and no longer: a right that the operator lost, or a pod that never ends, does not hold it.
 pub(crate) async fn end_deleted_job(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<Action, Error> {
     if !is_held(job) {
         return Ok(Action::await_change());
@@ -368,8 +363,7 @@ async fn tell_wait(look: &JobReconciliation<'_>, job: &HybridJob) {
     }
 }
 
-/// Deletes also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing but its Secret, which
-/// the operator has no right to delete.
+/// Also objects without an owner, so that a job deleted with `--cascade=orphan` leaves nothing but its Secret.
 async fn remove_rest(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<(), Error> {
     let observed = ObservedObjects::new(recorded_status(job).attempt, &look.context.caches.objects_of_job(&look.key));
     look.cluster.end_pods(&observed.member_targets(RemovalScope::All)).await?;
@@ -380,8 +374,7 @@ async fn remove_rest(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<()
     Ok(())
 }
 
-/// Whether the end of a deleted job waits for no worker any more. A worker that was asked to end gets its time. A worker
-/// that could not be asked for long is not waited for.
+/// A worker that was asked to end gets its time. One that could not be asked for long is not waited for.
 async fn end_workers(look: &JobReconciliation<'_>, job: &HybridJob) -> Result<bool, Error> {
     let now = look.now();
     let deleted = job.meta().deletion_timestamp.as_ref().map(|time| time.0);

@@ -1,7 +1,7 @@
-//! Caches of the watched objects, by job. To look at a job, the operator therefore asks Kubernetes for no list.
+//! Caches of the watched objects, by job, so that a look asks Kubernetes for no list.
 //!
-//! A cache may be some milliseconds old. An action that it leads to can be repeated without harm. An action that cannot be
-//! repeated first asks Kubernetes itself (`JobClient::has_workers`).
+//! A cache may be some milliseconds old. An action that cannot be repeated without harm first asks Kubernetes itself
+//! (`JobClient::has_workers`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -45,7 +45,6 @@ pub struct JobObjects {
     pub services: Vec<Arc<Service>>,
 }
 
-/// The caches of all kinds that are watched.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectCaches {
     jobs: KindCache<Job>,
@@ -65,10 +64,7 @@ impl ObjectCaches {
         );
     }
 
-    /// Waits until all kinds are listed.
-    ///
-    /// # Errors
-    /// When that takes too long, or Kubernetes refuses to list or to watch a kind.
+    /// Fails when that takes too long, or Kubernetes refuses to list or to watch a kind.
     pub async fn wait_until_listed(&self) -> Result<(), Error> {
         let (jobs, sets) = futures::join!(self.jobs.wait_until_listed(), self.sets.wait_until_listed());
         let (pods, services) = futures::join!(self.pods.wait_until_listed(), self.services.wait_until_listed());
@@ -86,7 +82,6 @@ impl ObjectCaches {
     }
 }
 
-/// An API for a kind, in one namespace or in all.
 #[must_use]
 pub fn scoped_api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
@@ -98,7 +93,6 @@ where
     }
 }
 
-/// Objects of one kind.
 #[derive(Debug)]
 struct KindCache<K> {
     state: Arc<Mutex<CacheState<K>>>,
@@ -111,7 +105,6 @@ type ByJob<K> = HashMap<JobKey, BTreeMap<String, Arc<K>>>;
 struct CacheState<K> {
     /// `None` before the first list.
     listed: Option<ByJob<K>>,
-    /// A list that is arriving.
     arriving: ByJob<K>,
     /// Why the kind could not be listed or watched, and when that was.
     failure: Option<(Instant, Error)>,

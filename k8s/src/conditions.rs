@@ -29,12 +29,10 @@ pub struct StatusConditions<'a> {
 }
 
 impl<'a> StatusConditions<'a> {
-    /// The conditions of this status for this generation, now.
     pub fn new(status: &'a mut HybridJobStatus, generation: Option<i64>, now: Timestamp) -> Self {
         Self { status, generation, now }
     }
 
-    /// Sets one condition.
     pub fn set(&mut self, type_: &str, holds: bool, reason: &str, message: impl Into<String>) -> &mut Self {
         let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
         let conditions = &mut self.status.conditions;

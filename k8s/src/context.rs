@@ -21,31 +21,22 @@ use crate::scale::ask::CoordinatorScale;
 pub type CoordinatorQuery =
     Arc<dyn Fn(RunAttempt, Option<PageToken>) -> Pin<Box<dyn Future<Output = Option<RunProgress>> + Send>> + Send + Sync>;
 
-/// The current time.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The parts of the operator that a reconciliation works with.
 #[derive(Clone)]
 pub struct OperatorContext {
-    /// The client of Kubernetes.
     pub client: Client,
     pub recorder: Recorder,
-    /// The operator's metrics.
     pub metrics: OperatorMetrics,
-    /// Asks the coordinators.
     pub asker: CoordinatorQuery,
-    /// Asks the coordinators for another number of embedding servers.
     pub scaler: CoordinatorScale,
     pub clock: Clock,
     /// Whether HybridJobs may have folders of nodes and privileged containers.
     pub allows_host_access: bool,
-    /// The watched objects.
     pub caches: ObjectCaches,
-    /// What earlier reconciliations did.
     pub memory: Arc<OperatorMemory>,
 }
 
-/// One reconciliation of one job.
 pub(crate) struct JobReconciliation<'a> {
     pub(crate) key: JobKey,
     pub(crate) cluster: JobClient,
@@ -67,7 +58,6 @@ impl JobReconciliation<'_> {
     }
 }
 
-/// The status of a job; empty before the first is recorded.
 pub(crate) fn recorded_status(job: &HybridJob) -> HybridJobStatus {
     job.status.clone().unwrap_or_default()
 }

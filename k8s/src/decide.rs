@@ -1,7 +1,7 @@
-//! Decides what to do: from a spec, a status and the observed objects to the next status and the next work.
+//! From a spec, a status and the observed objects to the next status and the next work.
 //!
-//! Pure: the time is an argument. An attempt is recorded in the status before any of its objects is made. An operator that
-//! ends half-way, or takes over, therefore finds in the status which attempt was started.
+//! Pure: the time is an argument. An attempt is recorded in the status before any of its objects is made, so an
+//! operator that ends half-way, or takes over, finds in the status which attempt was started.
 
 mod decision;
 mod fleet;
@@ -37,7 +37,6 @@ const GIVE_UP: SignedDuration = SignedDuration::from_secs(60);
 /// Records this step before the next.
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// Decides what to do.
 #[must_use]
 pub fn decide(facts: &DecisionFacts<'_>) -> JobDecision {
     let policy = &facts.spec.run_policy;
@@ -77,7 +76,6 @@ pub fn decide(facts: &DecisionFacts<'_>) -> JobDecision {
     }
 }
 
-/// Records the present status, changed by `change`.
 fn record(facts: &DecisionFacts<'_>, change: impl FnOnce(&mut HybridJobStatus, &DecisionFacts<'_>)) -> JobDecision {
     let mut status = facts.status.clone();
     status.observed_generation = facts.generation;
@@ -189,7 +187,6 @@ fn note_spec(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, hash: &Spe
     status.recovery = Some(facts.recovery);
 }
 
-/// Starts an attempt in the status.
 fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, phase: RunPhase, message: String) {
     let attempt = RunAttempt { job: facts.job.to_owned(), namespace: facts.namespace.to_owned(), number };
     note_spec(status, facts, facts.next);
@@ -208,7 +205,6 @@ fn enter(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, number: i32, p
     status.message = Some(message);
 }
 
-/// The time left before the next attempt follows a failed one.
 fn backoff(facts: &DecisionFacts<'_>) -> Option<Duration> {
     if facts.status.phase != Some(RunPhase::Restarting) {
         return None;
@@ -270,8 +266,8 @@ fn going(facts: &DecisionFacts<'_>, settling: Option<Duration>) -> JobDecision {
     JobDecision { work: OperatorWork::Run(stage), again: Some(again), ..decision }
 }
 
-/// Workers' pods that should have gone long ago. Their kubelet does not report, and their Job makes no other pod in their
-/// place before they have ended.
+/// Pods that should have gone long ago. Their kubelet does not report, and their Job makes no other pod before they
+/// have ended.
 fn given_up(facts: &DecisionFacts<'_>) -> Vec<String> {
     let hangs =
         |pod: &&PodState| pod.role == PodRole::Worker && !pod.has_ended && is_overdue(pod.until, GIVE_UP, facts.now);
@@ -315,7 +311,6 @@ fn what_happened(facts: &DecisionFacts<'_>, fleet: &WorkerFleet<'_>, state: &rea
     }
 }
 
-/// The time until the deadline.
 fn due(facts: &DecisionFacts<'_>) -> Duration {
     let (Some(seconds), Some(started)) = (facts.spec.run_policy.active_deadline_seconds, &facts.status.start_time)
     else {
@@ -345,8 +340,8 @@ fn exhausted(facts: &DecisionFacts<'_>, mut cause: AttemptFailure) -> JobDecisio
     decision
 }
 
-/// A worker of an earlier attempt that may still write to the run folder, so that two attempts would write checkpoints
-/// there. Members made now would give up waiting for it if it takes long to end.
+/// A worker of an earlier attempt that may still write to the run folder. Members made now would give up waiting for
+/// it.
 fn held_up_by(facts: &DecisionFacts<'_>) -> Option<String> {
     let others = RemovalScope::Others(facts.status.attempt);
     match facts.observed.workers_removal(others, facts.now) {

@@ -7,7 +7,6 @@ use crate::crd::HybridJob;
 use crate::names::{PodRole, RunAttempt};
 use crate::observe::PodState;
 
-/// A job file.
 pub(crate) const JOB_TEXT: &str = "\
 # What the user wrote stays.
 [data]
@@ -60,7 +59,6 @@ pub(crate) fn pod(name: &str, role: PodRole) -> PodState {
     }
 }
 
-/// Merges the fields of `over` into a value.
 pub(crate) fn merge(value: &mut Value, over: &Value) {
     match (value, over) {
         (Value::Object(fields), Value::Object(over)) => {

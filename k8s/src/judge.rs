@@ -15,18 +15,14 @@ pub const GRACE: Duration = Duration::from_secs(15);
 /// Reasons of an indexed Job in which one index failed as often as it may.
 const GIVEN_UP: [&str; 2] = ["MaxFailedIndexesExceeded", "FailedIndexes"];
 
-/// The state of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttemptVerdict {
-    /// It runs or starts.
     Going,
     /// It ends. The cause is known after this time.
     Settling(Duration),
-    /// Trained to the end.
     Succeeded,
     /// A worker was restarted as often as it may be.
     Exhausted {
-        /// Which worker, and how it ended last.
         cause: AttemptFailure,
     },
     Failed {
@@ -67,7 +63,7 @@ pub fn judge_attempt(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes
     }
 }
 
-/// Whether coordinator and worker 0, which reports and saves, have ended well: the run continued without another worker
+/// Coordinator and worker 0, which reports and saves, have ended well: the run continued without another worker
 /// (`cluster.min_workers`), or lost it after the last step.
 fn is_finished_without_some(observed: &ObservedObjects) -> bool {
     let is_led = matches!(observed.coordinator, Some(JobState { end: Some(JobEnd::Complete { .. }), .. }));
@@ -77,7 +73,6 @@ fn is_finished_without_some(observed: &ObservedObjects) -> bool {
     matches!(workers.end, Some(JobEnd::Failed { .. })) || observed.lost_worker(None).is_some()
 }
 
-/// The failure of a worker that Kubernetes gave up, if the worker itself is the cause.
 fn exhausted(attempt: i32, observed: &ObservedObjects, codes: &ExitCodes) -> Option<AttemptFailure> {
     let end = observed.workers.as_ref()?.end.as_ref();
     let is_given_up = matches!(end, Some(JobEnd::Failed { reason, .. }) if GIVEN_UP.contains(&reason.as_str()));
@@ -91,8 +86,8 @@ fn is_running(job: &Option<JobState>) -> bool {
     job.as_ref().is_some_and(|job| job.end.is_none() || job.is_ending)
 }
 
-/// The failed pod that is the likeliest cause: first a code that no retry can mend, then a death of its own, then "another
-/// process was gone". Of several such pods, the first to end.
+/// First a code that no retry can mend, then a death of its own, then "another process was gone". Of several such pods,
+/// the first to end.
 fn culprit<'a>(observed: &'a ObservedObjects, codes: &ExitCodes) -> Option<&'a PodState> {
     let rank = |pod: &PodState| {
         let end_time = pod.exit.as_ref().and_then(|exit| exit.at);

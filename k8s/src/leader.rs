@@ -1,7 +1,7 @@
 //! Leader election: of several operators, the one whose name is in a Lease leads.
 //!
-//! A follower uses its own clock: it counts from when it saw the lease change, so clocks need not agree. A leader that
-//! cannot renew its lease stops before a follower may take over.
+//! A follower counts from when it saw the lease change, so clocks need not agree. A leader that cannot renew its lease
+//! stops before a follower may take over.
 
 use std::time::Duration;
 
@@ -21,10 +21,8 @@ use crate::error::Error;
 const HOLDS: Duration = Duration::from_secs(15);
 /// When a leader that cannot renew stops.
 const GIVES_UP: Duration = Duration::from_secs(10);
-/// Pause between two reads of the lease.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How a lease stands.
 #[derive(Clone, Debug)]
 enum LeaseState {
     Waits,
@@ -48,7 +46,6 @@ pub struct LeaseKeeper {
 }
 
 impl LeaseHandle {
-    /// Both sides of a lease.
     #[must_use]
     pub fn new(lease: &'static str) -> (Self, LeaseKeeper) {
         let (sender, state) = watch::channel(LeaseState::Waits);
@@ -56,11 +53,8 @@ impl LeaseHandle {
         (Self { lease, state, stop: stop.clone() }, LeaseKeeper { state: sender, stop })
     }
 
-    /// Keeps a lease on a thread and a runtime of its own, with a client that is connected there: no work of the operator
-    /// delays a renewal.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
+    /// On a thread and a runtime of its own, with a client that is connected there: no work of the operator delays a
+    /// renewal.
     pub fn keep_apart<C>(lease: &'static str, candidate: C) -> std::io::Result<Self>
     where
         C: AsyncFnOnce() -> Result<LeaseCandidate, String> + Send + 'static,
@@ -75,16 +69,11 @@ impl LeaseHandle {
         Ok(handle)
     }
 
-    /// Waits until this operator leads.
-    ///
-    /// # Errors
-    /// When nothing keeps the lease.
     pub async fn wait_until_leading(&mut self) -> Result<(), Error> {
         let leads = self.state.wait_for(|state| matches!(state, LeaseState::Leads)).await.map(|_| ());
         leads.map_err(|_| self.unkept())
     }
 
-    /// Waits until this operator no longer leads. Returns why.
     pub async fn wait_until_lost(&mut self) -> Error {
         let lost = match self.state.wait_for(|state| matches!(state, LeaseState::Lost(_))).await.as_deref() {
             Ok(LeaseState::Lost(error)) => Some(error.clone()),
@@ -129,7 +118,6 @@ impl LeaseKeeper {
     }
 }
 
-/// An operator that wants to lead.
 pub struct LeaseCandidate {
     leases: Api<Lease>,
     lease: String,
@@ -143,7 +131,6 @@ struct ObservedLease {
     since: Instant,
 }
 
-/// Who holds the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseHolder {
     Mine,
@@ -195,10 +182,7 @@ impl LeaseCandidate {
         }
     }
 
-    /// Gives the lease back, so that the next leader does not wait for it to expire.
-    ///
-    /// # Errors
-    /// When a request fails.
+    /// So that the next leader does not wait for it to expire.
     pub async fn give_back(&mut self) -> Result<(), Error> {
         let Some(mut lease) = self.read().await? else { return Ok(()) };
         let spec = lease.spec.get_or_insert_default();
@@ -210,10 +194,7 @@ impl LeaseCandidate {
         Ok(())
     }
 
-    /// Takes or renews the lease if it is free, its own, or has expired.
-    ///
-    /// # Errors
-    /// When a request fails, except when another operator was faster.
+    /// If it is free, its own, or has expired. Fails when a request does, except when another operator was faster.
     pub async fn try_once(&mut self) -> Result<LeaseHolder, Error> {
         let Some(mut lease) = self.read().await? else {
             let fresh = Lease {

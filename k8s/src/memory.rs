@@ -1,6 +1,5 @@
-//! The operator's memory of a job between two looks: what it applied, what was refused, when it asked.
-//!
-//! The memory ends with the operator. The next operator then applies or asks once more.
+//! The operator's memory of a job between two looks. It ends with the operator; the next one then applies or asks once
+//! more.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause after a failure.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The memories of all jobs.
 #[derive(Debug, Default)]
 pub struct OperatorMemory {
     jobs: Mutex<HashMap<JobKey, JobMemory>>,
@@ -35,7 +33,6 @@ pub struct JobMemory {
     requests: HashMap<String, RememberedRequest>,
     /// The attempt whose coordinator was asked last, and when.
     asked: Option<(i32, Timestamp)>,
-    /// The job file of an attempt, which does not change.
     config: Option<(i32, String)>,
     /// What opens the ports of the run.
     access: Option<RunAccess>,
@@ -47,15 +44,11 @@ pub struct JobMemory {
 /// What the check of a spec depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedSpec {
-    /// Generation of the HybridJob.
     pub generation: Option<i64>,
-    /// Number of the attempt.
     pub attempt: i32,
-    /// The job file.
     pub text: JobText,
 }
 
-/// The result of a request.
 #[derive(Debug)]
 enum RememberedRequest {
     Applied { hash: u64, generation: Option<i64>, at: Timestamp },
@@ -81,17 +74,14 @@ impl RetryPause {
     }
 }
 
-/// What is known about a request before it is made.
 #[derive(Debug)]
 pub enum KnownRequest {
-    /// Nothing: make the request.
     Nothing,
     /// The object was applied with this content, and then had this generation.
     Applied {
         /// `None` for a kind without generations.
         generation: Option<i64>,
     },
-    /// The request was refused a moment ago.
     Refused(Error),
 }
 
@@ -125,7 +115,6 @@ impl OperatorMemory {
 }
 
 impl JobMemory {
-    /// What is known about a request with this content.
     #[must_use]
     pub fn known_request(&self, request: &str, content: u64, now: Timestamp) -> KnownRequest {
         match self.requests.get(request) {
@@ -143,7 +132,6 @@ impl JobMemory {
         }
     }
 
-    /// Notes that an object was applied.
     pub fn note_applied(&mut self, request: &str, hash: u64, generation: Option<i64>, at: Timestamp) {
         self.requests.insert(request.to_owned(), RememberedRequest::Applied { hash, generation, at });
     }
@@ -193,13 +181,11 @@ impl JobMemory {
         self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed_time(at, now))).max(FIRST_PAUSE)
     }
 
-    /// The job file of an attempt, if it was read before.
     #[must_use]
     pub fn known_config(&self, attempt: i32) -> Option<String> {
         self.config.as_ref().filter(|(of, _)| *of == attempt).map(|(_, text)| text.clone())
     }
 
-    /// Remembers the job file of an attempt.
     pub fn keep_config(&mut self, attempt: i32, text: &str) {
         self.config = Some((attempt, text.to_owned()));
     }
@@ -211,18 +197,15 @@ impl JobMemory {
         (known == spec && spec.generation.is_some()).then(|| found.clone())
     }
 
-    /// Remembers what the check of a spec found.
     pub fn keep_checked(&mut self, spec: CheckedSpec, found: Result<ValidJob, Vec<SpecProblem>>) {
         self.checked = Some((spec, found));
     }
 
-    /// What opens the ports of the run, if it was read before.
     #[must_use]
     pub fn run_access(&self) -> Option<RunAccess> {
         self.access.clone()
     }
 
-    /// Remembers what opens the ports of the run.
     pub fn keep_access(&mut self, access: RunAccess) {
         self.access = Some(access);
     }
@@ -239,12 +222,10 @@ impl JobMemory {
         pause.left(now).unwrap_or(FIRST_PAUSE)
     }
 
-    /// Notes that a look succeeded.
     pub fn note_success(&mut self) {
         self.failures = None;
     }
 
-    /// The time left of the pause after a failure.
     #[must_use]
     pub fn pause_left(&self, now: Timestamp) -> Option<Duration> {
         self.failures.and_then(|pause| pause.left(now))

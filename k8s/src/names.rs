@@ -1,7 +1,7 @@
 //! Names, labels, ports and addresses of the objects of a run.
 //!
-//! The names of an attempt's objects contain its number. Members of a new attempt therefore never meet those of an old one,
-//! even if a lost node keeps an old pod for hours: they connect to another coordinator.
+//! The names of an attempt's objects contain its number, so its members never meet those of an old one, even if a lost
+//! node keeps an old pod for hours.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,23 +10,19 @@ use std::fmt;
 pub const MANAGER: &str = "zagros-operator";
 /// Label with the name of the HybridJob.
 pub const JOB_LABEL: &str = "zagros.dev/job";
-/// Label with the number of the attempt.
 pub const ATTEMPT_LABEL: &str = "zagros.dev/attempt";
 /// Label of claims that outlive their HybridJob, with the value `true`.
 pub const RETAIN_LABEL: &str = "zagros.dev/retain";
 pub const ROLE_LABEL: &str = "zagros.dev/role";
 /// Ends the name of the coordinator's StatefulSet.
 pub const COORDINATOR_SUFFIX: &str = "-coord";
-/// gRPC of the coordinator.
 pub const COORDINATOR_PORT: u16 = 7700;
-/// gRPC of an embedding server.
 pub const SERVER_PORT: u16 = 7701;
 /// Port at which a dense worker accepts the connections of other workers.
 pub const WORKER_PORT: u16 = 7702;
 /// HTTP of every role: health, metrics, and the coordinator's status.
 pub const ADMIN_PORT: u16 = 7780;
 
-/// A role of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodRole {
     /// Decides which server owns which rows.
@@ -54,7 +50,6 @@ impl PodRole {
         Self::ALL.into_iter().find(|role| role.short_name() == word)
     }
 
-    /// The data port.
     #[must_use]
     pub fn data_port(self) -> u16 {
         match self {
@@ -64,7 +59,6 @@ impl PodRole {
         }
     }
 
-    /// The subcommand of `zagros`.
     #[must_use]
     pub fn command(self) -> &'static str {
         match self {
@@ -85,10 +79,8 @@ impl fmt::Display for PodRole {
     }
 }
 
-/// One attempt of one job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunAttempt {
-    /// Name of the HybridJob.
     pub job: String,
     pub namespace: String,
     /// From 1.
@@ -96,14 +88,13 @@ pub struct RunAttempt {
 }
 
 impl RunAttempt {
-    /// Name of a role's Service.
     #[must_use]
     pub fn service_name(&self, role: PodRole) -> String {
         format!("{}-{}-{}", self.job, self.number, role.short_name())
     }
 
-    /// Name of a role's StatefulSet or Job. Pods are named after it. Kubernetes labels the pods of a StatefulSet with its name
-    /// and eleven more characters, and a label has at most 63: so the coordinator's is short.
+    /// Pods are named after it. Kubernetes labels the pods of a StatefulSet with its name and eleven more characters,
+    /// and a label has at most 63: so the coordinator's is short.
     #[must_use]
     pub fn workload_name(&self, role: PodRole) -> String {
         match role {
@@ -112,31 +103,26 @@ impl RunAttempt {
         }
     }
 
-    /// Name of the ConfigMap with the job file.
     #[must_use]
     pub fn config_name(&self) -> String {
         format!("{}-{}-job", self.job, self.number)
     }
 
-    /// Name of the PodGroup.
     #[must_use]
     pub fn pod_group_name(&self) -> String {
         format!("{}-{}", self.job, self.number)
     }
 
-    /// Host of a role's Service.
     #[must_use]
     pub fn service_host(&self, role: PodRole) -> String {
         format!("{}.{}.svc", self.service_name(role), self.namespace)
     }
 
-    /// Where the coordinator's gRPC is reached.
     #[must_use]
     pub fn coordinator_address(&self) -> String {
         format!("{}:{COORDINATOR_PORT}", self.service_host(PodRole::Coordinator))
     }
 
-    /// Where the coordinator's HTTP is reached.
     #[must_use]
     pub fn status_address(&self) -> String {
         format!("{}:{ADMIN_PORT}", self.service_host(PodRole::Coordinator))
@@ -165,14 +151,12 @@ impl RunAttempt {
     }
 }
 
-/// Labels of every object of a job.
 #[must_use]
 pub fn job_labels(job: &str) -> BTreeMap<String, String> {
     let pairs = [("app.kubernetes.io/name", "zagros"), ("app.kubernetes.io/managed-by", MANAGER), (JOB_LABEL, job)];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// A selector of labels as text.
 #[must_use]
 pub fn label_selector(labels: &BTreeMap<String, String>) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")

@@ -34,11 +34,9 @@ pub struct ObservedObjects {
     /// The coordinator, if its StatefulSet exists: as a Job would be, because it runs to an end.
     pub coordinator: Option<JobState>,
     pub workers: Option<JobState>,
-    /// How many servers are ready, if the StatefulSet exists.
     pub servers: Option<i32>,
     /// The servers' StatefulSet and pods in detail, for an update of them.
     pub server_facts: ServerFacts,
-    /// Pods of the attempt.
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
@@ -48,7 +46,6 @@ pub struct ObservedObjects {
     pub end_report: Option<RunProgress>,
 }
 
-/// An object of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedObject {
     pub kind: OwnedKind,
@@ -57,18 +54,13 @@ pub struct OwnedObject {
     pub attempt: Option<i32>,
     /// Whether a Job has neither ended nor been suspended. Always true for other kinds.
     pub is_active: bool,
-    /// Whether its deletion was requested.
     pub is_deleting: bool,
 }
 
-/// What an object of an attempt is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnedKind {
-    /// The coordinator's StatefulSet.
     Coordinator,
-    /// The workers' Job.
     Workers,
-    /// The servers' StatefulSet.
     Servers,
     Service,
 }
@@ -81,7 +73,6 @@ impl OwnedKind {
     }
 }
 
-/// A pod that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemainingPod {
     pub name: String,
@@ -94,11 +85,8 @@ pub struct RemainingPod {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobState {
-    /// Pods that are ready.
     pub ready: i32,
-    /// Pods that ended well.
     pub succeeded: i32,
-    /// Pods that failed or were lost.
     pub failed: i32,
     /// Whether the pod of number 0 ended well.
     pub first_is_done: bool,
@@ -128,7 +116,6 @@ pub enum JobEnd {
 pub struct PodState {
     pub name: String,
     pub role: PodRole,
-    /// Whether it is ready.
     pub is_ready: bool,
     /// The last end of its container with another code than 0.
     pub exit: Option<PodExit>,
@@ -148,7 +135,6 @@ pub struct PodState {
     pub has_ended: bool,
 }
 
-/// How a container ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodExit {
     pub code: i32,
@@ -159,7 +145,6 @@ pub struct PodExit {
     pub at: Option<Timestamp>,
 }
 
-/// What keeps a pod from starting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTrouble {
     /// Kubernetes' word: `ImagePullBackOff`, `Unschedulable`.
@@ -169,7 +154,6 @@ pub struct PodTrouble {
 }
 
 impl ObservedObjects {
-    /// The facts about an attempt.
     #[must_use]
     pub fn new(attempt: i32, objects: &JobObjects) -> Self {
         let pods: Vec<PodState> = (objects.pods.iter())
@@ -218,8 +202,7 @@ impl ObservedObjects {
         observed
     }
 
-    /// The same without servers and workers of these indices and above: they leave the run, and how they end is of no
-    /// consequence.
+    /// They leave the run, and how they end is of no consequence.
     #[must_use]
     pub fn without_members_from(&self, server: i32, worker: i32) -> Self {
         let mut observed = self.clone();
@@ -238,7 +221,6 @@ impl ObservedObjects {
         observed
     }
 
-    /// The number of a role's pods that are ready or ended well.
     #[must_use]
     pub fn ready_count(&self, role: PodRole) -> i32 {
         let of_job = |job: &Option<JobState>| job.as_ref().map_or(0, |job| job.ready + job.succeeded);
@@ -250,7 +232,6 @@ impl ObservedObjects {
     }
 }
 
-/// The number of a role's pods that are ready.
 fn count(pods: &[PodState], role: PodRole) -> i32 {
     let ready = pods.iter().filter(|pod| pod.role == role && pod.is_ready).count();
     i32::try_from(ready).unwrap_or(i32::MAX)
@@ -266,7 +247,6 @@ fn role_of_job(job: &Job) -> Option<PodRole> {
     [PodRole::Coordinator, PodRole::Worker].into_iter().find(|role| name.ends_with(&format!("-{}", role.short_name())))
 }
 
-/// As [`role_of_job`].
 fn role_of_set(set: &StatefulSet) -> PodRole {
     if set.name_any().ends_with(COORDINATOR_SUFFIX) { PodRole::Coordinator } else { PodRole::Server }
 }
@@ -367,8 +347,8 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 impl PodState {
-    /// How the run ended, if this is the coordinator's pod and says so: 0 when the run is over, 4 when it has failed. With any
-    /// other code the coordinator ended alone, and the next process continues the run.
+    /// 0 when the run is over, 4 when it has failed. With any other code the coordinator ended alone, and the next
+    /// process continues the run.
     fn verdict(&self) -> Option<JobEnd> {
         let or_epoch = |at: Option<Timestamp>| at.unwrap_or(Timestamp::UNIX_EPOCH);
         let failed = |exit: &PodExit| JobEnd::Failed {
@@ -387,7 +367,6 @@ impl PodState {
         self.role != PodRole::Worker && self.is_ready && self.verdict().is_none()
     }
 
-    /// The index of a server's pod.
     /// Its number among the pods of its role. The name of a worker's pod ends with a part that is new for each pod.
     fn index(&self) -> Option<i32> {
         self.name.rsplit('-').nth(usize::from(self.role == PodRole::Worker))?.parse().ok()

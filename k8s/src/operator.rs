@@ -41,23 +41,18 @@ const MOST_LOOKS: usize = 64;
 /// How long running work may take to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The settings of an operator.
 pub struct OperatorConfig {
-    /// The client of Kubernetes.
     pub client: Client,
     /// The namespace whose jobs it manages; all if `None`.
     pub namespace: Option<String>,
     /// Its pod's name.
     pub identity: String,
-    /// Its lease. Without one it leads from the start.
     pub lease: Option<LeaseHandle>,
     /// Whether HybridJobs may have folders of nodes and privileged containers.
     pub allows_host_access: bool,
     /// Port of `/healthz`, `/readyz` and `/metrics`.
     pub admin: TcpListener,
-    /// Where its metrics are registered.
     pub registry: Registry,
-    /// How coordinators are asked.
     pub asker: CoordinatorQuery,
     /// How they are asked for another number of embedding servers.
     pub scaler: CoordinatorScale,
@@ -75,10 +70,7 @@ pub fn ask_coordinator() -> CoordinatorQuery {
     })
 }
 
-/// Runs until shutdown is requested or another operator leads.
-///
-/// # Errors
-/// When the lease is lost.
+/// Until shutdown is requested or the lease is lost.
 pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error> {
     // A separate token: the port stays open while reconciliations end.
     let life = Lifecycle::new(Shutdown::new());
@@ -138,7 +130,6 @@ pub async fn run(config: OperatorConfig, shutdown: Shutdown) -> Result<(), Error
     ended
 }
 
-/// Waits for shutdown while another operator leads.
 async fn until_stopped_waiting(shutdown: &Shutdown, waits: &AtomicBool) {
     shutdown.requested().await;
     if !waits.load(Ordering::Acquire) {
@@ -177,7 +168,6 @@ fn serve(life: &Lifecycle, listener: TcpListener, registry: Registry, waits: Arc
 /// A job that may be unreadable.
 type Guarded = DeserializeGuard<HybridJob>;
 
-/// Watches the jobs and their objects.
 async fn control(client: Client, namespace: Option<&str>, context: Arc<OperatorContext>, stop: Shutdown) {
     let (known, writer) = reflector::store();
     let jobs = edited_jobs(scoped_api(&client, namespace), writer);
@@ -209,8 +199,7 @@ fn concurrency() -> u16 {
     u16::try_from(cores.saturating_mul(LOOKS).min(MOST_LOOKS)).unwrap_or(u16::MAX)
 }
 
-/// The jobs that were created or edited, or that are to be deleted. A change of the status does not count: the operator
-/// itself made it.
+/// A change of the status does not count: the operator itself made it.
 fn edited_jobs(api: Api<Guarded>, writer: reflector::store::Writer<Guarded>) -> impl Stream<Item = ObjectRef<Guarded>> {
     let events = watcher(api, watcher::Config::default()).default_backoff();
     let edited =
@@ -233,8 +222,7 @@ fn reference(job: &JobKey) -> ObjectRef<Guarded> {
     ObjectRef::new(&job.name).within(&job.namespace)
 }
 
-/// Waits for shutdown before the first list has arrived. An `applier` that is asked to end then would wait for that list
-/// for ever, because nothing fetches it any more.
+/// An `applier` that is asked to end before the first list has arrived would wait for it for ever.
 async fn asked_to_end_before_it_began(stop: &Shutdown, known: &Store<Guarded>) {
     stop.requested().await;
     if known.wait_until_ready().now_or_never().is_some() {

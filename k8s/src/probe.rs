@@ -11,7 +11,6 @@ use crate::crd::{RunProgress, ServerScaling};
 /// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a coordinator could not be asked.
 #[derive(Debug, thiserror::Error)]
 #[error("the coordinator at {address} did not report its status: {reason}")]
 pub struct ProbeError {
@@ -19,10 +18,7 @@ pub struct ProbeError {
     reason: String,
 }
 
-/// Asks the coordinator at `host:port`, with the token of its run if it has one.
-///
-/// # Errors
-/// When it does not answer in time, or something else answers.
+/// At `host:port`, with the token of the run if it has one.
 pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunProgress, ProbeError> {
     let failed = |reason: String| ProbeError { address: address.to_owned(), reason };
     let (status, body) = ask_with(address, "/status", token.map(PageToken::reveal), TIMEOUT)
@@ -34,7 +30,6 @@ pub async fn ask_status(address: &str, token: Option<&PageToken>) -> Result<RunP
     parse_status(&body).map_err(|error| failed(format!("not a status: {error}")))
 }
 
-/// The fields of the coordinator's report that the operator uses. It ignores others.
 #[derive(Deserialize)]
 struct ProbedReport {
     state: String,
@@ -94,7 +89,6 @@ struct ProbedEvaluation {
     logloss: Option<f64>,
 }
 
-/// The progress in a report of the coordinator.
 pub(crate) fn parse_status(body: &[u8]) -> Result<RunProgress, serde_json::Error> {
     let report: ProbedReport = serde_json::from_slice(body)?;
     let workers = || report.members.iter().filter_map(|member| member.progress.as_ref());

@@ -23,12 +23,9 @@ pub const COORDINATOR_LOST: &str = "CoordinatorLost";
 /// A person suspended a Job of the run.
 pub const JOB_SUSPENDED: &str = "JobSuspended";
 
-/// Whether all pods are ready, and if not, what the run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodReadiness {
-    /// Whether all pods are ready.
     pub is_ready: bool,
-    /// The reason, as one CamelCase word.
     pub reason: String,
     /// The reason, in words.
     pub message: String,
@@ -44,7 +41,6 @@ impl PodReadiness {
     }
 }
 
-/// How many pods a role should have.
 fn desired(spec: &HybridJobSpec, role: PodRole) -> i32 {
     match role {
         PodRole::Coordinator => 1,
@@ -53,7 +49,6 @@ fn desired(spec: &HybridJobSpec, role: PodRole) -> i32 {
     }
 }
 
-/// Pods by role.
 #[must_use]
 pub fn role_counts(spec: &HybridJobSpec, observed: &ObservedObjects) -> RoleCounts {
     let count = |role: PodRole| {

@@ -1,6 +1,5 @@
-//! One look at one job: dereference → validate → observe → decide → record or act → clean up.
-//!
-//! The operator may end after every step, so each step can be repeated without harm.
+//! One look at one job: dereference → validate → observe → decide → record or act → clean up. Each step can be repeated
+//! without harm.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,10 +31,7 @@ use crate::validate::{JobText, SpecProblem, ValidJob, validate_job};
 /// The most steps of one look. After a recorded status the next step follows at once.
 const MOST_STEPS: usize = 4;
 
-/// Looks at a job. A problem that the user must solve is not an error: the status reports it.
-///
-/// # Errors
-/// When the look should be repeated after a pause.
+/// A problem that the user must solve is not an error: the status reports it.
 pub async fn reconcile(
     guarded: Arc<DeserializeGuard<HybridJob>>,
     context: Arc<OperatorContext>,
@@ -69,7 +65,6 @@ pub async fn reconcile(
     result
 }
 
-/// Decides when to try again after an error.
 #[must_use]
 pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, context: Arc<OperatorContext>) -> Action {
     let key = JobKey { namespace: guarded.namespace().unwrap_or_default(), name: guarded.name_any() };
@@ -78,7 +73,6 @@ pub fn error_policy(guarded: Arc<DeserializeGuard<HybridJob>>, error: &Error, co
     Action::requeue(pause)
 }
 
-/// Takes the steps of one look.
 async fn look_at(look: &JobReconciliation<'_>) -> Result<Action, Error> {
     let Some(mut job) = look.cluster.read_job().await? else {
         look.context.memory.forget_job(&look.key);
@@ -144,8 +138,8 @@ async fn step(look: &JobReconciliation<'_>, job: &mut HybridJob) -> Result<Optio
     Ok(action)
 }
 
-/// Lets the pods of a job go whose namespace is being deleted. Kubernetes deletes pods first. The workers' Job keeps an ended
-/// pod until it has made another in its place, which it may not make there: so the Job goes.
+/// Kubernetes deletes pods first. The workers' Job keeps an ended pod until it has made another, which it may not make
+/// in a namespace that is being deleted: so the Job goes.
 async fn vacate(look: &JobReconciliation<'_>, job: &HybridJob, observed: &ObservedObjects) -> Result<Action, Error> {
     info!(job = look.key.name, namespace = look.key.namespace, "the namespace is being deleted; the workers' Job goes");
     carry_out(look, job, observed.workers_removal(RemovalScope::All, look.now()), RemovalScope::All).await?;
@@ -170,8 +164,7 @@ fn checked(
     valid
 }
 
-/// The text of the job file: that of the attempt once it has started, before that the one that the spec names. `None` when
-/// the ConfigMap or its key is missing.
+/// That of the attempt once it has started, before that the one that the spec names. `None` when it is missing.
 async fn text(look: &JobReconciliation<'_>, job: &HybridJob, attempt: &RunAttempt) -> Result<Option<JobText>, Error> {
     if let Some(text) = look.with_memory(job, |memory| memory.known_config(attempt.number)) {
         return Ok(Some(JobText::OfAttempt(text)));
@@ -200,7 +193,6 @@ fn scales(job: &HybridJob, valid: Option<&ValidJob>, report: Option<&RunProgress
     (scale, WorkerScale { wanted: workers, started: started_workers, known })
 }
 
-/// The spec with as many servers and workers as stay in the run.
 fn present(job: &HybridJob, servers: &ServerScale, workers: &WorkerScale) -> HybridJobSpec {
     let mut present = job.spec.clone();
     present.embedding_servers.replicas = servers.staying_count();
@@ -208,7 +200,6 @@ fn present(job: &HybridJob, servers: &ServerScale, workers: &WorkerScale) -> Hyb
     present
 }
 
-/// The attempt that the status names, or the first.
 fn attempt(job: &HybridJob) -> Result<RunAttempt, Error> {
     let namespace = job.namespace().ok_or(Error::Unnamed)?;
     Ok(RunAttempt { job: job.name_any(), namespace, number: recorded_status(job).attempt.max(1) })

@@ -18,13 +18,10 @@ use crate::observe::{ObservedObjects, OwnedKind, OwnedObject, PodState, Remainin
 /// How long a pod may outlive its deadline before its node counts as lost.
 pub const LINGER: SignedDuration = SignedDuration::from_secs(30);
 
-/// Which attempts are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalScope {
     All,
-    /// All but this attempt.
     Others(i32),
-    /// This attempt only.
     Only(i32),
 }
 
@@ -40,7 +37,6 @@ impl RemovalScope {
     }
 }
 
-/// The next step of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemovalStep {
     /// Workers are asked to end.
@@ -55,16 +51,13 @@ pub enum RemovalStep {
     Done,
 }
 
-/// An object to remove, or whose pods are asked to end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovalTarget {
     pub kind: OwnedKind,
     pub name: String,
-    /// How to remove it.
     pub how: RemovalMethod,
 }
 
-/// How an object's pods are asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalMethod {
     /// The object is deleted, and all its pods with it.
@@ -74,7 +67,6 @@ pub enum RemovalMethod {
 }
 
 impl ObservedObjects {
-    /// The next step of removing whole attempts.
     #[must_use]
     pub fn removal_step(&self, scope: RemovalScope, now: Timestamp) -> RemovalStep {
         match self.workers_removal(scope, now) {
@@ -93,7 +85,6 @@ impl ObservedObjects {
         if has_services { RemovalStep::Services } else { RemovalStep::Done }
     }
 
-    /// Servers and coordinators.
     #[must_use]
     pub fn member_targets(&self, scope: RemovalScope) -> Vec<RemovalTarget> {
         self.targets(scope, |one| one.kind.is_member().then_some(RemovalMethod::Delete))
@@ -162,8 +153,7 @@ impl ObservedObjects {
         targets.collect()
     }
 
-    /// Pods that have not ended. A pod that is there long after its deadline is on a node that does not report. The removal
-    /// does not wait for it.
+    /// A pod that is there long after its deadline is on a node that does not report. The removal does not wait for it.
     fn awaited(&self, scope: RemovalScope, now: Timestamp) -> impl Iterator<Item = &RemainingPod> {
         self.remaining.iter().filter(move |pod| scope.includes(pod.attempt) && !is_overdue(pod.until, LINGER, now))
     }

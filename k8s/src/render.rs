@@ -9,11 +9,8 @@ use crate::names::RunAttempt;
 use crate::rollout::ServerFacts;
 use crate::validate::{JobText, validate_job};
 
-/// The objects of the first attempt as YAML documents. `config` is the text of the job file, if the HybridJob names a
-/// ConfigMap. `allows_host_access`: as an operator with `--allow-host-access` does.
-///
-/// # Errors
-/// All problems, one a line.
+/// Of the first attempt, as YAML documents. `config` is the text of the job file, if the HybridJob names a ConfigMap.
+/// Fails with all problems, one a line.
 pub fn render_objects(yaml: &str, config: Option<&str>, allows_host_access: bool) -> Result<String, String> {
     let mut owner: HybridJob = serde_saphyr::from_str(yaml).map_err(|error| format!("not a HybridJob: {error}"))?;
     let namespace = owner.namespace().unwrap_or_else(|| "default".to_owned());

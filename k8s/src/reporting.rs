@@ -16,8 +16,7 @@ use crate::crd::{ConditionStatus, HybridJob, HybridJobStatus};
 use crate::decide::EventNote;
 use crate::error::Error;
 
-/// How often the operator looks at a job that waits for its user: the objects that its spec names may appear without an
-/// event.
+/// The objects that the spec of a waiting job names may appear without an event.
 pub(crate) const USER_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Writes the status if it changed. Returns the job as it is then. A refusal stays in the message until the work is done.
@@ -37,7 +36,6 @@ pub(crate) async fn record_status(
     look.cluster.record_status(&object).await
 }
 
-/// Why the last work could not be done, in words.
 pub(crate) fn refusal_message(status: &HybridJobStatus) -> Option<&str> {
     let is_refusal = |one: &&crate::crd::JobCondition| one.type_ == RECONCILED && one.status == ConditionStatus::False;
     status.conditions.iter().find(is_refusal).map(|one| one.message.as_str())

@@ -1,8 +1,7 @@
 //! The secret of a job's run (docs/security.md): a Secret with a key for each role and the token of the HTTP ports.
 //!
-//! The operator makes the Secret once for each HybridJob, from random bytes, and never changes it: processes of a run would no
-//! longer know each other. Its owner is the HybridJob. Its name has a part of the owner's uid, so a HybridJob that is deleted
-//! and made again under its name has another Secret, whenever Kubernetes removes the first one.
+//! Made once for each HybridJob, and never changed: processes of a run would no longer know each other. Its name has a
+//! part of the owner's uid, so a HybridJob that is made again under its name has another Secret.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -29,7 +28,6 @@ pub struct RunAccess {
     pub credentials: Credentials,
 }
 
-/// A new Secret.
 fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
     let roles = [
         (secret_entry(PodRole::Coordinator), PeerRole::Coordinator),
@@ -58,10 +56,7 @@ fn secret(owner: &HybridJob, run: &RoleKey) -> Secret {
 }
 
 impl JobClient {
-    /// Makes the Secret of the job, unless it is there. Returns what of it can be read.
-    ///
-    /// # Errors
-    /// When a request fails.
+    /// Unless it is there. Returns what of it can be read.
     pub async fn run_secret(&self, owner: &HybridJob) -> Result<RunAccess, Error> {
         let (name, api) = (secret_name(owner), self.secrets_api());
         let read = async || api.get_opt(&name).await.map_err(Error::failed_to(format!("read Secret {name}")));

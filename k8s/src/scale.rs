@@ -29,7 +29,6 @@ const TRAINING: &str = "training";
 /// The number of embedding servers: as it is wanted, and as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerScale {
-    /// What the spec says.
     pub wanted: i32,
     /// With how many the attempt started.
     pub started: i32,
@@ -40,9 +39,7 @@ pub struct ServerScale {
 /// The number of dense workers: as it is wanted, and as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerScale {
-    /// What the spec says.
     pub wanted: i32,
-    /// With how many the attempt started.
     pub started: i32,
     /// The coordinator's last report, once a scale request has changed a number of the run.
     pub known: Option<ServerScaling>,
@@ -96,8 +93,8 @@ impl WorkerScale {
         self.known.as_ref().filter(|known| known.workers_wanted > 0)
     }
 
-    /// How many pods there should be now, all of which stay. A pod that comes before the coordinator was asked would be asked to leave. A pod beyond
-    /// this number is asked to end, and has its grace period to leave. How it ends is of no consequence.
+    /// All stay. A pod that comes before the coordinator was asked would be asked to leave. A pod beyond this number
+    /// has its grace period to leave, and how it ends is of no consequence.
     #[must_use]
     pub fn pod_count(&self) -> i32 {
         self.changed().map_or(self.started, |known| known.workers_wanted)
@@ -109,7 +106,6 @@ impl WorkerScale {
         self.changed().map_or(self.started, |known| known.workers).min(self.pod_count())
     }
 
-    /// The next step. `heard` is what the coordinator reported just now.
     #[must_use]
     pub fn next_step(&self, heard: Option<&RunProgress>) -> ScaleStep {
         if self.pod_count() != self.wanted {

@@ -17,7 +17,6 @@ pub fn secret_name(owner: &HybridJob) -> String {
     format!("{}.run.{uid}", owner.name_any()).trim_end_matches('.').to_owned()
 }
 
-/// Key of a role's entry in the Secret.
 #[must_use]
 pub fn secret_entry(role: PodRole) -> &'static str {
     role.short_name()

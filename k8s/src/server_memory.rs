@@ -8,7 +8,6 @@ use crate::validate::ValidJob;
 const SERVER_MEMORY: u64 = 4 << 30;
 
 impl ValidJob {
-    /// What the rows of a lost server come back from.
     #[must_use]
     pub fn recovery(&self) -> RowsRecovery {
         if self.is_durable() { RowsRecovery::Log } else { RowsRecovery::Checkpoint }
@@ -31,8 +30,8 @@ impl ValidJob {
         self.server_rows().saturating_add(self.rows_beyond_memory())
     }
 
-    /// Bytes of rows that do not fit into `cluster.memory`: as many again, or what a larger disk that the user gives has room for
-    /// besides two bases of the log.
+    /// Rows that do not fit into `cluster.memory`: as many again, or what a larger disk has room for besides two bases
+    /// of the log.
     fn rows_beyond_memory(&self) -> u64 {
         let Some(memory) = self.job.cluster.memory else { return 0 };
         let size = self.spec.embedding_servers.storage.as_ref().and_then(|storage| storage.size.as_ref());

@@ -1,7 +1,8 @@
-//! Parse, don't validate: from a HybridJob and the text of its job file to a job that can be built, or to all its problems.
+//! Parse, don't validate: from a HybridJob and the text of its job file to a job that can be built, or to all its
+//! problems.
 //!
-//! The schema and its CEL rules refuse most problems at admission. This module finds the problems that only the checks of
-//! the job file know. It uses the same code as the roles.
+//! The schema and its CEL rules refuse most problems at admission. This module finds those that only the checks of the
+//! job file know, with the same code as the roles.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -27,12 +28,10 @@ pub struct ValidJob {
     pub spec: HybridJobSpec,
     /// The text of the job file that every role of the attempt gets.
     pub rendered: String,
-    /// The parsed job file.
     pub job: Job,
 }
 
 impl ValidJob {
-    /// Settings of a role's pods.
     #[must_use]
     pub fn pod_settings(&self, role: PodRole) -> &PodSettings {
         match role {
@@ -42,7 +41,6 @@ impl ValidJob {
         }
     }
 
-    /// Pods that a role should have.
     #[must_use]
     pub fn replicas(&self, role: PodRole) -> i32 {
         match role {
@@ -72,36 +70,33 @@ impl ValidJob {
         i32::try_from(self.job.cluster.workers).unwrap_or(i32::MAX)
     }
 
-    /// Whether the others wait for a lost worker and continue once it is replaced (invariant RK-3). The same throughout an
-    /// attempt, whatever its number of workers is: Kubernetes keeps the rules of a Job for good.
+    /// The same throughout an attempt (invariant RK-3), whatever its number of workers is: Kubernetes keeps the rules
+    /// of a Job for good.
     #[must_use]
     pub fn workers_rejoin(&self) -> bool {
         let cluster = &self.job.cluster;
         self.job.train.mode != Mode::Sync && cluster.max_workers.unwrap_or(cluster.workers).max(cluster.workers) > 1
     }
 
-    /// Whether the processes of the run prove that they belong to it, by the Secret that the operator makes. Not if the job
-    /// file says `cluster.insecure`.
+    /// By the Secret that the operator makes. Not if the job file says `cluster.insecure`.
     #[must_use]
     pub fn asks_for_proof(&self) -> bool {
         !self.job.cluster.insecure
     }
 
-    /// Whether a process of coordinator or servers that ends is followed by one that goes on where it was: servers have a
-    /// log, and both have a disk that outlives the pod.
+    /// A process that ends is followed by one that goes on where it was: servers have a log, and both have a disk that
+    /// outlives the pod.
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.job.cluster.durability.has_log()
     }
 
-    /// All pods of the run.
     #[must_use]
     pub fn pod_count(&self) -> i32 {
         PodRole::ALL.into_iter().map(|role| self.replicas(role)).sum()
     }
 }
 
-/// The text of a job file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobText {
     /// That of the spec, from which an attempt starts. The attempt has as many servers and workers as the spec says.
@@ -119,10 +114,7 @@ impl JobText {
     }
 }
 
-/// Checks everything and renders the job file of an attempt.
-///
-/// # Errors
-/// All problems at once.
+/// Fails with all problems at once.
 pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) -> Result<ValidJob, Vec<SpecProblem>> {
     let mut problems = check_spec(object);
     let rendered = render(object, text, attempt);
@@ -144,7 +136,6 @@ pub fn validate_job(object: &HybridJob, text: &JobText, attempt: &RunAttempt) ->
     Err(problems)
 }
 
-/// The text of the job file with the operator's keys.
 struct RenderedJob {
     text: String,
     missing: Option<String>,
@@ -185,11 +176,9 @@ fn table<'a>(document: &'a mut DocumentMut, section: &str) -> Option<&'a mut dyn
     document.entry(section).or_insert(Item::Table(Table::new())).as_table_like_mut()
 }
 
-/// The keys of the numbers of pods. Those of an attempt never change: its job file is immutable, and processes that start later
-/// read it too. The coordinator knows the present numbers.
+/// The numbers of an attempt never change: its job file is immutable, and processes that start later read it too.
 const SIZES: [&str; 2] = ["servers", "workers"];
 
-/// The keys that the operator sets.
 fn settings(object: &HybridJob, attempt: &RunAttempt) -> Vec<(&'static str, &'static str, Item)> {
     let everywhere = |port: u16| format!("0.0.0.0:{port}");
     let servers = toml_edit::Array::from_iter([everywhere(PodRole::Server.data_port())]);
@@ -214,8 +203,8 @@ fn fallbacks() -> Vec<(&'static str, &'static str, Item)> {
     ]
 }
 
-/// The bounds of `elasticity` as keys of the job file. In modes `hybrid` and `async` a run continues without lost workers down to
-/// the lower one, and takes more workers up to the upper one. In mode `sync` the number of workers never changes.
+/// In modes `hybrid` and `async` a run continues without lost workers down to the lower bound, and takes more up to the
+/// upper one. In mode `sync` the number of workers never changes.
 fn worker_bounds(object: &HybridJob, document: &DocumentMut) -> Vec<(&'static str, &'static str, Item)> {
     let mode = document.get("train").and_then(|train| train.get("mode")).and_then(Item::as_str);
     let workers = object.spec.dense_workers.replicas;
@@ -246,8 +235,8 @@ fn check_text(object: &HybridJob, text: &str, attempt: &RunAttempt) -> Result<()
     Job::parse(text, Path::new(JOB_FILE), &overrides).map(|_| ()).map_err(|errors| errors.plain_text())
 }
 
-/// Checks the rules of the definition, because the installed definition may be older than this operator, and rules that it
-/// cannot express.
+/// The rules of the definition, because the installed one may be older than this operator, and rules that it cannot
+/// express.
 fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
     // The operator writes the status, so the status is no reason to refuse a job.
     let written = HybridJob { status: None, ..object.clone() };
@@ -259,7 +248,6 @@ fn check_spec(object: &HybridJob) -> Vec<SpecProblem> {
     problems
 }
 
-/// Checks that no volume is mounted at a folder that the roles use.
 fn check_mounts(spec: &HybridJobSpec) -> Vec<SpecProblem> {
     let mut taken: BTreeSet<PathBuf> =
         [OUTPUT_PATH, STATE_PATH, SHARED_MEMORY_PATH, "/tmp", JOB_FOLDER].map(PathBuf::from).into();

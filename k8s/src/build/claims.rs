@@ -17,7 +17,6 @@ const JOURNAL: u64 = GIB;
 /// The tail of a log is at least so long before a new base is written.
 const SHORTEST_TAIL: u64 = 256 << 20;
 
-/// The claim of each pod of a role; `None` if an empty directory suffices.
 pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole) -> Option<PersistentVolumeClaim> {
     let given = given(plan, role);
     let is_needed = given.is_some() || (plan.job.is_durable() && role != PodRole::Worker);
@@ -49,8 +48,7 @@ fn given<'a>(plan: &BuildPlan<'a>, role: PodRole) -> Option<&'a ClaimTemplate> {
     }
 }
 
-/// The size that the servers of this attempt have: Kubernetes changes no claim of a StatefulSet, and refuses a whole object that
-/// asks for another.
+/// Kubernetes changes no claim of a StatefulSet, and refuses a whole object that asks for another.
 fn made(plan: &BuildPlan<'_>, role: PodRole) -> Option<Quantity> {
     plan.servers.set.as_ref().filter(|_| role == PodRole::Server)?.disk.clone()
 }
@@ -60,8 +58,8 @@ fn size(plan: &BuildPlan<'_>, role: PodRole) -> Quantity {
     Quantity(format!("{}Gi", bytes.div_ceil(GIB)))
 }
 
-/// Two bases and one tail (docs/reliability.md). A base has at most the rows that fit into memory. The tail grows while a base
-/// is written: as much again. Rows beyond memory: as many again as in memory.
+/// Two bases and one tail (docs/reliability.md). A base has at most the rows that fit into memory. The tail grows while
+/// a base is written: as much again. Rows beyond memory: as many again as in memory.
 fn of_server(plan: &BuildPlan<'_>) -> u64 {
     let rows = plan.job.server_rows();
     let tail = 2 * SHORTEST_TAIL.max(rows / 2);
@@ -69,7 +67,6 @@ fn of_server(plan: &BuildPlan<'_>) -> u64 {
     2 * rows + tail + disk
 }
 
-/// A disk for one pod.
 pub(super) fn disk(size: &Quantity, class: Option<&String>) -> PersistentVolumeClaimSpec {
     PersistentVolumeClaimSpec {
         access_modes: Some(vec!["ReadWriteOnce".to_owned()]),

@@ -9,7 +9,6 @@ use crate::crd::{GangScheduler, GangSpec};
 use crate::names::{JOB_LABEL, PodRole};
 use crate::secret_names::{SECRET_TOKEN, secret_name};
 
-/// Kind of the PodGroup of a gang scheduler.
 #[must_use]
 pub(crate) fn group_resource(scheduler: GangScheduler) -> ApiResource {
     let (group, version) = match scheduler {
@@ -38,13 +37,11 @@ pub(super) fn pod_group(plan: &BuildPlan<'_>, gang: &GangSpec) -> (ApiResource, 
     (group_resource(gang.scheduler), plan.metadata(plan.attempt.pod_group_name()), json!({ "spec": spec }))
 }
 
-/// Kind of the object by which the Prometheus operator finds pods.
 pub(super) fn monitor_resource() -> ApiResource {
     let kind = GroupVersionKind::gvk("monitoring.coreos.com", "v1", "PodMonitor");
     ApiResource::from_gvk_with_plural(&kind, "podmonitors")
 }
 
-/// Says where Prometheus finds the pods.
 pub(super) fn pod_monitor(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> (ApiResource, ObjectMeta, Value) {
     let mut endpoint = json!({ "port": "http", "path": "/metrics" });
     if plan.job.asks_for_proof() {

@@ -10,16 +10,14 @@ pub(super) const SLOW: u64 = 20 << 20;
 /// Both a checkpoint and a model may have to be written.
 const TIMES: u64 = 2;
 
-/// Seconds that a role's pods have.
 pub(super) fn period(plan: &BuildPlan<'_>, role: PodRole) -> i64 {
     let given = plan.job.pod_settings(role).termination_grace_period_seconds;
     given.unwrap_or_else(|| match role {
         PodRole::Worker => saving(plan),
-        // It leaves everything to the next process, on its disk: every acknowledged push is in its log already, and what only the
-        // operating system has of it, that writes before it gives the disk away.
+        // It leaves everything to the next process, on its disk: every acknowledged push is in its log already.
         PodRole::Coordinator | PodRole::Server if plan.job.is_durable() => SECONDS,
-        // They serve until the workers have saved, and end after that. If one is killed before, the run loses its work since
-        // the previous checkpoint.
+        // They serve until the workers have saved. One that is killed before costs the work since the previous
+        // checkpoint.
         PodRole::Coordinator | PodRole::Server => saving(plan).saturating_add(SECONDS),
     })
 }

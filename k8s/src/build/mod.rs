@@ -24,15 +24,11 @@ use crate::validate::ValidJob;
 pub(crate) use gang::group_resource;
 pub use shared::SharedObject;
 
-/// Key of the job file in its ConfigMap.
 pub const JOB_KEY: &str = "job.toml";
 
-/// One object as it should be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectManifest {
-    /// Its kind, and the path that it is applied at.
     pub resource: ApiResource,
-    /// The object, with owner and labels.
     pub object: DynamicObject,
 }
 
@@ -44,7 +40,6 @@ impl ObjectManifest {
     }
 }
 
-/// How much of the attempt is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildStage {
     /// All objects but the workers: a worker that starts before its servers may give up waiting for them.
@@ -52,11 +47,9 @@ pub enum BuildStage {
     Everything,
 }
 
-/// What the objects of an attempt are made from.
 #[derive(Clone, Debug)]
 pub struct BuildPlan<'a> {
     pub owner: &'a HybridJob,
-    /// The checked spec.
     pub job: &'a ValidJob,
     pub attempt: &'a RunAttempt,
     pub servers: &'a ServerFacts,
@@ -88,12 +81,10 @@ pub fn build(plan: &BuildPlan<'_>, stage: BuildStage) -> Vec<ObjectManifest> {
 }
 
 impl BuildPlan<'_> {
-    /// Metadata of an object of the attempt.
     fn metadata(&self, name: String) -> ObjectMeta {
         ObjectMeta { labels: Some(self.attempt.object_labels()), ..self.job_metadata(name) }
     }
 
-    /// Metadata of an object that all attempts share.
     fn job_metadata(&self, name: String) -> ObjectMeta {
         ObjectMeta {
             name: Some(name),

@@ -34,9 +34,8 @@ pub(super) fn service(plan: &BuildPlan<'_>, role: PodRole) -> Service {
     }
 }
 
-/// Coordinator and servers are reached at their data ports by the members of the run, and the coordinator by the operator, which
-/// asks it for another number of servers. Pods of the cluster reach health and metrics: probes are open to all, and the rest
-/// needs the token of the run.
+/// Coordinator and servers are reached at their data ports by the members of the run, and the coordinator by the
+/// operator too. Pods of the cluster reach health and metrics: the rest needs the token of the run.
 pub(super) fn policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let roles = [PodRole::Coordinator, PodRole::Server];
     let data = roles.map(|role| tcp(role.data_port())).to_vec();
@@ -54,8 +53,7 @@ fn operator() -> NetworkPolicyPeer {
     NetworkPolicyPeer { namespace_selector: anywhere, pod_selector: Some(pods), ip_block: None }
 }
 
-/// Workers are reached by the other workers alone, whose library has no proof. It chooses its ports, so there is no list of
-/// them.
+/// Workers are reached by the other workers alone, whose library has no proof and chooses its ports.
 pub(super) fn worker_policy(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> NetworkPolicy {
     let roles = [PodRole::Worker];
     let from_workers = NetworkPolicyIngressRule { from: Some(vec![pods(plan, &roles)]), ports: None };
@@ -95,7 +93,6 @@ fn pods(plan: &BuildPlan<'_>, roles: &[PodRole]) -> NetworkPolicyPeer {
     NetworkPolicyPeer { pod_selector: Some(selects(plan, roles)), ..NetworkPolicyPeer::default() }
 }
 
-/// Selects the pods of these roles of the job.
 fn selects(plan: &BuildPlan<'_>, roles: &[PodRole]) -> LabelSelector {
     let of_roles = LabelSelectorRequirement {
         key: ROLE_LABEL.to_owned(),
@@ -105,8 +102,7 @@ fn selects(plan: &BuildPlan<'_>, roles: &[PodRole]) -> LabelSelector {
     LabelSelector { match_labels: Some(job_labels(&plan.attempt.job)), match_expressions: Some(vec![of_roles]) }
 }
 
-/// Whether a pod of this role comes back alone and the others wait for it. Its eviction is then allowed, one pod at a time.
-/// Where the loss of a pod restarts the whole group, none is evicted.
+/// A pod that comes back alone may be evicted, one at a time. Where a loss restarts the whole group, none is.
 fn may_move(plan: &BuildPlan<'_>, role: PodRole) -> bool {
     match role {
         PodRole::Coordinator | PodRole::Server => plan.job.is_durable(),
@@ -119,14 +115,13 @@ pub(super) fn has_worker_budget(plan: &BuildPlan<'_>) -> bool {
     may_move(plan, PodRole::Worker) != may_move(plan, PodRole::Server)
 }
 
-/// The budget of coordinator and servers, and of workers where the same holds for them: then one pod of the whole run is
-/// evicted at a time. The budget is a number, because a Job has no scale of which it could be a share.
+/// Of coordinator and servers, and of workers where the same holds for them: one pod of the whole run at a time. It is
+/// a number, because a Job has no scale of which it could be a share.
 pub(super) fn disruption_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
     let roles = if has_worker_budget(plan) { &PodRole::ALL[..2] } else { &PodRole::ALL[..] };
     budget(plan, metadata, roles)
 }
 
-/// The budget of workers that are not covered by that of the others.
 pub(super) fn worker_budget(plan: &BuildPlan<'_>, metadata: ObjectMeta) -> PodDisruptionBudget {
     budget(plan, metadata, &[PodRole::Worker])
 }

@@ -22,7 +22,6 @@ const SERVER_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
 /// Annotation with the number of an indexed Job's pod.
 const WORKER_INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
-/// The template of a role's pods.
 pub(super) fn template(plan: &BuildPlan<'_>, role: PodRole, restart: &str) -> PodTemplateSpec {
     let settings = plan.job.pod_settings(role);
     let spec = &plan.job.spec;
@@ -77,7 +76,6 @@ fn scheduler(plan: &BuildPlan<'_>) -> Option<String> {
     scheduling.scheduler_name.clone().or_else(|| volcano.then(|| "volcano".to_owned()))
 }
 
-/// Marks a pod as a member of its group.
 fn gang_marks(
     plan: &BuildPlan<'_>,
     role: PodRole,
@@ -129,8 +127,8 @@ fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
         name: role.short_name().to_owned(),
         image: Some(settings.image.as_ref().unwrap_or(&spec.image).clone()),
         image_pull_policy: spec.image_pull_policy.map(|policy| policy.as_str().to_owned()),
-        // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a process of
-        // number 1 no signal that it does not handle yet, and the program is linked for a second before it handles any.
+        // Without a command: the image's entrypoint starts the program below an init process. The kernel gives a
+        // process of number 1 no signal that it does not handle yet.
         args: Some(arguments(plan, role)),
         env: Some(environment(plan, role)),
         env_from: secrets(&settings.env_from),
@@ -148,8 +146,7 @@ fn container(plan: &BuildPlan<'_>, role: PodRole) -> Container {
     }
 }
 
-/// A sidecar is an init container that always restarts. Kubernetes starts it before the role's container and ends it after
-/// that, so a Job ends although its sidecar would not.
+/// A sidecar is an init container that always restarts: a Job ends although its sidecar would not.
 fn sidecars(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Container> {
     let pod_security = plan.job.spec.pod_security_context.as_ref();
     let sidecar = |one: &SidecarSpec| Container {
@@ -197,8 +194,8 @@ fn arguments(plan: &BuildPlan<'_>, role: PodRole) -> Vec<String> {
             arguments.extend(more.map(str::to_owned));
         }
     }
-    // A pod that is asked to end is made again: of a server or the coordinator with its volume, of a worker under its index. An index
-    // that has ended with 0 is complete, and never gets another pod.
+    // A pod that is asked to end is made again, of a worker under its index: one that has ended with 0 never gets
+    // another pod.
     let comes_back = match role {
         PodRole::Coordinator | PodRole::Server => plan.job.is_durable(),
         PodRole::Worker => {

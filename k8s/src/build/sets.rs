@@ -1,5 +1,5 @@
-//! Coordinator and embedding servers: StatefulSets. A container that ends is started again in its pod, and a pod that goes is
-//! made again under its name, with its volume. Neither restarts another pod.
+//! A container that ends is started again in its pod, and a pod that goes is made again under its name, with its
+//! volume. Neither restarts another pod.
 
 use k8s_openapi::api::apps::v1::{
     RollingUpdateStatefulSetStrategy, StatefulSet, StatefulSetPersistentVolumeClaimRetentionPolicy, StatefulSetSpec,
@@ -12,14 +12,13 @@ use super::{BuildPlan, claims, pod};
 use crate::names::PodRole;
 use crate::rollout::TEMPLATE_ANNOTATION;
 
-/// The coordinator. It ends with the run. When it is started again after that, it ends as before (`--one-run`), so its exit
-/// code stays that of the run.
+/// It ends with the run. Started again after that, it ends as before (`--one-run`), so its exit code stays that of the
+/// run.
 pub(super) fn coordinator(plan: &BuildPlan<'_>) -> StatefulSet {
     set(plan, PodRole::Coordinator)
 }
 
-/// All servers. They start at once, because no server needs another to start. A changed template restarts them one after
-/// another ([`crate::rollout`]), if they have a log.
+/// They start at once. A changed template restarts them one after another ([`crate::rollout`]), if they have a log.
 pub(super) fn servers(plan: &BuildPlan<'_>) -> StatefulSet {
     let mut set = set(plan, PodRole::Server);
     let servers = plan.job.replicas(PodRole::Server);
@@ -58,8 +57,8 @@ fn set(plan: &BuildPlan<'_>, role: PodRole) -> StatefulSet {
     }
 }
 
-/// A claim may hold the only copy of rows. So Kubernetes deletes none when a user deletes or scales the StatefulSet: the
-/// operator does, once the claim is of no use (`RemovalStep::Services`).
+/// A claim may hold the only copy of rows. Kubernetes deletes none: the operator does, once the claim is of no use
+/// (`RemovalStep::Services`).
 fn kept() -> StatefulSetPersistentVolumeClaimRetentionPolicy {
     let retain = || Some("Retain".to_owned());
     StatefulSetPersistentVolumeClaimRetentionPolicy { when_deleted: retain(), when_scaled: retain() }

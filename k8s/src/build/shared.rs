@@ -6,7 +6,6 @@ use kube::api::ApiResource;
 
 use super::{BuildPlan, ObjectManifest, gang, network};
 
-/// An optional object that all attempts share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SharedObject {
     /// Who may reach coordinator and servers.
@@ -45,7 +44,6 @@ impl SharedObject {
         }
     }
 
-    /// Whether the spec asks for it.
     #[must_use]
     pub fn is_wanted(self, plan: &BuildPlan<'_>) -> bool {
         let spec = &plan.job.spec;

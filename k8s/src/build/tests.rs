@@ -12,7 +12,6 @@ use super::*;
 use crate::fixture::{attempt, hybrid_job};
 use crate::validate::{JobText, validate_job};
 
-/// All objects of a HybridJob's third attempt, by title.
 fn built(change: impl FnOnce(&mut HybridJob), stage: BuildStage) -> Vec<(String, Value)> {
     let mut owner = hybrid_job();
     change(&mut owner);
@@ -35,7 +34,6 @@ fn all(change: impl FnOnce(&mut HybridJob)) -> impl Fn(&str) -> Value {
     }
 }
 
-/// A job whose servers have no log.
 const VOLATILE: &str =
     "[data]\nformat = \"criteo\"\ntrain = \"/data/train.txt\"\n[cluster]\ndurability = \"checkpoint\"\n";
 
@@ -194,8 +192,7 @@ fn every_pod_is_restricted_probed_and_bounded() {
     }
 }
 
-/// A worker's pod ends with its container, because a worker that has finished must not train again. The others are started
-/// again in their pods.
+/// A worker's pod ends with its container, because a worker that has finished must not train again.
 #[test]
 fn coordinator_and_servers_are_started_again_in_their_pods_and_workers_are_not() {
     let object = all(|_| ());
@@ -317,8 +314,7 @@ fn spec_of(value: Value) -> impl FnOnce(&mut HybridJob) {
     }
 }
 
-/// A worker writes a checkpoint at its end, and the others serve it. A role without a `pod` block has as much time as one
-/// with it.
+/// A role without a `pod` block has as much time as one with it.
 #[test]
 fn every_role_gets_the_time_that_its_end_takes() {
     let grace = |change: Value| {

@@ -11,12 +11,9 @@ use crate::names::PodRole;
 use crate::paths::{JOB_FOLDER, OUTPUT_PATH, SECRET_FOLDER, SHARED_MEMORY_PATH, STATE_PATH};
 use crate::secret_names::{secret_entry, secret_name};
 
-/// Name of the volume for run folders and models.
 const OUTPUT: &str = "output";
-/// Name of the volume for memory that the pod's processes share.
 const SHARED_MEMORY: &str = "shared-memory";
 
-/// Name of the volume with the key of the role.
 const RUN_SECRET: &str = "run-secret";
 /// The owner and the group of the pod read the key. A role refuses a key that others may read.
 const SECRET_MODE: i32 = 0o440;
@@ -43,7 +40,6 @@ fn secret(plan: &BuildPlan<'_>, role: PodRole) -> Volume {
     Volume { secret: Some(source), ..named(RUN_SECRET) }
 }
 
-/// Where the volumes of a role's pod are mounted.
 pub(super) fn mounts(plan: &BuildPlan<'_>, role: PodRole) -> Vec<VolumeMount> {
     let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
         name: name.to_owned(),
@@ -67,7 +63,6 @@ pub(super) fn mounts(plan: &BuildPlan<'_>, role: PodRole) -> Vec<VolumeMount> {
     mounts
 }
 
-/// The volumes of a role's pod.
 pub(super) fn volumes(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Volume> {
     let spec = &plan.job.spec;
     let job = ConfigMapVolumeSource {
@@ -100,8 +95,7 @@ pub(super) fn volumes(plan: &BuildPlan<'_>, role: PodRole) -> Vec<Volume> {
     volumes
 }
 
-/// Name of the volume that a user gives. A claim is one volume of the pod, wherever it is mounted: the kubelet mounts a claim
-/// once for a pod, by the first of its volumes, and a second one would get the rights of the first.
+/// A claim is one volume of the pod, wherever it is mounted: a second one would get the rights of the first.
 fn user_volume(spec: &HybridJobSpec, index: usize) -> String {
     let claim = |index: usize| spec.volumes.get(index).and_then(|volume| volume.source.claim_name.as_ref());
     let Some(name) = claim(index) else { return format!("volume-{index}") };

@@ -1,7 +1,5 @@
-//! `HybridJob`, group `zagros.dev`, version `v1alpha1`: the spec that a user writes, and the status of the run.
-//!
-//! These are the raw types: the schema, its defaults and its CEL rules come from them. The rest of the operator works with
-//! `ValidJob`.
+//! `HybridJob`, group `zagros.dev`, version `v1alpha1`: the raw types, from which the schema, its defaults and its CEL
+//! rules come. The rest of the operator works with `ValidJob`.
 
 #![expect(unreachable_pub, reason = "KubeSchema copies each struct, `pub` and all, into the body of a function")]
 
@@ -190,7 +188,6 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// The word that Kubernetes uses.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -105,13 +105,11 @@ pub enum RunPhase {
 }
 
 impl RunPhase {
-    /// Whether the job is over.
     #[must_use]
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 
-    /// Whether pods run, or are about to be made.
     #[must_use]
     pub fn makes_pods(self) -> bool {
         matches!(self, Self::Starting | Self::Running | Self::Restarting)

@@ -9,7 +9,6 @@ use crate::judge::end_of;
 use crate::names::PodRole;
 use crate::observe::{ObservedObjects, PodState};
 
-/// When all workers were back after the last loss.
 pub(super) fn workers_back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
     facts.status.workers_back.as_ref().map(|time| time.0)
 }
@@ -17,13 +16,10 @@ pub(super) fn workers_back(facts: &DecisionFacts<'_>) -> Option<Timestamp> {
 /// The workers of a run in which the others wait for a lost one.
 #[derive(Debug)]
 pub(super) enum WorkerFleet<'a> {
-    /// No worker is known to be lost.
     Whole,
-    /// A worker was lost just now.
     Lost(Option<&'a PodState>),
     /// A worker was lost before, and the others wait.
     Waiting(Option<&'a PodState>),
-    /// All workers are back.
     Back,
 }
 
@@ -45,7 +41,6 @@ impl<'a> WorkerFleet<'a> {
         }
     }
 
-    /// How the awaited worker was lost.
     pub(super) fn loss_message(&self) -> Option<String> {
         match self {
             Self::Whole | Self::Back => None,
@@ -70,8 +65,7 @@ impl<'a> WorkerFleet<'a> {
     }
 }
 
-/// Whether a worker of a ready run is missing without an exit code: it was deleted, or evicted, which its Job does not even
-/// count.
+/// It was deleted, or evicted, which its Job does not even count.
 fn a_worker_is_gone(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -> bool {
     let is_present = |pod: &&PodState| pod.role == PodRole::Worker && pod.exit.is_none() && pod.departure.is_none();
     let present = i32::try_from(staying.pods.iter().filter(is_present).count()).unwrap_or(i32::MAX);
@@ -86,7 +80,7 @@ fn every_worker_is_ready(facts: &DecisionFacts<'_>, staying: &ObservedObjects) -
     i32::try_from(ready).unwrap_or(i32::MAX).saturating_add(ended_well) >= facts.present.dense_workers.replicas
 }
 
-/// How many workers were restarted. The last failure may be the end of the attempt, but then the operator does not use this number.
+/// The last failure may be the end of the attempt, but then the operator does not use this number.
 pub(super) fn worker_restarts(facts: &DecisionFacts<'_>) -> i32 {
     let failed = facts.observed.workers.as_ref().map_or(0, |workers| workers.failed);
     if facts.rejoins { failed } else { 0 }

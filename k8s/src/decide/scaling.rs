@@ -7,9 +7,7 @@ use crate::conditions::{SCALED, StatusConditions};
 use crate::crd::{ConditionStatus, HybridJobStatus, JobCondition};
 use crate::scale::ScaleStep;
 
-/// Reason of a run that has the wanted number.
 const DONE: &str = "Done";
-/// Reason of a run that gets another number.
 const SCALING: &str = "Scaling";
 /// Reason of a run whose coordinator refuses the wanted number.
 pub(crate) const REFUSED: &str = "ScaleRefused";
@@ -28,7 +26,6 @@ pub(super) fn request(facts: &DecisionFacts<'_>) -> ScaleRequest {
     ScaleRequest { servers, workers: asks(facts.workers.next_step(heard), facts.workers.wanted) }
 }
 
-/// The numbers of the spec, in words.
 fn numbers(facts: &DecisionFacts<'_>) -> String {
     format!("{} embedding servers and {} dense workers", facts.servers.wanted, facts.workers.wanted)
 }
@@ -59,7 +56,6 @@ pub(super) fn record(status: &mut HybridJobStatus, facts: &DecisionFacts<'_>, st
     StatusConditions::new(status, facts.generation, facts.now).set(SCALED, holds, reason, message);
 }
 
-/// The end of a change, for an Event.
 pub(super) fn news(facts: &DecisionFacts<'_>, step: &ScaleStep) -> Option<EventNote> {
     let was_open = condition(facts.status).is_some_and(|one| one.status == ConditionStatus::False);
     let text = facts.servers.known.as_ref().map_or("", |known| known.text.as_str());

@@ -41,7 +41,6 @@ impl DecisionCase {
         }
     }
 
-    /// The case up to an attempt whose pods are all ready.
     fn running() -> Self {
         let mut case = Self::new();
         assert_eq!(case.step().work, OperatorWork::Record);

@@ -30,7 +30,6 @@ pub(super) fn end_report(pod: &Arc<Pod>) -> Option<RunProgress> {
     probe::parse_status(ended.message?.as_bytes()).ok()
 }
 
-/// The present end of the container, or the one before its restart.
 fn last_end(container: &ContainerStatus) -> Option<ContainerStateTerminated> {
     let terminated = |state: &Option<ContainerState>| state.as_ref().and_then(|state| state.terminated.clone());
     terminated(&container.state).or_else(|| terminated(&container.last_state))
@@ -51,16 +50,14 @@ pub(super) fn exit(container: &ContainerStatus) -> Option<PodExit> {
     })
 }
 
-/// A line of a role's log.
 #[derive(Deserialize)]
 struct LogLine {
     level: String,
     message: String,
 }
 
-/// What the end of a log says of the end of its process, in one line, because a status is read in a terminal: its last line,
-/// where that is no line of the log, such as a panic's, or else the newest error. What was logged at other levels, the process
-/// did before it ended.
+/// In one line, because a status is read in a terminal: the last line where it is no line of the log, such as a
+/// panic's, or else the newest error.
 fn cause(text: &str) -> String {
     const MOST: usize = 400;
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty()).rev();

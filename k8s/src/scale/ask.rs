@@ -30,10 +30,7 @@ pub fn scale_by_coordinator() -> CoordinatorScale {
     })
 }
 
-/// Asks the coordinator at `host:port`. The same call again changes nothing.
-///
-/// # Errors
-/// When it refuses or does not answer.
+/// At `host:port`. The same call again changes nothing.
 pub async fn ask_for_scale(address: &str, credentials: &Credentials, wanted: ScaleRequest) -> Result<(), Refusal> {
     let control = GrpcControlPlane::connect(address, TIMEOUT, credentials);
     let control = control.map_err(|error| Refusal::invalid(error.to_string()))?;

@@ -45,8 +45,7 @@ fn log_and_journal_have_a_disk_that_outlives_the_pod() {
     }
 }
 
-/// The operator deletes claims when they are of no use. Nothing else does but the deletion of the HybridJob: a user who
-/// deletes or scales a StatefulSet by hand loses no rows.
+/// A user who deletes or scales a StatefulSet by hand loses no rows.
 #[test]
 fn a_claim_belongs_to_the_job_and_not_to_its_stateful_set() {
     for role in ["coordinator", "embeddingServers"] {
