@@ -1,6 +1,4 @@
 //! zagros-bench: speed on fixed workloads, and a comparison of the modes of training.
-//!
-//! `train` and `embedding` keep their batches in memory, so that reading is not measured.
 
 mod args;
 mod capacity;

@@ -1,5 +1,5 @@
-//! `zagros-bench plan`: forecasts of `zagros plan` beside runs of `zagros up`, for several networks, batches and numbers of workers. Each
-//! forecast is made right before its run, from the same job file.
+//! `zagros-bench plan`: forecasts of `zagros plan` beside runs of `zagros up`. Each forecast is made right before its
+//! run, from the same job file.
 
 use std::path::Path;
 use std::time::Instant;
@@ -26,7 +26,6 @@ const NETWORKS: [(&str, &str); 3] = [
 /// Cores of other programs that disturb a run.
 const DISTURBED: f64 = 0.1;
 
-/// The figures of all cases.
 #[derive(Debug, Serialize)]
 struct PlanCases {
     cores: usize,
@@ -34,7 +33,6 @@ struct PlanCases {
     cases: Vec<PlanCase>,
 }
 
-/// A forecast and a run.
 #[derive(Clone, Debug, Serialize)]
 struct PlanCase {
     network: &'static str,
@@ -48,12 +46,10 @@ struct PlanCase {
     cores_of_others: Option<f64>,
 }
 
-/// A figure as it was forecast and as it was.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct ForecastPair {
     forecast: f64,
     measured: f64,
-    /// Forecast over measured.
     ratio: f64,
 }
 
@@ -63,7 +59,6 @@ impl ForecastPair {
     }
 }
 
-/// What is read of `zagros plan --json`.
 #[derive(Debug, Deserialize)]
 struct ForecastAnswer {
     calibration: String,
@@ -72,7 +67,6 @@ struct ForecastAnswer {
     bottleneck: String,
 }
 
-/// Forecasts and trains every case, and prints.
 pub(crate) async fn run(args: PlanArgs) -> Result<Exit, Failure> {
     let (rows, batches) = if args.quick { (QUICK.0, vec![QUICK.1]) } else { (args.rows, args.batches.clone()) };
     let folder = TempDir::new().or_internal()?;

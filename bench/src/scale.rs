@@ -1,6 +1,7 @@
-//! `zagros-bench scale`: one run whose embedding servers and dense workers come and go while it trains. Every role is a process.
+//! `zagros-bench scale`: one run whose embedding servers and dense workers come and go while it trains, each role a
+//! process.
 //!
-//! The run's own record has the time of each step (`metrics.jsonl`), so that a stop of training is seen to a step's length.
+//! A stop of training is seen to a step's length, in the run's own record of its steps (`metrics.jsonl`).
 
 mod live_run;
 mod step_times;
@@ -20,10 +21,8 @@ use zagros_calibrate::workload;
 const START: (u32, u32) = (2, 1);
 /// What is asked for, one after the other.
 const CHANGES: [&str; 4] = ["servers=4", "servers=3", "workers=3", "workers=2"];
-/// Most workers of the run.
 const MOST_WORKERS: u32 = 3;
 
-/// How large the benchmark is.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct ScaleSize {
     samples: u64,
@@ -34,7 +33,6 @@ struct ScaleSize {
 
 const QUICK: ScaleSize = ScaleSize { samples: 20_000, batch: 512, window: 2.0 };
 
-/// The printed figures.
 #[derive(Debug, Serialize)]
 struct ScaleFigures {
     cores: usize,
@@ -51,7 +49,6 @@ struct ScaleFigures {
     longest_freeze: f64,
 }
 
-/// One change of the number of members.
 #[derive(Debug, Serialize)]
 struct ChangeFigures {
     asked: &'static str,
@@ -66,7 +63,6 @@ struct ChangeFigures {
     longest_freeze_so_far: f64,
 }
 
-/// Trains, scales, and prints.
 pub(crate) async fn run(args: ScaleArgs) -> Result<Exit, Failure> {
     let size = ScaleSize { samples: args.samples, batch: args.batch, window: args.window };
     let size = if args.quick { QUICK } else { size };
@@ -183,7 +179,6 @@ fn print(figures: &ScaleFigures) {
     explain(figures);
 }
 
-/// How to read the figures.
 fn explain(figures: &ScaleFigures) {
     out!(
         "\nHow to read it: a stop is the time between two steps, from the request to the end of the window after it. It is at"

@@ -1,5 +1,4 @@
-//! Files that users apply: the rules accept the examples and the operator can build them, roles ask for no more than they
-//! should, pods are as restricted as those of the jobs.
+//! Files that users apply: the rules accept the examples, roles ask for no more than they should, pods are restricted.
 
 #[path = "cluster/kubelet.rs"]
 mod kubelet;

@@ -39,7 +39,6 @@ fn failed(error: IngestError) -> PyErr {
     ZagrosError::new_err(error.to_string())
 }
 
-/// The job of a text, or of a file if there is no text.
 fn job_of(text: Option<&str>, path: &str, sets: Vec<String>) -> PyResult<Job> {
     let overrides = Overrides::new(sets, []);
     let job = match text {
@@ -49,7 +48,6 @@ fn job_of(text: Option<&str>, path: &str, sets: Vec<String>) -> PyResult<Job> {
     job.map_err(|errors| PyValueError::new_err(errors.plain_text()))
 }
 
-/// The files of a part, and which of their rows belong to it.
 fn part_of(job: &Job, part: &str) -> PyResult<(Vec<PathBuf>, DataPart)> {
     let of_train = |part| Ok((job.data.train.clone(), part));
     match (part, &job.data.test, &job.data.validation) {

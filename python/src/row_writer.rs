@@ -30,10 +30,8 @@ pub(crate) struct NativeRowWriter {
     open: Mutex<Option<UnfinishedRows>>,
 }
 
-/// A file that is being written.
 struct UnfinishedRows {
     writer: SnapshotWriter<BufWriter<File>>,
-    /// The ids of each table so far.
     ids: Vec<Vec<u64>>,
 }
 

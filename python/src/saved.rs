@@ -36,7 +36,6 @@ pub(crate) struct Blocks {
     blocks: Mutex<Receiver<Result<RowBatch, SnapshotError>>>,
 }
 
-/// Why a reader stops before the end.
 enum ReadStop {
     Failed(SnapshotError),
     /// The caller does not want the rest.
@@ -162,7 +161,6 @@ impl Blocks {
     }
 }
 
-/// One part of every row, row after row.
 fn column(part: &SlotPart, width: usize, block: &RowBatch) -> Vec<f32> {
     let mut values = Vec::with_capacity(block.ids.len() * part.values);
     let mut row = Vec::new();

@@ -38,8 +38,7 @@ pub(crate) fn job_toml(json: &str, name: &str) -> PyResult<(String, String)> {
     Ok((job.to_toml(), format!("{:016x}", job.fingerprint())))
 }
 
-/// Runs `work` without the interpreter's lock. During its waits it takes the lock ten times a second, for signals and for
-/// `watch`.
+/// During its waits, `work` takes the interpreter's lock ten times a second, for signals and for `watch`.
 fn waiting<T: Send>(
     py: Python<'_>,
     watch: Option<&Py<PyAny>>,
@@ -55,7 +54,6 @@ fn waiting<T: Send>(
     py.detach(|| work(&look)).map_err(raised)
 }
 
-/// The gradients of a table; none if its rows get none.
 fn gradients<'a>(table: &'a Option<Bound<'_, PyCapsule>>) -> PyResult<&'a [f32]> {
     table.as_ref().map_or(Ok(&[]), values)
 }

@@ -1,7 +1,7 @@
 //! Tensors as DLPack capsules: what Python's libraries for tensors give to each other without a copy.
 //!
-//! The layout is that of `DLManagedTensor` in DLPack 0.8 (<https://dmlc.github.io/dlpack/latest/c_api.html>), which every
-//! library still speaks when it is not asked for a newer one. A capsule that no library has taken is called `dltensor`.
+//! The layout is that of `DLManagedTensor` in DLPack 0.8 (<https://dmlc.github.io/dlpack/latest/c_api.html>), which
+//! every library still speaks. A capsule that no library has taken is called `dltensor`.
 #![expect(unsafe_code, reason = "reads and makes structures of C behind a capsule's pointer")]
 
 use std::ffi::{CStr, c_void};
@@ -158,7 +158,6 @@ pub(crate) fn capsule<'py, T: TensorNumber>(
     unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(forget)) }
 }
 
-/// Frees a tensor that [`capsule`] has made.
 unsafe extern "C" fn delete<T>(managed: *mut ManagedTensor) {
     // SAFETY: the context is the box of this tensor, and a deleter is called once.
     drop(unsafe { Box::from_raw((*managed).context.cast::<OwnedTensor<T>>()) });

@@ -14,7 +14,6 @@ use super::ids::{RowDraws, SAMPLES};
 use super::ledger::{self, PushCounts};
 use super::table::{DIM, TableCase, TableFigures, table_failure, thread_failure};
 
-/// A table with its rows, most of them on disk.
 pub(super) struct CheckedBatches<'a> {
     pub(super) case: &'a TableCase<'a>,
     pub(super) tables: &'a TableSet,
@@ -22,7 +21,6 @@ pub(super) struct CheckedBatches<'a> {
     pub(super) ledger: PushCounts,
 }
 
-/// The batches to come, the hinted ones first.
 struct UpcomingBatches {
     draws: RowDraws,
     batches: VecDeque<Vec<u32>>,
@@ -30,7 +28,6 @@ struct UpcomingBatches {
     ahead: usize,
 }
 
-/// What was spent before the measured batches.
 #[derive(Clone, Copy, Default)]
 struct SpentBefore {
     cpu: f64,
@@ -57,10 +54,7 @@ impl UpcomingBatches {
 }
 
 impl CheckedBatches<'_> {
-    /// Figures of the measured batches.
-    ///
-    /// # Errors
-    /// When the disk fails, or a row is not what was pushed to it.
+    /// Figures of the measured batches. Fails when a row is not what was pushed to it.
     pub(super) fn train_batches(&mut self) -> Result<TableFigures, Failure> {
         thread::scope(|scope| {
             let (hints, taken) = sync_channel::<Vec<u64>>(self.case.ahead + 1);

@@ -14,13 +14,11 @@ use crate::args::{CapacityArgs, IdLaw};
 const CPU_GOAL: f64 = 2.5;
 const WALL_GOAL: f64 = 1.25;
 
-/// All figures of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct CapacityFigures {
     pub(super) ids: IdLaw,
     /// The share of rows in memory.
     pub(super) share: f64,
-    /// Batches that are hinted before they are looked up.
     pub(super) ahead: u64,
     /// Time of the network for a sample, µs.
     pub(super) compute_us: f64,
@@ -29,7 +27,6 @@ pub(super) struct CapacityFigures {
     pub(super) points: Vec<CapacityPoint>,
 }
 
-/// One number of rows.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct CapacityPoint {
     pub(super) rows: usize,
@@ -40,7 +37,6 @@ pub(super) struct CapacityPoint {
     pub(super) on_disk: Option<TableFigures>,
 }
 
-/// Titles of the table's columns.
 pub(super) const COLUMNS: [&str; 12] = [
     "rows",
     "in memory",
@@ -120,7 +116,6 @@ impl CapacityPoint {
         self.table_lines().iter().for_each(|cells| out!("{}", line(cells)));
     }
 
-    /// The lines of the table: all in memory, and a share in memory.
     pub(super) fn table_lines(&self) -> Vec<[String; 12]> {
         let times = self.times_of_memory().map_or_else(|| "–".to_owned(), |(wall, cpu)| format!("{wall:.2}, {cpu:.2}"));
         let line = |figures: TableFigures, times: String| {

@@ -2,9 +2,7 @@
 
 use crate::args::IdLaw;
 
-/// Samples per batch.
 pub(super) const SAMPLES: usize = 4096;
-/// Ids per sample.
 const FEATURES: usize = 26;
 /// The Zipf exponent, as in click logs.
 const EXPONENT: f64 = 1.05;

@@ -1,5 +1,5 @@
-//! A ledger of all pushes. With SGD at learning rate 1 from zero and gradients of 1, each weight of a row is minus the
-//! number of its pushes.
+//! A ledger of all pushes. With SGD at learning rate 1 from zero and gradients of 1, a weight is minus its row's
+//! pushes.
 
 use zagros_shell::{Exit, Failure};
 use zagros_table::{LookupMode, RequestBuffers, RequestPart, TableSet};
@@ -7,10 +7,8 @@ use zagros_zip::ZipEq;
 
 use super::table::{DIM, table_failure};
 
-/// Rows that are compared at a time.
 const CHUNK: usize = 16_384;
 
-/// Pushes per row.
 pub(super) struct PushCounts {
     pushes: Vec<u32>,
 }
@@ -25,10 +23,6 @@ impl PushCounts {
         Self { pushes: vec![0; rows] }
     }
 
-    /// Pushes a gradient of 1 to each of some rows.
-    ///
-    /// # Errors
-    /// When the table or its disk refuses them.
     pub(super) fn push_ones(
         &mut self,
         tables: &TableSet,
@@ -45,10 +39,7 @@ impl PushCounts {
         Ok(())
     }
 
-    /// Compares the weights of some rows, `[numbers, DIM]`.
-    ///
-    /// # Errors
-    /// The first row that is not what was pushed to it.
+    /// `weights` is `[numbers, DIM]`. Fails with the first row that is not what was pushed to it.
     pub(super) fn check_weights(&self, numbers: &[u32], weights: &[f32]) -> Result<(), Failure> {
         for (number, weights) in numbers.iter().zip_eq(weights.chunks_exact(DIM)) {
             let pushes = self.pushes[*number as usize];
@@ -61,10 +52,7 @@ impl PushCounts {
         Ok(())
     }
 
-    /// Compares every row, in memory and on disk.
-    ///
-    /// # Errors
-    /// As [`Self::check`], or when rows cannot be read.
+    /// In memory and on disk.
     pub(super) fn check_all(&self, tables: &TableSet) -> Result<(), Failure> {
         let (mut buffers, all) = (RequestBuffers::new(), (0..self.pushes.len() as u32).collect::<Vec<_>>());
         for numbers in all.chunks(CHUNK) {

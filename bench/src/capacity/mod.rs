@@ -1,9 +1,10 @@
-//! `zagros-bench capacity`: the cost of a sample as a table outgrows memory, from a million rows to what the disk holds.
+//! `zagros-bench capacity`: the cost of a sample as a table outgrows memory, from a million rows to what the disk
+//! holds.
 //!
-//! For each number of rows, one table is filled and used twice: once with all rows in memory, if memory has room, and once with a
-//! share of them in memory and the others on disk. One thread looks up and pushes batches of 4,096 samples with 26 ids each,
-//! of 16 weights and as much state, and sleeps in between for as long as a network would take; a second one maintains the table, as in a server; a third one takes hints of later batches.
-//! Every lookup, and at the end every row, is compared with a ledger of all pushes.
+//! Each table is used twice: with all rows in memory, if memory has room, and with a share of them there. One thread
+//! looks up and pushes batches of 4,096 samples with 26 ids each, of 16 weights and as much state, and sleeps in
+//! between for as long as a network would take; a second one maintains the table; a third one takes hints. Every
+//! lookup, and at the end every row, is compared with a ledger of all pushes.
 
 mod batches;
 mod figures;
@@ -36,7 +37,6 @@ const DISK_BYTES: u64 = 300;
 /// The share of the machine's free memory that a table may have.
 const MEMORY_SHARE: f64 = 0.6;
 
-/// Measures every number of rows, and prints.
 pub(crate) fn run(args: &CapacityArgs) -> Result<Exit, Failure> {
     let folder = args.folder.clone().unwrap_or_else(std::env::temp_dir);
     let (rows, batches) = if args.quick { (QUICK.0.to_vec(), QUICK.1) } else { (args.rows.clone(), args.batches) };

@@ -17,10 +17,6 @@ use super::table::{DIM, TableCase, TableFigures, disk_failed, table_failure, thr
 /// Batches of hints that a server holds beyond `train.lookahead`, while batches are handed over.
 const HANDED_OVER: usize = 4;
 
-/// Fills and measures a table, and compares every row with what was pushed to it.
-///
-/// # Errors
-/// When the disk fails, or a row is not what was pushed to it.
 pub(super) fn measure_table(case: &TableCase<'_>) -> Result<TableFigures, Failure> {
     let config = config();
     let folder = tempfile::tempdir_in(case.folder).or_internal()?;
@@ -52,7 +48,6 @@ fn config() -> TableConfig {
     TableConfig { dim: DIM, init: Initializer::Zero, optimizer, ..TableConfig::default() }
 }
 
-/// Runs `work` while a thread maintains the tables, as in a server.
 fn tended<T>(tables: &TableSet, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -9,7 +9,6 @@ use zagros_shell::out;
 use zagros_calibrate::embedding::drive::{MeasuredCase, MeasuredStretch};
 use zagros_calibrate::embedding::limits::SocketLimit;
 
-/// One run of the benchmark.
 #[derive(Debug, Serialize)]
 pub(super) struct EmbeddingFigures {
     #[serde(flatten)]
@@ -21,7 +20,6 @@ pub(super) struct EmbeddingFigures {
 pub(super) struct WorkloadShape {
     pub(super) workload: &'static str,
     pub(super) dim: usize,
-    /// Samples per batch.
     pub(super) batch: usize,
     pub(super) ids_per_batch: usize,
     pub(super) servers: u32,
@@ -141,7 +139,6 @@ impl LatencyQuantiles {
 }
 
 impl EmbeddingFigures {
-    /// Prints the figures for a person.
     pub(super) fn print_text(&self) {
         let WorkloadShape { workload, dim, batch, ids_per_batch, servers, batches, warm_up } = &self.shape;
         let rows = self.cases.first().map_or(0, |case| case.distinct_rows_per_batch);

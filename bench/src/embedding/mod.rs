@@ -1,5 +1,5 @@
-//! `zagros-bench embedding`: the cost of looking up and updating the rows of a batch, for client and server over loopback.
-//! It is compared with the cost in one process and with the cost of the sockets alone.
+//! `zagros-bench embedding`: the cost of looking up and updating the rows of a batch over loopback, compared with the
+//! cost in one process and with that of the sockets alone.
 
 mod figures;
 
@@ -37,7 +37,6 @@ pub(crate) async fn run(args: EmbeddingArgs) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-/// The inputs that all cases share.
 struct EmbeddingBench {
     args: EmbeddingArgs,
     job_text: String,

@@ -27,7 +27,6 @@ pub(super) struct RunResult {
     pub(super) samples: u64,
 }
 
-/// Runs the job to its end.
 pub(super) async fn run_mode(job: &Job, line: NetworkLine) -> Result<RunResult, Failure> {
     let folder = TempDir::new().or_internal()?;
     let mut job = job.clone();

@@ -12,7 +12,6 @@ const SPEED_GOAL: f64 = 0.9;
 /// The most test AUC that hybrid may lose against sync.
 const AUC_GOAL: f64 = 0.001;
 
-/// A mode's runs, one for each seed.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ModeCase {
     pub(super) mode: &'static str,
@@ -20,7 +19,6 @@ pub(super) struct ModeCase {
     pub(super) runs: Vec<RunResult>,
 }
 
-/// Means over the runs of a mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct ModeMeans {
     pub(super) samples_per_second: f64,
@@ -34,7 +32,6 @@ pub(super) struct ModeMeans {
     pub(super) staleness_max: u32,
 }
 
-/// All figures of a benchmark.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ModeFigures {
     pub(super) job: String,
@@ -72,7 +69,6 @@ impl ModeCase {
         }
     }
 
-    /// A line of the table.
     pub(super) fn table_cells(&self, means: &ModeMeans) -> Vec<String> {
         let auc = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.4}"));
         let gap = means.auc_gap.map_or_else(|| "–".to_owned(), |gap| format!("{gap:+.4}"));
@@ -90,7 +86,6 @@ impl ModeCase {
     }
 }
 
-/// Titles of the table's columns.
 pub(super) const COLUMNS: [&str; 9] =
     ["mode", "τ", "samples/s", "× sync", "CPU µs/sample", "test AUC", "− sync", "staleness mean", "max"];
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// One direction of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct NetworkLine {
     /// Time from the last byte in to the last byte out.
@@ -11,7 +10,6 @@ pub(super) struct NetworkLine {
     pub(super) rate: Option<f64>,
 }
 
-/// A line, and the bytes on it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BusyLine {
     line: NetworkLine,
@@ -20,7 +18,6 @@ pub(super) struct BusyLine {
 }
 
 impl BusyLine {
-    /// A line without bytes on it.
     pub(super) fn new(line: NetworkLine) -> Self {
         Self { line, free_at: None }
     }

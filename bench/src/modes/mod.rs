@@ -1,7 +1,7 @@
-//! `zagros-bench modes`: sync, hybrid and async compared, as processes with a network between them.
+//! `zagros-bench modes`: sync, hybrid and async compared, as processes with a proxy between workers and servers that
+//! adds a delay.
 //!
-//! Between workers and servers is a proxy that adds a delay, and limits the rate if asked for. Workers reach each other
-//! over plain loopback, because libtorch's Gloo makes its own connections.
+//! Workers reach each other over plain loopback, because libtorch's Gloo makes its own connections.
 
 mod cluster;
 mod figures;
@@ -25,7 +25,6 @@ use zagros_zip::ZipEq;
 /// Staleness of mode async if hybrid's is not given: the default of both modes.
 const USUAL: usize = 4;
 
-/// Runs every mode with every seed, and prints.
 pub(crate) async fn run(args: ModesArgs) -> Result<Exit, Failure> {
     let data = TempDir::new().or_internal()?;
     let job = workload::mode_job(&args, data.path())?;

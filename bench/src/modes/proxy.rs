@@ -1,7 +1,6 @@
 //! A TCP proxy that makes loopback behave like a network: bytes arrive later, and no faster than a line's rate.
 //!
-//! Each direction has two threads with blocking reads and writes. A runtime's timers are exact only to a millisecond, and
-//! the delay may be a millisecond.
+//! Its threads block: a runtime's timers are exact only to a millisecond, and the delay may be a millisecond.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -13,12 +12,10 @@ use std::time::Instant;
 
 use super::link::{BusyLine, NetworkLine};
 
-/// Bytes of a read.
 const CHUNK: usize = 64 << 10;
 /// The most chunks on a line at a time: more than any delay and rate of a benchmark need.
 const CHUNKS: usize = 4096;
 
-/// A listener whose connections lead to a server.
 #[derive(Debug)]
 pub(super) struct LineProxy {
     listener: TcpListener,
@@ -38,7 +35,6 @@ impl LineProxy {
         Ok(Self { listener: TcpListener::bind("127.0.0.1:0")?, line })
     }
 
-    /// `host:port` to connect to.
     pub(super) fn listen_address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }

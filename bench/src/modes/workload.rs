@@ -8,11 +8,9 @@ use zagros_shell::{Exit, Failure, load_job};
 
 use crate::args::ModesArgs;
 
-/// Workers and servers of every run.
 pub(super) const WORKERS: u32 = 2;
 pub(super) const SERVERS: u32 = 2;
 
-/// A mode and its staleness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ModeSetting {
     pub(super) mode: Mode,
@@ -36,8 +34,8 @@ impl ModeSetting {
         }
     }
 
-    /// The job in this mode, for two workers with one thread each, which share its batch. Steps are not limited, because
-    /// asynchronous workers share no steps.
+    /// For two workers with one thread each, which share its batch. Asynchronous workers share no steps, so these are
+    /// not limited.
     pub(super) fn apply_to(self, job: &Job, seed: u64) -> Job {
         let mut job = job.clone();
         (job.train.mode, job.train.staleness, job.train.staleness_total) = (self.mode, self.staleness, None);

@@ -15,17 +15,14 @@ use crate::program;
 
 /// The longest wait for a run to start, to have the members that were asked for, or to end.
 const DEADLINE: Duration = Duration::from_secs(600);
-/// How often it is looked whether the run trains.
 const POLL: Duration = Duration::from_millis(100);
 
-/// A run that trains. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct LiveRun {
     up: Child,
     folder: PathBuf,
 }
 
-/// What the coordinator says of its moves.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(super) struct MoveStatus {
     pub(super) moves_committed: u64,
@@ -42,9 +39,6 @@ struct RunStatus {
 
 impl LiveRun {
     /// Starts the job, whose run is the only one in `runs`, and waits for its first step.
-    ///
-    /// # Errors
-    /// When it does not train in time.
     pub(super) async fn start(job: &Path, runs: &Path) -> Result<Self, Failure> {
         let mut up = Command::new(program::zagros_program()?);
         up.arg("up").arg(job).arg("--set").arg(format!("output.folder={runs:?}")).kill_on_drop(true);
@@ -69,15 +63,11 @@ impl LiveRun {
         }
     }
 
-    /// The record of its steps.
     pub(super) fn metrics_file(&self) -> PathBuf {
         self.folder.join("metrics.jsonl")
     }
 
-    /// Lets it train for a while.
-    ///
-    /// # Errors
-    /// When it makes no step in this time and long afterwards.
+    /// Lets it train for a while. Fails when it makes no step in this time and long afterwards.
     pub(super) async fn wait_for_step(&self, window: Duration) -> Result<(), Failure> {
         let last_step = StepTimes::read(&self.metrics_file())?.last_step();
         tokio::time::sleep(window).await;
@@ -92,17 +82,10 @@ impl LiveRun {
     }
 
     /// Asks for another number of members, and waits until the run has it.
-    ///
-    /// # Errors
-    /// When the run refuses it, or does not have it in time.
     pub(super) async fn ask_scale(&self, asked: &str) -> Result<(), Failure> {
         self.zagros(&["scale", asked, "--run"]).await.map(|_| ())
     }
 
-    /// What its coordinator says of moves.
-    ///
-    /// # Errors
-    /// When it does not answer.
     pub(super) async fn move_status(&self) -> Result<MoveStatus, Failure> {
         let text = self.zagros(&["status", "--json"]).await?;
         let status: RunStatus = serde_json::from_str(&text).or_internal()?;
@@ -122,10 +105,6 @@ impl LiveRun {
         Err(failed(&format!("{what} failed: {}\n{}", ended.status, String::from_utf8_lossy(&ended.stderr))))
     }
 
-    /// Ends the run as Ctrl-C does.
-    ///
-    /// # Errors
-    /// When it does not end in time.
     pub(super) async fn stop_run(mut self) -> Result<(), Failure> {
         let pid = self.up.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         pid.map_or(Ok(()), |pid| kill_process(pid, Signal::INT)).or_internal()?;
@@ -135,7 +114,6 @@ impl LiveRun {
     }
 }
 
-/// The run in a folder that has made a step.
 fn trained_run(runs: &Path) -> Option<PathBuf> {
     let mut folders = std::fs::read_dir(runs).ok()?.flatten().map(|entry| entry.path());
     folders.find(|folder| StepTimes::read(&folder.join("metrics.jsonl")).is_ok_and(|times| times.last_step() > 0))

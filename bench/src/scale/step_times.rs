@@ -12,14 +12,12 @@ pub(super) const LAST_RECORDED: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct StepTime {
-    /// Seconds since the epoch of the clock.
     time: f64,
     step: u64,
     /// Samples trained so far, by all workers.
     samples: u64,
 }
 
-/// The steps in their order.
 #[derive(Debug, Default)]
 pub(super) struct StepTimes(Vec<StepTime>);
 
@@ -29,10 +27,7 @@ pub(super) fn unix_seconds() -> f64 {
 }
 
 impl StepTimes {
-    /// Reads the record of a run. Its last line may not be whole yet.
-    ///
-    /// # Errors
-    /// When it cannot be read.
+    /// Of the record of a run, whose last line may not be whole yet.
     pub(super) fn read(path: &Path) -> Result<Self, Failure> {
         Ok(Self::parse(&std::fs::read_to_string(path).or_internal()?))
     }

@@ -1,5 +1,5 @@
-//! Histories by seed: pods and processes end, operators end, a user edits and deletes, in any order. The run goes on in its
-//! first attempt, no claim is ever deleted, and everything is as it should be in the end.
+//! Histories by seed: pods and processes end, operators end, a user edits and deletes, in any order. The run goes on in
+//! its first attempt, no claim is ever deleted, and all is as it should be in the end.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,6 @@ fn keeps(world: &ClusterWorld, before: &BTreeMap<String, String>) -> bool {
     before.iter().all(|(claim, uid)| now.get(claim) == Some(uid))
 }
 
-/// One thing that happens. Returns its name.
 async fn happens(world: &ClusterWorld, operator: &mut Option<RunningOperator>, dice: &mut TestDice) -> String {
     let codes = [1, 7, 134, 137, 139, 143];
     let code = codes[usize::try_from(dice.roll(6)).unwrap()];

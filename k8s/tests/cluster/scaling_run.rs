@@ -1,5 +1,5 @@
-//! What a coordinator does with the numbers of its embedding servers and dense workers: it admits more, moves buckets one after
-//! another while all servers are there, and lets the servers go that own none any more. A worker trains while its pod is ready.
+//! What a coordinator does with the numbers of its members: it admits more, moves buckets one after another while all
+//! servers are there, and lets the servers go that own none. A worker trains while its pod is ready.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,21 +14,16 @@ const STARTED: i32 = 2;
 /// Buckets that have to move for another number.
 const BUCKETS: i32 = 4;
 
-/// A run whose numbers of servers and workers change.
 #[derive(Clone, Default)]
 pub(crate) struct ScalingRun(Arc<Mutex<ScalingState>>);
 
 #[derive(Default)]
 pub(crate) struct ScalingState {
-    /// The numbers of servers that it was asked for.
     pub(crate) asked: Vec<u32>,
-    /// The numbers of workers that it was asked for.
     pub(crate) asked_workers: Vec<u32>,
-    /// Why it refuses another number.
     pub(crate) refuses: Option<String>,
     /// Whether every call had the run's secret.
     pub(crate) is_proven: Option<bool>,
-    /// Whether buckets move.
     pub(crate) is_stalled: bool,
     scaling: Option<ServerScaling>,
     /// Servers that own buckets.
@@ -40,12 +35,10 @@ impl ScalingRun {
         self.0.lock().unwrap()
     }
 
-    /// The number with which the run starts.
     pub(crate) fn start(&self, servers: i32) {
         *self.state() = ScalingState { owners: servers, ..ScalingState::default() };
     }
 
-    /// Servers that own buckets.
     pub(crate) fn owners(&self) -> i32 {
         self.state().owners
     }

@@ -1,9 +1,8 @@
-//! The checks that an API server makes of the rules before it admits a definition: they compile, name existing fields, and
-//! cost no more than their budget in the worst case that the schema's bounds allow.
+//! The checks that an API server makes of the rules before it admits a definition: they compile, name existing fields,
+//! and cost no more than their budget in the worst case that the schema's bounds allow.
 //!
-//! `kube-cel` compiles and runs rules, but does not check the types of what they read. Its own estimate uses one bound for
-//! all lists, and another budget. The cost here follows cel-go's `checker/cost.go`, with the sizes of
-//! `k8s.io/apiserver/pkg/cel`. If those differ by release, the larger size counts.
+//! `kube-cel` does not check the types of what rules read, and estimates otherwise. The cost here follows cel-go's
+//! `checker/cost.go`, with the sizes of `k8s.io/apiserver/pkg/cel`; if those differ by release, the larger size counts.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +18,9 @@ const RULE: u64 = 10_000_000;
 /// The most that all rules of a definition may cost.
 const ALL: u64 = 100_000_000;
 
-/// What is known about an expression.
 #[derive(Clone)]
 struct ValuePrice {
     cost: u64,
-    /// How large its value may be.
     size: u64,
     /// The schema of its value, if that is a part of the object.
     schema: Option<Value>,

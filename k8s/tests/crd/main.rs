@@ -32,12 +32,10 @@ fn job() -> Value {
     })
 }
 
-/// The refusals of a new object, or of a change.
 fn admission_refusals(object: &Value, old: Option<&Value>) -> Vec<String> {
     zagros_operator::crd::admission_refusals(object, old).iter().map(ToString::to_string).collect()
 }
 
-/// A run of the job that is under way.
 fn running() -> Value {
     let mut object = job();
     object["status"] = json!({"phase": "Running", "attempt": 1});

@@ -8,15 +8,13 @@ use crate::link::SessionEnd;
 use crate::waiting::Look;
 use crate::{Session, SessionError};
 
-/// How often the coordinator is asked whether other workers are still there.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Session {
-    /// Leaves the run. It ends well once all its workers have left with their work done, and fails if one has failed. A second
-    /// call does nothing.
+    /// It ends well once all its workers have left with their work done, and fails if one has failed. A second call
+    /// does nothing.
     ///
-    /// # Errors
-    /// When a push failed, or the coordinator does not answer; this process has left either way.
+    /// On an error, this process has left either way.
     pub fn close(&self, ending: SessionEnd<'_>, look: Look<'_>) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Ok(());
@@ -41,11 +39,7 @@ impl Session {
         }
     }
 
-    /// Waits until no other worker of the run is there: each has left, or was silent for its lease. Who has started the servers
-    /// calls this before they end.
-    ///
-    /// # Errors
-    /// When others are still there after the job's timeout, the coordinator does not answer, or `look` ends the wait.
+    /// Each other worker has left, or was silent for its lease. Who has started the servers calls this before they end.
     pub fn wait_for_other_workers(&self, look: Look<'_>) -> Result<(), SessionError> {
         let is_other = |member: &MemberStatus| {
             member.role == i32::from(Role::DenseWorker) && member.index != self.rank() && member.state == "alive"

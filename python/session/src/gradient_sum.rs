@@ -1,10 +1,9 @@
-//! The gradients of several batches as those of one: each id once, with the sum of its gradients. An optimiser then makes
-//! one update of a row in a step, however many batches the step has (ADR 71).
+//! The gradients of several batches as those of one, so that an optimiser makes one update of a row in a step, however
+//! many batches the step has (ADR 71).
 
 use zagros_embedding_client::{BatchRows, Deduplicator, FeatureIds, TableIds, UniqueIds};
 use zagros_zip::ZipEq;
 
-/// The distinct ids of all batches, and the sum of the gradients of each.
 pub(crate) fn sum_gradients(batches: &[(&UniqueIds, BatchRows)]) -> (UniqueIds, BatchRows) {
     // A table whose rows get no gradient has none, and is not in the sum.
     let has_gradients = |(_, gradients): &(&TableIds, &Vec<f32>)| !gradients.is_empty();

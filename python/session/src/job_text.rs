@@ -7,10 +7,7 @@ use zagros_job::{Job, Overrides};
 
 use crate::SessionError;
 
-/// The TOML of a job that is given as one JSON object. It is not checked beyond its form: [`parse_job`] does that.
-///
-/// # Errors
-/// When the text is no JSON object, or has a value that TOML has not, such as null.
+/// It is not checked beyond its form: [`parse_job`] does that. Fails for a value that TOML has not, such as null.
 pub fn job_toml(json: &str) -> Result<String, SessionError> {
     let wrong = |error: &dyn std::fmt::Display| SessionError::JobText(error.to_string());
     let job: Value = serde_json::from_str(json).map_err(|error| wrong(&error))?;
@@ -20,10 +17,7 @@ pub fn job_toml(json: &str) -> Result<String, SessionError> {
     toml::to_string(&job).map_err(|error| wrong(&error))
 }
 
-/// Checks a job and resolves its defaults.
-///
-/// # Errors
-/// All its problems.
+/// Fails with all problems of the job.
 pub fn parse_job(text: &str, name: &str) -> Result<Job, SessionError> {
     Ok(Job::parse(text, Path::new(name), &Overrides::none())?)
 }

@@ -26,33 +26,24 @@ use crate::gradient_sum;
 use crate::link::{RunLink, StepPart};
 use crate::waiting::{Look, wait_for_work};
 
-/// Threads that send and receive.
 const THREADS: usize = 2;
-/// How long a batch waits for a place while nothing is on its way before that is an error: another thread may be between
-/// a lookup and its push.
+/// While nothing is on its way, another thread may be between a lookup and its push.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A table of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTable {
     pub name: String,
-    /// Values per row.
     pub dim: usize,
 }
 
-/// How a run is reached.
 #[derive(Clone)]
 pub struct RunReach {
     pub control: Arc<dyn ControlPlane>,
-    /// Reaches an embedding server.
     pub connect: Connect,
 }
 
 impl RunReach {
-    /// Over gRPC: the coordinator's `host:port`, and the run's secret if it has one.
-    ///
-    /// # Errors
-    /// When one of them is malformed.
+    /// The coordinator's `host:port`, and the run's secret if it has one.
     pub fn over_grpc(coordinator: &str, secret: Option<&str>, timeout: Duration) -> Result<Self, SessionError> {
         let wrong = |what: &str, reason: &dyn std::fmt::Display| SessionError::Address {
             what: what.to_owned(),
@@ -70,14 +61,12 @@ impl RunReach {
 pub struct Session {
     /// The process that made it.
     owner: u32,
-    /// Its position among the dense workers of the run.
     rank: u32,
     /// Never dropped in a child of `fork`: its threads are not there, and waiting for them would hang.
     runtime: ManuallyDrop<Runtime>,
     pub(crate) link: Arc<RunLink>,
     tables: Vec<SessionTable>,
     window: StalenessWindow,
-    /// The place of the step that is being accumulated.
     step_place: Arc<tokio::sync::Mutex<Option<WindowPlace>>>,
     deduplicator: Mutex<Deduplicator>,
     /// The part that this worker's batch has of a step.
@@ -86,11 +75,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Joins the run as the dense worker at position `rank`, and waits until all servers are there. `reach` is called inside
-    /// of the session's runtime.
-    ///
-    /// # Errors
-    /// When the coordinator does not answer in time or refuses, or `look` ends the wait.
+    /// Joins the run as the dense worker at position `rank`, and waits until all servers are there. `reach` is called
+    /// inside of the session's runtime.
     pub fn start(
         job: &Job,
         rank: u32,
@@ -122,11 +108,8 @@ impl Session {
         &self.tables
     }
 
-    /// Begins a lookup and returns at once. `features` are pairs of a table's position and ids, with repetitions. A batch
-    /// for training waits for its place in the window, in the order of these calls.
-    ///
-    /// # Errors
-    /// When the session cannot be used any more, or there is no table of this position.
+    /// Returns at once. `features` are pairs of a table's position and ids, with repetitions. A batch for training
+    /// waits for its place in the window, in the order of these calls.
     pub fn look_up(&self, features: &[(usize, &[u64])], access: BatchAccess) -> Result<LookupBatch, SessionError> {
         self.check_usable()?;
         if access != BatchAccess::Read {
@@ -143,10 +126,7 @@ impl Session {
         Ok(LookupBatch::new(ids, inverse, has_place, asked))
     }
 
-    /// Waits for the rows of a batch, one row for each distinct id.
-    ///
-    /// # Errors
-    /// When a server does not answer in time, the window is full for good, or `look` ends the wait. The batch is over then.
+    /// One row for each distinct id. After an error the batch is over.
     pub fn wait_for_rows(&self, batch: &LookupBatch, look: Look<'_>) -> Result<BatchRows, SessionError> {
         self.check_usable()?;
         let asked = batch.take_asked()?;
@@ -165,16 +145,14 @@ impl Session {
         Ok(answer.rows)
     }
 
-    /// Pushes gradients in the background, as one push: of one batch, or the sums of those of several batches of a step.
-    /// Each has one row for each row of its lookup, or none for a table whose rows get no gradient: they are left as they are.
-    /// `step` is the number of the step, the same on all workers.
+    /// Pushes gradients in the background, as one push: of one batch, or the sums of those of several batches of a
+    /// step. Each has one row for each row of its lookup, or none for a table whose rows get no gradient. `step` is the
+    /// number of the step, the same on all workers.
     ///
-    /// Each of n workers gives the gradients of the mean loss of its own batch, as PyTorch's DDP does. A row takes the sum of
-    /// what the workers push in a step as one update, each weighted by 1/n (invariant RK-1).
+    /// Each of n workers gives the gradients of the mean loss of its own batch, as PyTorch's DDP does. A row takes the
+    /// sum of what the workers push in a step as one update, each weighted by 1/n (invariant RK-1).
     ///
-    /// # Errors
-    /// When the session cannot be used any more, gradients do not have the shape of their batch's rows, or a batch was pushed
-    /// before. Nothing is pushed then.
+    /// On an error, nothing is pushed.
     pub fn push(&self, mut batches: Vec<(&LookupBatch, BatchRows)>, step: u64) -> Result<(), SessionError> {
         self.check_usable()?;
         let mut places = Vec::with_capacity(batches.len());
@@ -220,10 +198,7 @@ impl Session {
         (self.window.inside(), self.link.pushes_in_flight())
     }
 
-    /// Waits until every push is acknowledged or has failed.
-    ///
-    /// # Errors
-    /// When this is not the process that made the session, or `look` ends the wait.
+    /// Until every push is acknowledged or has failed.
     pub fn wait_for_pushes(&self, look: Look<'_>) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Err(SessionError::Forked);
@@ -231,16 +206,13 @@ impl Session {
         self.run_in_time("for acknowledgements of pushes", 2 * self.timeout, look, self.link.wait_for_pushes())
     }
 
-    /// Forgets that a server has refused a push, once the rows that miss its gradients were replaced. Another failure stays: a
-    /// push without an answer may still arrive.
+    /// Once the rows that miss its gradients were replaced. Another failure stays: a push without an answer may still
+    /// arrive.
     pub fn forget_refused_push(&self) {
         self.link.forget_refusal();
     }
 
-    /// Waits until every push is acknowledged.
-    ///
-    /// # Errors
-    /// When one failed, or `look` ends the wait.
+    /// Until every push is acknowledged. Fails when one failed, or `look` ends the wait.
     pub fn flush(&self, look: Look<'_>) -> Result<(), SessionError> {
         self.check_usable()?;
         // A worker that knows why this push cannot succeed has ended the run.
@@ -249,7 +221,6 @@ impl Session {
         self.check_usable()
     }
 
-    /// Waits for `work`.
     pub(crate) fn run_in_time<T>(
         &self,
         what: &'static str,
@@ -260,10 +231,7 @@ impl Session {
         wait_for_work(&self.runtime, what, limit, look, work)
     }
 
-    /// Checks that the session can be used.
-    ///
-    /// # Errors
-    /// When this is not the process that made it, a push failed, or the run goes on or ends without this process.
+    /// Fails when this is not the process that made it, a push failed, or the run goes on or ends without this process.
     pub fn check_usable(&self) -> Result<(), SessionError> {
         if !self.is_owner() {
             return Err(SessionError::Forked);
@@ -350,7 +318,6 @@ async fn answer(
     Ok(LookupAnswer { rows, place })
 }
 
-/// Joins as the worker at position `rank`, and fetches the placement.
 async fn join(job: &Job, rank: u32, reach: RunReach) -> Result<RunLink, SessionError> {
     // The worker of a run brings its files. This one reads what the coordinator never hears of.
     let own =

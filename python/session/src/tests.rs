@@ -14,7 +14,6 @@ const PATIENT: Look<'static> = &|| Ok(());
 /// A cluster of two servers whose rows start at zero and learn by gradient descent with rate 1, and its session.
 struct TrainedCluster {
     session: Session,
-    /// The servers run here.
     _cluster: tokio::runtime::Runtime,
 }
 
@@ -47,7 +46,6 @@ impl TrainedCluster {
         (batch, rows)
     }
 
-    /// The rows of table `a`, as they are.
     fn read(&self, ids: &[u64]) -> Vec<f32> {
         self.session.flush(PATIENT).unwrap();
         self.batch(ids, BatchAccess::Read).1.tables.remove(0)

@@ -15,10 +15,7 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Asked ten times a second during a wait: an error ends the wait.
 pub type Look<'a> = &'a (dyn Fn() -> Result<(), SessionError> + Sync);
 
-/// Waits for `work` for at most `limit` (invariant WT-1).
-///
-/// # Errors
-/// [`SessionError::Timeout`], or what `look` says.
+/// Waits for at most `limit` (invariant WT-1).
 pub(crate) fn wait_for_work<T>(
     runtime: &Runtime,
     what: &'static str,

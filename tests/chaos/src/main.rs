@@ -11,7 +11,6 @@ use zagros_shell::{
     Exit, Failure, Logging, OrInternal, block_on, check_folders, load_job, machine_of_job, share_cores, watch_signals,
 };
 
-/// How long faults are made, unless their number is given.
 const LENGTH: Duration = Duration::from_mins(10);
 /// Longer than any number of faults takes.
 const ANY: Duration = Duration::from_hours(24 * 365);
@@ -66,7 +65,6 @@ fn main() {
     })
 }
 
-/// Runs all rounds.
 async fn run(arguments: ChaosArguments) -> Result<Exit, Failure> {
     let ChaosArguments { job: file, mut sets, .. } = arguments;
     sets.extend(arguments.servers.map(|servers| format!("cluster.servers={servers}")));

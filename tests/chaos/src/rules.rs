@@ -99,7 +99,6 @@ pub(crate) fn most_servers(job: &Job) -> u32 {
     job.cluster.servers + 2
 }
 
-/// All links of a run with so many servers.
 pub(crate) fn links(job: &Job, servers: u32) -> Vec<LinkName> {
     let members = (0..servers).map(RoleName::EmbeddingServer);
     let members = members.chain((0..job.cluster.most_workers()).map(RoleName::DenseWorker));
@@ -111,7 +110,6 @@ pub(crate) fn may_lose_workers(job: &Job) -> bool {
     WorkerLoss::from_job(job) != WorkerLoss::EndsRun
 }
 
-/// The longest fault: longer than a lease, if a worker that loses its lease is replaced.
 pub(crate) fn longest_fault(job: &Job) -> Duration {
     job.cluster.lease.mul_f64(if WorkerLoss::from_job(job) == WorkerLoss::Replaced { 1.3 } else { 0.5 })
 }

@@ -43,7 +43,6 @@ static PERMITTED: LazyLock<BTreeSet<(String, String)>> = LazyLock::new(|| {
     permitted
 });
 
-/// A parsed request.
 struct ApiCall {
     method: Method,
     group: String,
@@ -160,7 +159,6 @@ fn pairs(query: &str) -> Vec<(String, String)> {
     pairs.map(|(key, value)| (decode(key), decode(value))).collect()
 }
 
-/// Returns a request.
 pub(crate) async fn answer(api: &FakeApi, request: Request<Body>) -> Response<ApiBody> {
     let call = ApiCall::read(request).await;
     let verb = call.verb();
@@ -215,7 +213,6 @@ fn may(store: &ObjectStore, group: &str, asked: &str) -> bool {
     !store.denied.contains(asked) && PERMITTED.contains(&(group.to_owned(), asked.to_owned()))
 }
 
-/// Answers a question for rights.
 fn reviewed(api: &FakeApi, mut review: Value) -> Value {
     let asked = &review["spec"]["resourceAttributes"];
     let word = |key: &str| asked[key].as_str().unwrap_or_default();

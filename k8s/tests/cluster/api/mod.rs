@@ -1,5 +1,5 @@
-//! A fake API server of Kubernetes. It keeps objects, versions and watches, runs the definition's rules, and deletes
-//! objects without an owner. An apply keeps the fields of other managers, and replaces lists whole.
+//! A fake API server of Kubernetes: objects, versions, watches, the definition's rules, and the deletion of objects
+//! without an owner. An apply keeps the fields of other managers, and replaces lists whole.
 
 mod http;
 mod kinds;
@@ -18,7 +18,6 @@ use tokio::sync::watch;
 
 pub(crate) use store::{ApiEvent, ObjectKey, ObjectPart, ObjectStore};
 
-/// The server. All clones share one state.
 #[derive(Clone)]
 pub(crate) struct FakeApi {
     store: Arc<Mutex<ObjectStore>>,
@@ -26,7 +25,6 @@ pub(crate) struct FakeApi {
     load: Arc<ApiLoad>,
 }
 
-/// How busy the server is.
 #[derive(Default)]
 pub(crate) struct ApiLoad {
     /// Virtual time that each request takes.
@@ -65,7 +63,6 @@ impl FakeApi {
         self.store.lock().unwrap()
     }
 
-    /// Tells watches that something changed.
     pub(crate) fn announce(&self) {
         let version = self.store().version;
         self.changed.send_if_modified(|message| std::mem::replace(message, version) != version);
@@ -76,7 +73,6 @@ impl FakeApi {
     }
 }
 
-/// The server as a service that a client sends requests to.
 #[derive(Clone)]
 struct ApiService(FakeApi);
 

@@ -9,7 +9,6 @@ use super::kinds::has_generation;
 use super::{merge, selector};
 use crate::clock::ClusterClock;
 
-/// The schema of a HybridJob.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     let definition = serde_json::to_value(zagros_operator::crd::resource_definition()).unwrap();
     definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
@@ -64,7 +63,6 @@ pub(crate) fn refusal(code: u16, reason: &'static str, message: impl Into<String
     ApiRefusal { code, reason, message: message.into() }
 }
 
-/// All objects and settings.
 #[derive(Default)]
 pub(crate) struct ObjectStore {
     pub(crate) version: u64,
@@ -80,15 +78,12 @@ pub(crate) struct ObjectStore {
     pub(crate) writes: Vec<String>,
     /// After this many writes, no request is answered any more.
     pub(crate) dies_after: Option<usize>,
-    /// The installed kinds of other operators.
     pub(crate) installed: BTreeSet<String>,
-    /// The kinds that are not installed.
     pub(crate) missing: BTreeSet<String>,
     /// Whether the installed definition is an older one without rules.
     pub(crate) has_old_definition: bool,
     /// The kinds of which a quota admits no more in the namespace.
     pub(crate) exceeded: BTreeSet<String>,
-    /// Namespaces that are being deleted.
     pub(crate) terminating: BTreeSet<String>,
     pub(crate) clock: ClusterClock,
 }
@@ -104,7 +99,6 @@ impl ObjectStore {
         found.ok_or_else(|| refusal(404, "NotFound", format!("{resource} \"{}\" not found", key.name)))
     }
 
-    /// Objects of a kind, of one namespace or of all.
     pub(crate) fn list(&self, group: &str, plural: &str, namespace: Option<&str>, labels: &str) -> Vec<Value> {
         let is_there = |key: &ObjectKey| namespace.is_none_or(|namespace| key.namespace == namespace);
         let of_kind =
@@ -238,7 +232,6 @@ impl ObjectStore {
         Ok(object)
     }
 
-    /// Removes an object and all objects that it owned.
     fn erase(&mut self, key: &ObjectKey) {
         let Some(object) = self.objects.remove(key) else { return };
         self.applied.retain(|(place, _), _| place != key);
@@ -269,7 +262,6 @@ impl ObjectStore {
 /// Which part of an object a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectPart {
-    /// All but the status.
     Main,
     Status,
     /// Everything: the fake controllers write this.

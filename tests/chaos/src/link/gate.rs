@@ -21,7 +21,6 @@ pub(crate) enum LinkState {
     },
 }
 
-/// How a connection is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BreakKind {
     AtOnce,
@@ -31,7 +30,6 @@ pub(crate) enum BreakKind {
 /// The state of the link as one connection sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkGate {
-    /// Number of the connection on its link.
     number: u64,
     state: watch::Receiver<LinkState>,
 }

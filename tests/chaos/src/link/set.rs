@@ -24,7 +24,6 @@ struct RoundLink {
     name: LinkName,
     address: String,
     state: watch::Sender<LinkState>,
-    /// Connections until now.
     accepted: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
@@ -132,7 +131,6 @@ mod tests {
             Self { folder, server, links }
         }
 
-        /// A connection: the caller's end and the server's.
         async fn connect(&self) -> (TcpStream, TcpStream) {
             let caller = TcpStream::connect(self.links.address(NAME).unwrap()).await.unwrap();
             (caller, self.server.accept().await.unwrap().0)
@@ -145,7 +143,6 @@ mod tests {
         assert_eq!(bytes, expected);
     }
 
-    /// Sends and receives both ways.
     async fn talk((caller, server): &mut (TcpStream, TcpStream)) {
         caller.write_all(b"ask").await.unwrap();
         read(server, b"ask").await;
