@@ -28,7 +28,6 @@ fn run(fixture: &Fixture, arguments: &[&str]) -> FinishedCommand {
     fixture.start_program(TestProgram::Chaos, arguments.iter().copied()).finish()
 }
 
-/// The lines of the schedule that is printed first.
 fn schedule(said: &str) -> Vec<&str> {
     said.lines().skip_while(|line| !line.starts_with("Schedule")).take_while(|line| !line.is_empty()).collect()
 }

@@ -44,7 +44,6 @@ impl SeededNumbers {
         self.next() % bound
     }
 
-    /// In [0, 1).
     fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -69,7 +68,6 @@ fn rows(seed: u64, part: u64, count: usize, is_shifted: bool) -> String {
     text
 }
 
-/// AUC and log loss on the shifted set of the newest run.
 fn measures(fixture: &Fixture) -> (f64, f64) {
     let summary = fixture.summary();
     let measure = |name: &str| summary["evaluation"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {summary}"));

@@ -7,7 +7,6 @@ use zagros_tests::FinishedCommand;
 
 use crate::fixture::Fixture;
 
-/// A small trained model, and how it is inspected.
 struct TrainedModel {
     fixture: Fixture,
     run: String,
@@ -30,7 +29,6 @@ impl TrainedModel {
         serde_json::from_str(&run.stdout).expect("JSON")
     }
 
-    /// A value of column C1 that training met.
     fn value(&self) -> String {
         let text = self.fixture.read("train.txt");
         let mut values = text.lines().filter_map(|line| line.split('\t').nth(14));

@@ -105,14 +105,12 @@ fn a_server_keeps_to_its_memory_and_reports_what_left_it() {
     assert!(!fixture.run_folder().join("cold-rows").exists(), "the rows on disk outlived the run");
 }
 
-/// A metric of an embedding server, by name and labels.
 pub(crate) fn metric(text: &str, name: &str) -> u64 {
     let value =
         text.lines().find_map(|line| line.strip_prefix("zagros_embedding_")?.strip_prefix(name)?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no {name} in\n{text}"))
 }
 
-/// A role of its own process, which says in `roles/` where it listens.
 fn role(fixture: &Fixture, program: TestProgram, name: &str, arguments: &[&str], sets: &[&str]) -> RunningCommand {
     let announce = format!("roles/{name}.json");
     let sets = sets.iter().flat_map(|set| ["--set", set]);
@@ -139,8 +137,8 @@ fn peak(pid: u32) -> u64 {
     1024 * line.trim_end_matches("kB").trim().parse::<u64>().expect("a number")
 }
 
-/// Wide rows in many tables, far more of them than the budget, and a checkpoint every few steps: what the server's process
-/// holds in all is the budget, and besides what any server needs.
+/// With wide rows in many tables and a checkpoint every few steps, the server's process holds its budget, and besides
+/// what any server needs.
 #[test]
 #[cfg(target_os = "linux")]
 fn the_process_of_a_server_keeps_to_its_budget() {

@@ -10,8 +10,7 @@ use zagros_tests::{RunningCommand, dashboards, signal_process};
 use crate::faults::pid;
 use crate::fixture::Fixture;
 
-/// Two servers and workers, and all that has metrics: a cold tier, checkpoints, held-out parts, groups of samples. A process
-/// that stands still is not declared dead while Prometheus looks at it.
+/// All that has metrics. A process that stands still is not declared dead while Prometheus looks at it.
 const SETS: [&str; 11] = [
     // A server with a log comes back.
     "cluster.durability=checkpoint",
@@ -42,7 +41,6 @@ fn filled(expression: &str, run: &str) -> String {
     variables.iter().fold(expression.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// Dashboard, panel and query of every query.
 fn panel_queries(run: &str) -> Vec<(String, String, String)> {
     let mut found = Vec::new();
     for (name, dashboard) in dashboards() {

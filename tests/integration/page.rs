@@ -33,7 +33,6 @@ const SETS: [&str; 8] = [
     "cluster.lease_seconds=20",
 ];
 
-/// A cluster that trains for as long as it is looked at, and where its page is.
 fn start(fixture: &Fixture) -> (RunningCommand, String) {
     let sets = SETS.iter().flat_map(|set| ["--set", set]);
     let mut run = fixture.start(["up", "job.toml"].into_iter().chain(sets));

@@ -9,7 +9,6 @@ use zagros_zip::ZipEq;
 
 use crate::fixture::{Fixture, measured};
 
-/// A trained model on generated data: its run folder, `test.txt`, and `new.txt`, the same rows without labels.
 fn trained() -> (Fixture, String) {
     let fixture = Fixture::new(4_000);
     fixture.zagros(["train", "job.toml"]).expect(0);

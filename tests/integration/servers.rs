@@ -11,7 +11,6 @@ use crate::fixture::Fixture;
 /// Batches one after the other, so that the same run gives the same losses.
 const STRICT: [&str; 2] = ["cluster.servers=2", "train.mode=sync"];
 
-/// A role of a cluster of the fixture's job, which says in `roles/` where it listens.
 fn role(fixture: &Fixture, program: TestProgram, coordinator: &str, arguments: &[&str]) -> RunningCommand {
     let announce = format!("roles/{}.json", arguments.join(""));
     let coordinator = format!("cluster.coordinator={coordinator}");

@@ -42,8 +42,8 @@ fn a_signal_has_its_own_code_also_before_and_after_training() {
     }
 }
 
-/// Every process of a run is asked to end at once, as `kubectl delete` and a machine that shuts down do: servers and
-/// coordinator serve until the last checkpoint is written.
+/// As `kubectl delete` and a machine that shuts down do: servers and coordinator serve until the last checkpoint is
+/// written.
 #[test]
 fn when_all_roles_are_asked_to_end_at_once_a_checkpoint_is_written() {
     let fixture = Fixture::new(20_000);

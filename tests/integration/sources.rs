@@ -1,5 +1,4 @@
-//! Rows from where a user has them: standard input, other object stores, a web server, Parquet in a store, and CSV files whose
-//! fields hold line breaks. The same rows train the same.
+//! Rows from standard input, object stores, a web server, and CSV files whose fields hold line breaks train the same.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +22,6 @@ fn train(fixture: &Fixture, job: &str, sets: &[&str]) -> BTreeMap<u64, String> {
     losses
 }
 
-/// Runs the program with a file as its standard input.
 fn with_input(fixture: &Fixture, input: &str, arguments: &[&str]) -> (i32, String) {
     let input = File::open(fixture.path(input)).expect("the input is there");
     let mut command = Command::new(TestProgram::Zagros.path());

@@ -17,7 +17,6 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 /// The codes that make a terminal show its other screen, and go back.
 const TAKE: &str = "\u{1b}[?1049h";
 const GIVE_BACK: &str = "\u{1b}[?1049l";
-/// Trains until it is stopped.
 const LONG: [&str; 8] = [
     "--set",
     "train.epochs=1000",
@@ -82,7 +81,6 @@ impl OnTerminal {
         self.keyboard.write_all(key.as_bytes()).expect("the key is pressed");
     }
 
-    /// Its exit code.
     fn end(&mut self) -> Option<i32> {
         let deadline = Instant::now() + TIMEOUT;
         loop {

@@ -54,7 +54,6 @@ impl<'a> RoleProcesses<'a> {
         self.role(&["dense-worker", "--index", &index, "--announce", &announce, "--on-stop", "restart"], sets)
     }
 
-    /// Signals servers and coordinator.
     pub(crate) fn signal(&self, signal: Signal) {
         self.others.iter().for_each(|role| role.signal(signal));
     }
@@ -76,7 +75,6 @@ impl<'a> RoleProcesses<'a> {
     }
 }
 
-/// The process that announced itself in a file.
 pub(crate) fn pid(fixture: &Fixture, announced: &str) -> u32 {
     let outcome: Value = serde_json::from_str(&fixture.read(announced)).expect("JSON");
     outcome["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).expect("a process id")
@@ -117,8 +115,7 @@ fn two_workers_learn_what_one_learns_and_only_the_first_reports() {
     assert!((scored - joint).abs() < 1e-5, "{scored} scored again, {joint} then");
 }
 
-/// A file that cannot be cut goes to one worker: five times as many rows to one as to the other, which runs dry. Where one
-/// is late, the other may have both files.
+/// Five times as many rows to one as to the other, which runs dry. Where one is late, the other may have both files.
 fn uneven() -> (Fixture, Vec<&'static str>) {
     let fixture = Fixture::new(5_000);
     for name in ["train.txt", "test.txt"] {
@@ -164,8 +161,8 @@ fn workers_without_a_row_among_them_say_so() {
     run.says(&["train.txt", "no rows", "data.train"]);
 }
 
-/// As on Kubernetes, when a node is drained: the worker says by its exit code that another process is to take its place, which joins.
-/// Worker 0 stands still meanwhile, so training is not over.
+/// As on Kubernetes, when a node is drained: another process joins in its place. Worker 0 stands still meanwhile, so
+/// training is not over.
 #[test]
 fn a_worker_that_is_asked_to_end_comes_back_and_every_sample_is_trained_once() {
     let fixture = Fixture::new(20_000);

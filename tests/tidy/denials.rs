@@ -1,8 +1,8 @@
-//! Sentences of the docs that deny something ("cannot", "never", "not yet"): each names the test that changes when it becomes false.
+//! Sentences of the docs that deny something ("cannot", "never", "not yet"): each names the test that changes when it
+//! becomes false.
 //!
-//! `denials.tsv` has a line for each, `page⇥start of the sentence⇥test`, or `page⇥start of the sentence⇥-⇥reason` where no test could
-//! change: the sentence is about the world, or gives advice. Pages that a test writes from the code count too, because that test compares
-//! words with words. Decision records are of their day and do not count.
+//! `denials.tsv` has a line for each, `page⇥start of the sentence⇥test`, or `page⇥start of the sentence⇥-⇥reason` where
+//! no test could change. Decision records are of their day and do not count.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,6 @@ struct PageDenial {
     sentence: String,
 }
 
-/// A line of the list.
 #[derive(Debug)]
 struct ListedDenial<'a> {
     page: &'a str,
@@ -95,7 +94,6 @@ fn problem(entry: &ListedDenial<'_>, denials: &[PageDenial], tests: &BTreeSet<St
     Some(format!("{page}: {start:?}: {what}"))
 }
 
-/// Names of the tests in Rust and in Python.
 fn all_tests() -> BTreeSet<String> {
     let mut tests = tests_of_all_crates();
     for (_, text) in files_that_end_in(".py") {

@@ -95,9 +95,7 @@ fn pure_crates_stand_on_pure_crates_alone() {
 
 /// What each package is linked with: without build scripts and tests.
 struct PackageGraph {
-    /// By package id, its name.
     names: BTreeMap<String, String>,
-    /// By package id, the ids of its dependencies.
     dependencies: BTreeMap<String, Vec<String>>,
 }
 
@@ -116,7 +114,6 @@ impl PackageGraph {
         Self { names, dependencies: nodes.iter().map(|node| (text(&node["id"]), linked(node))).collect() }
     }
 
-    /// Names of a crate and of all that it is linked with.
     fn closure(&self, name: &str) -> BTreeSet<String> {
         let root = self.names.iter().find(|(_, of)| *of == name).expect(name).0;
         let (mut found, mut open) = (BTreeSet::new(), vec![root]);

@@ -1,4 +1,4 @@
-//! A name says what it names: few types share theirs with a type of another module, and functions and locals are named by more than a
+//! A name says what it names: few types share theirs with another module's, and no function and no local is a
 //! preposition.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,6 @@ use zagros_tests::{repository, sources};
 
 use super::syntax::crates;
 
-/// Percent of all types.
 const MOST: usize = 10;
 
 const PREPOSITIONS: [&str; 25] = [
@@ -32,7 +31,6 @@ fn few_types_share_their_name() {
     );
 }
 
-/// The identifiers behind `fn` and behind `let` or `let mut`.
 #[derive(Default)]
 struct FoundNames {
     functions: Vec<String>,

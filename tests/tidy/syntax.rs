@@ -16,10 +16,8 @@ pub(crate) struct CrateSyntax {
     pub(crate) modules: BTreeMap<ModulePath, ModuleSyntax>,
 }
 
-/// One module. An inline module has its parent's file.
 pub(crate) struct ModuleSyntax {
     pub(crate) file: PathBuf,
-    /// Names of its own items.
     pub(crate) defines: BTreeSet<String>,
     /// Those of them that are types.
     pub(crate) types: Vec<String>,
@@ -28,7 +26,6 @@ pub(crate) struct ModuleSyntax {
     pub(crate) paths: BTreeSet<Vec<String>>,
 }
 
-/// A name that a `use` brings in.
 #[derive(Clone, Debug)]
 pub(crate) struct UsedName {
     /// As written: `["crate", "tier", "Evict"]`; `["super", "*"]` for a glob.
@@ -91,8 +88,7 @@ impl CrateSyntax {
         self.modules.insert(path, module);
     }
 
-    /// The file that defines what `import` names in the module `from`; `None` for what lies in another crate, and for
-    /// a module itself.
+    /// `None` for what lies in another crate, and for a module itself.
     pub(crate) fn file_of(&self, from: &[String], import: &[String]) -> Option<&Path> {
         self.resolve(from, import, 0)
     }

@@ -19,39 +19,23 @@ use crate::AnswerScript;
 
 /// The lease of members that join the default fake.
 pub const LEASE: Duration = Duration::from_millis(2_400);
-/// Buckets of the default placement.
 pub(crate) const BUCKETS: u32 = 16;
 
-/// A coordinator for tests. By default everyone may join, one embedding server owns all buckets, every epoch is done,
-/// and every report is taken.
+/// By default everyone may join, one embedding server owns all buckets, every epoch is done, and every report is taken.
 pub struct FakeControlPlane {
-    /// Answers a join.
     pub join: AnswerScript<JoinRequest, JoinResponse>,
-    /// Answers a heartbeat.
     pub heartbeat: AnswerScript<HeartbeatRequest, HeartbeatResponse>,
-    /// Answers a leave.
     pub leave: AnswerScript<LeaveRequest, LeaveResponse>,
-    /// Answers who owns which bucket.
     pub placement: AnswerScript<PlacementRequest, PlacementResponse>,
-    /// Answers who is in the process group.
     pub group: AnswerScript<GroupRequest, GroupResponse>,
-    /// Answers a vote at a barrier.
     pub barrier: AnswerScript<BarrierRequest, BarrierResponse>,
-    /// Answers which split is next.
     pub assign: AnswerScript<AssignRequest, AssignResponse>,
-    /// Answers where an epoch is.
     pub position: AnswerScript<PositionRequest, PositionResponse>,
-    /// Answers what numeric columns are standardised by.
     pub transforms: AnswerScript<TransformsRequest, TransformsResponse>,
-    /// Takes complete splits.
     pub complete: AnswerScript<CompleteRequest, CompleteResponse>,
-    /// Takes an evaluation.
     pub report_evaluation: AnswerScript<ReportEvaluationRequest, ReportEvaluationResponse>,
-    /// Answers a status request.
     pub status: AnswerScript<StatusRequest, StatusResponse>,
-    /// Answers a change of the number of members.
     pub scale: AnswerScript<ScaleRequest, ScaleResponse>,
-    /// Answers the report of a move of buckets.
     pub report_move: AnswerScript<ReportMoveRequest, ReportMoveResponse>,
     hanging_calls: AtomicU32,
 }
@@ -63,7 +47,6 @@ impl Default for FakeControlPlane {
 }
 
 impl FakeControlPlane {
-    /// The default fake, whose members have this lease.
     #[must_use]
     pub fn with_lease(lease: Duration) -> Self {
         let lease_ms = u32::try_from(lease.as_millis()).expect("a lease of a test fits into 32 bits");
@@ -94,22 +77,18 @@ impl FakeControlPlane {
         self.hanging_calls.store(calls, Ordering::Relaxed);
     }
 
-    /// From now on heartbeats say that members must stop.
     pub fn stop(&self, reason: &str) {
         self.heartbeat.respond(HeartbeatResponse { stop: true, reason: reason.to_owned(), ..heard() });
     }
 
-    /// From now on heartbeats say that the run is drained.
     pub fn drain(&self, reason: &str) {
         self.heartbeat.respond(HeartbeatResponse { draining: reason.to_owned(), ..heard() });
     }
 
-    /// From now on heartbeats are answered as by default.
     pub fn reconnect(&self) {
         self.heartbeat.respond(heard());
     }
 
-    /// Ids of the splits that workers have reported as complete.
     #[must_use]
     pub fn completed_splits(&self) -> Vec<u64> {
         self.complete.accepted().into_iter().flat_map(|request| request.splits).collect()
@@ -132,12 +111,10 @@ impl FakeControlPlane {
     }
 }
 
-/// The default answer to a heartbeat.
 fn heard() -> HeartbeatResponse {
     HeartbeatResponse { generation: 1, ..HeartbeatResponse::default() }
 }
 
-/// One embedding server owns all buckets.
 fn one_server() -> PlacementResponse {
     let owners = BucketMap::even(Generation(1), BUCKETS, 1).pack_owners().into();
     let server = ServerEntry { index: 0, address: "fake:0".to_owned(), instance: 1, alive: true, run: 1, lineage: 0 };

@@ -1,5 +1,4 @@
-//! Messages to the coordinator: noise on the wire, and messages whose parts disagree, into the real state machine. Nothing
-//! panics, and no message makes the coordinator take more memory than its size allows.
+//! Messages to the coordinator: noise on the wire, and messages whose parts disagree, into the real state machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -182,7 +181,6 @@ impl ControlClaims {
     }
 }
 
-/// A run whose state a message meets.
 pub(crate) struct FuzzedRun {
     pub(crate) core: Core,
     pub(crate) now: Duration,
@@ -190,7 +188,6 @@ pub(crate) struct FuzzedRun {
 }
 
 impl FuzzedRun {
-    /// No member has joined.
     pub(crate) fn empty(asynchronous: bool) -> Self {
         let config = CoreConfig {
             run: RunId(1),
@@ -214,7 +211,6 @@ impl FuzzedRun {
         Self { core: Core::new(config), now: Duration::ZERO, members: Vec::new() }
     }
 
-    /// A server and two workers train on a few splits.
     pub(crate) fn training(asynchronous: bool) -> Self {
         let mut run = Self::empty(asynchronous);
         for (role, index) in [(Role::EmbeddingServer, 0), (Role::DenseWorker, 0), (Role::DenseWorker, 1)] {

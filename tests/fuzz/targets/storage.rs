@@ -1,7 +1,5 @@
-//! Requests to describe, save and load: into the real handlers of an embedding server. Nothing panics, no row is lost by a
-//! load that is refused, and no message makes the server take more memory than its size allows.
-//!
-//! Every folder lies below one of the test's own. That a server keeps to its folders is tested where it checks them.
+//! Requests to describe, save and load: into the real handlers of an embedding server. No row is lost by a load that is
+//! refused, and no message makes the server take more memory than its size allows.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
