@@ -134,13 +134,11 @@ pub struct KeyChange {
     pub key: String,
     /// The earlier value as TOML; `None` if there was none.
     pub before: Option<String>,
-    /// The present value as TOML; `None` if there is none.
     pub now: Option<String>,
     pub effect: ChangeEffect,
 }
 
 impl KeyChange {
-    /// Whether something else is learned with the present value.
     #[must_use]
     pub fn is_learning(&self) -> bool {
         self.effect != Operational
@@ -160,7 +158,6 @@ impl std::fmt::Display for KeyChange {
 }
 
 impl Job {
-    /// Every key whose value differs from that of `earlier`, by name.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> Vec<KeyChange> {
         let (mut before, mut now) = (keys(earlier), keys(self));

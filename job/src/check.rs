@@ -181,7 +181,6 @@ mod tests {
 
     use crate::fixture::{CRITEO, checked};
 
-    /// Problems of a valid Criteo job with `rest` added.
     fn problems(rest: &str) -> Vec<String> {
         checked(&format!("{CRITEO}{rest}")).1
     }

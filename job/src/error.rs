@@ -11,7 +11,6 @@ use miette::{
 const SHOWN: usize = 10;
 /// The longest source, in bytes, whose lines are shown whole. Of a longer line, a window is shown.
 const LONG: usize = 4 << 10;
-/// The longest message or help, in bytes.
 const LONGEST_TEXT: usize = 2_000;
 /// Bytes of a long line that are shown: before the problem, and from its start.
 const WINDOW: (usize, usize) = (40, 80);
@@ -93,7 +92,6 @@ impl SourcePlace {
         (line + 1, column + 1)
     }
 
-    /// The part to underline: the start of a long text.
     fn underlined(&self) -> Range<usize> {
         let window = self.source.window(self.span.start.min(self.source.text().len()));
         if self.span.len() <= WINDOW.1 { self.span.clone() } else { self.span.start..window.end.max(self.span.start) }
@@ -147,7 +145,6 @@ impl JobProblem {
         Some((place.source.named.name(), line, column))
     }
 
-    /// The problem on one line, with position and help.
     fn plain_text(&self) -> String {
         let place = self.location().map(|(source, line, column)| format!("{source}:{line}:{column}: "));
         let help = self.help.as_ref().map(|help| format!("; {help}"));

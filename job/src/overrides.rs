@@ -81,7 +81,6 @@ fn malformed(source: &Arc<SourceText>, why: &str) -> JobProblem {
         .help("write it like train.seed=3")
 }
 
-/// The first `=` outside of quotes.
 fn equals_sign(text: &str) -> Option<usize> {
     let mut quote = None;
     for (position, byte) in text.bytes().enumerate() {
@@ -95,7 +94,6 @@ fn equals_sign(text: &str) -> Option<usize> {
     None
 }
 
-/// The dotted key before the `=`.
 fn keys(source: &Arc<SourceText>, split: usize) -> Option<Vec<(String, SourcePlace)>> {
     let probe = SourceText::override_setting("", &format!("{}=0", &source.text()[..split]));
     let mut node = TomlNode::parse(&probe).ok()?;

@@ -114,7 +114,6 @@ impl JobResolver<'_> {
         job
     }
 
-    /// Refuses embedded numbers for a network of the user's.
     fn embedding_fits(&mut self, model: &Model, features: &Features) {
         if features.numeric_embedding.is_some() && matches!(model, Model::TorchScript { .. }) {
             let message = "a TorchScript module reads numbers, and not `features.numeric_embedding`";

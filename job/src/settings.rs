@@ -79,7 +79,6 @@ pub struct Job {
     /// Name of the run, used in messages and metrics.
     pub name: String,
     pub data: DataSettings,
-    /// What a sample is made of.
     pub features: Features,
     /// The embedding tables, in the order of their ids.
     pub tables: Vec<Table>,

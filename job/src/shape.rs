@@ -23,7 +23,6 @@ pub(crate) enum ValueShape {
     Text {
         min_length: u64,
     },
-    /// One of these words.
     Words(Vec<WordChoice>),
     /// A list with a least and a most number of items.
     List {
@@ -46,14 +45,11 @@ pub(crate) enum ValueShape {
     Anything,
 }
 
-/// Limits of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct NumberBounds {
     pub(crate) min: Option<f64>,
     pub(crate) max: Option<f64>,
-    /// Greater than this.
     pub(crate) above: Option<f64>,
-    /// Less than this.
     pub(crate) below: Option<f64>,
 }
 
@@ -74,7 +70,6 @@ pub(crate) struct TaggedVariant {
 pub(crate) struct TableField {
     pub(crate) name: String,
     pub(crate) doc: String,
-    /// Whether it must be given.
     pub(crate) required: bool,
     /// Its value if it is not given, unless `doc` gives a default in words.
     pub(crate) default: Option<Json>,
@@ -96,7 +91,6 @@ pub fn schema_json() -> String {
 }
 
 impl NumberBounds {
-    /// Whether a number is within the limits. NaN never is.
     pub(crate) fn contains(&self, number: f64) -> bool {
         number.is_finite()
             && self.min.is_none_or(|min| number >= min)

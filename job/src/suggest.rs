@@ -39,7 +39,6 @@ fn help(found: &str, known: &[&str], quote: &str, others: &str) -> String {
     }
 }
 
-/// The most similar known name, if one is similar enough.
 #[must_use]
 pub fn nearest_name<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let found = found.to_lowercase().replace('-', "_");

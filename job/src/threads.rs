@@ -3,7 +3,6 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
     pub cores: usize,
-    /// Dense workers on it, one process each.
     pub workers: usize,
     /// Embedding servers on it, one process each; 0 if they are in a worker's process, or alone on their machine.
     pub servers: usize,
@@ -11,7 +10,6 @@ pub struct Machine {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadPlan {
-    /// Parser threads of one dense worker.
     pub parse: usize,
     /// Threads of the dense network inside a step of one dense worker.
     pub torch: usize,

@@ -2,7 +2,6 @@
 
 use crate::document::{TomlNode, TomlValue};
 
-/// Table, key, and what is in its place.
 const REMOVED: [(&str, &str, &str); 1] =
     [("cluster", "min_servers", "a run that loses a server for good is resumed from its newest checkpoint")];
 

@@ -25,12 +25,10 @@ use tracing::debug;
 use crate::error::Error;
 use crate::names::{JOB_LABEL, MANAGER};
 
-/// How long a look waits for the first lists.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a refused watch counts as a fault of its cache. A watch that is tried again fails at least this often.
 const REFUSED: Duration = Duration::from_secs(60);
 
-/// A job: its namespace and its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey {
     pub namespace: String,

@@ -13,7 +13,6 @@ use crate::names::MANAGER;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Verbs on a resource.
 #[derive(Clone, Copy, Debug)]
 pub struct RequiredRight {
     pub group: &'static str,
@@ -47,9 +46,7 @@ pub const RIGHTS: [RequiredRight; 15] = [
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckFindings {
-    /// What is as it should be.
     pub good: Vec<String>,
-    /// What is wrong, and what to do.
     pub problems: Vec<String>,
 }
 

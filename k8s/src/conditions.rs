@@ -7,7 +7,6 @@ use crate::crd::{ConditionStatus, HybridJobStatus, JobCondition};
 
 /// The operator can carry out the spec.
 pub const VALID: &str = "Valid";
-/// Every pod is ready.
 pub const READY: &str = "Ready";
 /// The operator's last work succeeded.
 pub const RECONCILED: &str = "Reconciled";
@@ -15,12 +14,9 @@ pub const RECONCILED: &str = "Reconciled";
 pub const SCALED: &str = "Scaled";
 /// The job waits because of `runPolicy.suspend`.
 pub const SUSPENDED: &str = "Suspended";
-/// The training is complete.
 pub const COMPLETE: &str = "Complete";
-/// The job has failed for good.
 pub const FAILED: &str = "Failed";
 
-/// Sets conditions of a status at one moment.
 #[derive(Debug)]
 pub struct StatusConditions<'a> {
     status: &'a mut HybridJobStatus,

@@ -28,7 +28,6 @@ pub(crate) use scaling::REFUSED as SCALE_REFUSED;
 
 /// The pause before the second attempt. It doubles for each further one.
 const BACKOFF: Duration = Duration::from_secs(10);
-/// The longest pause before an attempt.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
 /// How often a running job is looked at, because its progress changes without an event.
 const GLANCE: Duration = Duration::from_secs(15);
@@ -283,7 +282,6 @@ fn last_checkpoint(facts: &DecisionFacts<'_>) -> Option<LastCheckpoint> {
     if is_new { Some(LastCheckpoint { step, seen: Time(facts.now) }) } else { known }
 }
 
-/// The change since the last look, for an Event.
 fn what_happened(facts: &DecisionFacts<'_>, fleet: &WorkerFleet<'_>, state: &readiness::PodReadiness) -> Option<EventNote> {
     let last_reason =
         facts.status.conditions.iter().find(|one| one.type_ == READY).map_or("", |one| one.reason.as_str());

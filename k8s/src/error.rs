@@ -13,26 +13,21 @@ pub enum Error {
         #[source]
         source: Arc<kube::Error>,
     },
-    /// A cache of watched objects was not filled in time.
     #[error("the {kind} of the cluster are not listed after {seconds} s; the operator tries again")]
     Unlisted {
         kind: String,
-        /// How long the operator waited.
         seconds: u64,
     },
     #[error("a HybridJob without name or namespace cannot be carried out")]
     Unnamed,
-    /// Another operator leads now.
     #[error("the lease {lease} is held by {holder}: this operator stops; once restarted, it waits for the lease")]
     Deposed {
         lease: String,
         holder: String,
     },
-    /// The lease could not be renewed in time.
     #[error("the lease {lease} could not be renewed for {seconds} s, last because: {cause}")]
     LeaseLost {
         lease: String,
-        /// How long the operator tried.
         seconds: u64,
         cause: String,
     },
@@ -79,7 +74,6 @@ impl Error {
         matches!(self.remedy(), ErrorRemedy::Report(_))
     }
 
-    /// Whether another writer changed the object in between.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.remedy() == ErrorRemedy::Again

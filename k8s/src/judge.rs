@@ -21,13 +21,11 @@ pub enum AttemptVerdict {
     /// It ends. The cause is known after this time.
     Settling(Duration),
     Succeeded,
-    /// A worker was restarted as often as it may be.
     Exhausted {
         cause: AttemptFailure,
     },
     Failed {
         cause: AttemptFailure,
-        /// Whether another attempt may succeed.
         retryable: bool,
     },
 }
@@ -136,7 +134,6 @@ fn lost(attempt: i32, observed: &ObservedObjects, message: &str) -> AttemptFailu
     AttemptFailure { attempt, pod, exit_code: None, at: None, message }
 }
 
-/// What an exit code means, in a few words.
 fn exit_words(code: i32, reason: &str) -> String {
     let words = match code {
         137 if reason == "OOMKilled" => "it used more memory than its limit",

@@ -96,7 +96,6 @@ impl LeaseHandle {
 }
 
 impl LeaseKeeper {
-    /// Takes the lease and renews it until it is lost or given back.
     pub async fn keep_lease(self, mut candidate: LeaseCandidate) {
         let held = async {
             candidate.take_lease().await;
@@ -125,7 +124,6 @@ pub struct LeaseCandidate {
     seen: Option<ObservedLease>,
 }
 
-/// The lease as last seen, and since when it has been unchanged.
 struct ObservedLease {
     version: Option<String>,
     since: Instant,

@@ -13,13 +13,11 @@ use crate::judge::elapsed_time;
 use crate::run_secret::RunAccess;
 use crate::validate::{JobText, SpecProblem, ValidJob};
 
-/// How often a coordinator is asked for its progress.
 pub const ASK: Duration = Duration::from_secs(15);
 /// An object is applied again after this time, because another client may have changed an object that is not watched.
 const REPAIR: Duration = Duration::from_secs(300);
 /// First pause after a failure. It doubles for each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause after a failure.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -41,7 +39,6 @@ pub struct JobMemory {
     failures: Option<RetryPause>,
 }
 
-/// What the check of a spec depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedSpec {
     pub generation: Option<i64>,
@@ -156,7 +153,6 @@ impl JobMemory {
         self.requests.insert(request.to_owned(), refused);
     }
 
-    /// When the next refused request may be made again.
     #[must_use]
     pub fn next_retry(&self, now: Timestamp) -> Option<Duration> {
         let pauses = self.requests.values().filter_map(|request| match request {
@@ -175,7 +171,6 @@ impl JobMemory {
         is_due
     }
 
-    /// The time until the coordinator is asked again.
     #[must_use]
     pub fn next_ask(&self, now: Timestamp) -> Duration {
         self.asked.map_or(ASK, |(_, at)| ASK.saturating_sub(elapsed_time(at, now))).max(FIRST_PAUSE)

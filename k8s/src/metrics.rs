@@ -11,7 +11,6 @@ pub struct OperatorMetrics {
     pub seconds: Histogram,
     pub checks: IntCounter,
     pub failed_attempts: IntCounter,
-    /// 1 while this operator leads.
     pub leads: IntGauge,
 }
 

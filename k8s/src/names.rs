@@ -8,7 +8,6 @@ use std::fmt;
 
 /// Field manager, and value of `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "zagros-operator";
-/// Label with the name of the HybridJob.
 pub const JOB_LABEL: &str = "zagros.dev/job";
 pub const ATTEMPT_LABEL: &str = "zagros.dev/attempt";
 /// Label of claims that outlive their HybridJob, with the value `true`.
@@ -44,7 +43,6 @@ impl PodRole {
         }
     }
 
-    /// The role of a label's value.
     #[must_use]
     pub fn from_short_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.short_name() == word)
@@ -134,7 +132,6 @@ impl RunAttempt {
         format!("{}/{}", crate::paths::OUTPUT_PATH, self.job)
     }
 
-    /// Labels of every object of the attempt.
     #[must_use]
     pub fn object_labels(&self) -> BTreeMap<String, String> {
         let mut labels = job_labels(&self.job);

@@ -28,7 +28,6 @@ const STUCK: [&str; 8] = [
     "CrashLoopBackOff",
 ];
 
-/// All objects of a job, seen at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ObservedObjects {
     /// The coordinator, if its StatefulSet exists: as a Job would be, because it runs to an end.
@@ -40,7 +39,6 @@ pub struct ObservedObjects {
     pub pods: Vec<PodState>,
     /// Objects of all attempts that make pods, or by which pods are found.
     pub owned: Vec<OwnedObject>,
-    /// Pods of all attempts that have not ended.
     pub remaining: Vec<RemainingPod>,
     /// The last report of a coordinator whose run has ended well.
     pub end_report: Option<RunProgress>,
@@ -102,7 +100,6 @@ pub struct JobState {
 pub enum JobEnd {
     /// All its pods ended with 0.
     Complete { at: Timestamp },
-    /// A pod failed or was lost.
     Failed {
         at: Timestamp,
         /// Kubernetes' word: `BackoffLimitExceeded`.
@@ -123,7 +120,6 @@ pub struct PodState {
     pub revision: Option<String>,
     /// When its container ended last, if that was with 0.
     pub done: Option<Timestamp>,
-    /// What keeps it from starting.
     pub trouble: Option<PodTrouble>,
     /// Since when its container is being created. A mount may be missing, which the kubelet does not report here.
     pub creating: Option<Timestamp>,
@@ -131,7 +127,6 @@ pub struct PodState {
     pub departure: Option<String>,
     /// When the kubelet kills it, if its deletion was requested.
     pub until: Option<Timestamp>,
-    /// Whether it has ended, well or badly.
     pub has_ended: bool,
 }
 
@@ -149,7 +144,6 @@ pub struct PodExit {
 pub struct PodTrouble {
     /// Kubernetes' word: `ImagePullBackOff`, `Unschedulable`.
     pub reason: String,
-    /// In Kubernetes' words.
     pub message: String,
 }
 

@@ -38,7 +38,6 @@ const DEBOUNCE: Duration = Duration::from_millis(500);
 const LOOKS: usize = 16;
 /// The most jobs that are looked at at the same time, whatever the number of cores.
 const MOST_LOOKS: usize = 64;
-/// How long running work may take to end.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct OperatorConfig {

@@ -6,7 +6,6 @@ pub const JOB_FOLDER: &str = "/zagros";
 pub const SECRET_FOLDER: &str = "/run/zagros";
 pub const SECRET_FILE: &str = "/run/zagros/key";
 pub const JOB_FILE: &str = "/zagros/job.toml";
-/// Where run folders and models are written.
 pub const OUTPUT_PATH: &str = "/output";
 /// Where a server keeps its log and rows beyond its memory, and the coordinator its journal.
 pub const STATE_PATH: &str = "/var/lib/zagros";

@@ -8,7 +8,6 @@ use zagros_plumbing::ask::ask_with;
 
 use crate::crd::{RunProgress, ServerScaling};
 
-/// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -136,7 +135,6 @@ mod tests {
         MemberReport { role: "embedding server".to_owned(), state: state.to_owned(), ..MemberReport::default() }
     }
 
-    /// A report as the coordinator's own code writes it.
     fn report() -> String {
         let evaluation = EvaluationReport { step: 9, epoch: 0, samples: 5, auc: 0.756_04, logloss: 0.5, part: "test" };
         let report = StatusReport {

@@ -14,20 +14,17 @@ use crate::observe::{ObservedObjects, OwnedKind, PodState};
 const SLOW: Duration = Duration::from_secs(120);
 /// The pods are not ready, and no fault is known.
 const NOT_READY: &str = "PodsNotReady";
-/// Kubernetes has not made the pods.
 const MISSING: &str = "PodsMissing";
 /// A server's process ended, and is started again.
 pub const SERVER_LOST: &str = "ServerLost";
 /// The coordinator's process ended, and is started again.
 pub const COORDINATOR_LOST: &str = "CoordinatorLost";
-/// A person suspended a Job of the run.
 pub const JOB_SUSPENDED: &str = "JobSuspended";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodReadiness {
     pub is_ready: bool,
     pub reason: String,
-    /// The reason, in words.
     pub message: String,
 }
 
@@ -110,7 +107,6 @@ pub fn assess(spec: &HybridJobSpec, observed: &ObservedObjects, stage: BuildStag
     PodReadiness { is_ready: false, reason: NOT_READY.to_owned(), message: format!("{waiting}{later}") }
 }
 
-/// The workers' Job of this attempt, if it is suspended.
 fn suspended_job(observed: &ObservedObjects) -> Option<&str> {
     observed.workers.as_ref().filter(|job| job.is_suspended && job.end.is_none())?;
     let job = observed.owned.iter().find(|one| one.kind == OwnedKind::Workers && !one.is_active);

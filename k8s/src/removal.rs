@@ -39,15 +39,12 @@ impl RemovalScope {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemovalStep {
-    /// Workers are asked to end.
     Workers(Vec<RemovalTarget>),
     /// A pod has not ended yet.
     Wait(String),
-    /// Servers and coordinator are asked to end.
     Members(Vec<RemovalTarget>),
     /// The objects by which pods find each other go: Services, the job file, groups.
     Services,
-    /// Nothing is left.
     Done,
 }
 
@@ -60,7 +57,6 @@ pub struct RemovalTarget {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalMethod {
-    /// The object is deleted, and all its pods with it.
     Delete,
     /// The Job is suspended: pods that run end, and those that have ended stay with their logs.
     Suspend,
@@ -100,7 +96,6 @@ impl ObservedObjects {
         self.awaited_worker(scope, now).map_or(RemovalStep::Done, |pod| RemovalStep::Wait(pod.name.clone()))
     }
 
-    /// Whether a workers' Job may make pods.
     #[must_use]
     pub fn has_active_workers(&self, scope: RemovalScope) -> bool {
         self.owned
@@ -115,7 +110,6 @@ impl ObservedObjects {
         self.pods.iter().any(is_leaving) && self.has_active_workers(RemovalScope::All)
     }
 
-    /// A worker that has not ended, and that the removal waits for.
     #[must_use]
     pub fn awaited_worker(&self, scope: RemovalScope, now: Timestamp) -> Option<&RemainingPod> {
         self.awaited(scope, now).find(|pod| pod.role == PodRole::Worker)

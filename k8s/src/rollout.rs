@@ -35,7 +35,6 @@ pub struct ServerSet {
     pub is_seen: bool,
     /// Revision of the template that pods should have, and whether all have it.
     pub revision: Option<String>,
-    /// Whether an update is under way.
     pub is_updating: bool,
     /// Size of the disk of each server. It never changes.
     pub disk: Option<Quantity>,

@@ -22,7 +22,6 @@ const CLIENT: &str = "client";
 /// What the operator needs of a Secret: to ask the coordinator how the run is doing, and to ask it for another number of servers.
 #[derive(Clone, Debug, Default)]
 pub struct RunAccess {
-    /// The token of the HTTP ports.
     pub token: Option<PageToken>,
     /// The proof that a call of the coordinator is allowed.
     pub credentials: Credentials,

@@ -26,11 +26,9 @@ use crate::crd::{RunProgress, ServerScaling};
 /// What the coordinator says of a run in which numbers can change.
 const TRAINING: &str = "training";
 
-/// The number of embedding servers: as it is wanted, and as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerScale {
     pub wanted: i32,
-    /// With how many the attempt started.
     pub started: i32,
     /// The coordinator's last report, once a scale request has changed the number.
     pub known: Option<ServerScaling>,
@@ -45,10 +43,8 @@ pub struct WorkerScale {
     pub known: Option<ServerScaling>,
 }
 
-/// What a change of a number waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScaleStep {
-    /// The run has the wanted number.
     Settled,
     /// The coordinator answers and the run trains: it is asked for the wanted number now.
     Ask,

@@ -13,7 +13,6 @@ impl ValidJob {
         if self.is_durable() { RowsRecovery::Log } else { RowsRecovery::Checkpoint }
     }
 
-    /// The most bytes of rows that one server holds in memory.
     #[must_use]
     pub fn server_rows(&self) -> u64 {
         let limit = || {

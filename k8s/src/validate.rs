@@ -58,13 +58,11 @@ impl ValidJob {
         self
     }
 
-    /// Embedding servers with which the attempt starts.
     #[must_use]
     pub fn started_servers(&self) -> i32 {
         i32::try_from(self.job.cluster.servers).unwrap_or(i32::MAX)
     }
 
-    /// Dense workers with which the attempt starts.
     #[must_use]
     pub fn started_workers(&self) -> i32 {
         i32::try_from(self.job.cluster.workers).unwrap_or(i32::MAX)

@@ -30,7 +30,6 @@ pub struct DenseFootprint {
     pub activations: u64,
     /// Copies of weights and state while they are saved, on the first worker.
     pub saving: u64,
-    /// Memory for first values, which the allocator keeps.
     kept: u64,
     building: u64,
 }
@@ -41,7 +40,6 @@ impl DenseFootprint {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.kept
     }
 
-    /// The peak, without a save.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         self.training_bytes().max(self.building)

@@ -24,7 +24,6 @@ const AUTOGRAD: u64 = 40 << 20;
 /// Pieces as large as the largest layer that a thread frees.
 const FREED: u64 = 12;
 
-/// Bytes with streamed weights, by what they are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamedFootprint {
     /// In a worker: the weights of two layers, or of two slices of layers, and their gradients for each thread of a step.
@@ -32,7 +31,6 @@ pub struct StreamedFootprint {
     /// In a worker: values of all layers for its batch, and slopes.
     pub activations: u64,
     pub messages: u64,
-    /// In a worker: freed memory of threads, which the allocator keeps.
     kept: u64,
     pub server_messages: u64,
     /// In all servers together: weights and optimiser state, and staged gradients where a step may be clipped or given up as a whole.
@@ -161,7 +159,6 @@ fn largest_pair(sizes: &[u64]) -> u64 {
     largest(sizes.windows(2).map(|pair| pair[0] + pair[1]).chain(sizes.first().copied()))
 }
 
-/// Which layers keep their outputs until the backward.
 #[derive(Clone, Copy, Debug)]
 enum KeptOutputs {
     All,

@@ -220,7 +220,6 @@ impl JobResolver<'_> {
         PoolAt::Worker
     }
 
-    /// Refuses a key of pooled values for a sequence.
     fn not_pooled(&mut self, path: &KeyPath, key: &str, given: bool) {
         if given {
             let help = format!("remove `sequence` or `{key}`");

@@ -31,7 +31,6 @@ const SHUFFLE_ROWS: usize = 32_768;
 const SHUFFLE_BYTES: usize = 32 << 20;
 const VALUES: usize = 64;
 
-/// Rows of the shuffle window of a job that sets none.
 fn shuffle_rows(features: &Features) -> usize {
     let ids = features.categorical.iter().map(|feature| match feature.values {
         Values::One => 1,

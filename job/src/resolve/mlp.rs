@@ -31,7 +31,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Refuses what has running statistics in mode `async`.
     fn keeps_no_statistics(&mut self, mlp: MlpSettings, model: &Model) {
         let (label, message) = ("not in mode \"async\"", "mode \"async\" keeps no running statistics, which");
         if mlp.norm == MlpNorm::Batch {

@@ -53,7 +53,6 @@ impl JobResolver<'_> {
         }
     }
 
-    /// Checks that no table has the name of a table of the dense network.
     pub(super) fn names_are_free(&mut self, train: &TrainSettings, tables: &[Table]) {
         let may_stream = match train.weights {
             WeightStore::Streamed => true,

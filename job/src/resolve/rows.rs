@@ -78,7 +78,6 @@ mod tests {
         WeightType,
     };
 
-    /// Tables `a` and `b`.
     fn text(rest: &str) -> String {
         format!("[features]\nlabel = 'y'\ncategorical = ['a', 'b']\n{rest}")
     }

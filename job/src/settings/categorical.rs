@@ -25,7 +25,6 @@ pub struct Categorical {
 pub enum IdSource {
     Column {
         column: String,
-        /// The category of a cell.
         reading: ColumnReading,
     },
     /// The combination of other features' cells, by name, or of columns' texts: at least two.
@@ -41,7 +40,6 @@ pub enum ColumnReading {
     Date(DatePart),
 }
 
-/// The ids that a feature has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum IdRange {
     /// An id a category: 64-bit hashes, in practice without collisions.
@@ -131,9 +129,7 @@ pub enum Values {
     Many {
         /// Text between two values. Empty: the column holds lists.
         separator: String,
-        /// How rows become one vector.
         pooling: Pooling,
-        /// Where the rows are added up.
         pool_at: PoolAt,
         /// The column with a weight for each value; the servers, which add rows up unweighted, do not pool such a feature.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -188,7 +184,6 @@ pub enum Pooling {
 }
 
 impl Pooling {
-    /// Least weight of a value.
     #[must_use]
     pub fn least_weight(self) -> f64 {
         match self {

@@ -33,7 +33,6 @@ pub struct DataSettings {
     pub written: BTreeMap<String, BTreeSet<WrittenForm>>,
 }
 
-/// The path that names standard input.
 pub const STDIN: &str = "-";
 
 /// Order of the rows of an epoch.
@@ -100,7 +99,6 @@ impl TimeBound {
     }
 }
 
-/// Where the held-out samples come from.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum TestPart {
     Files(Vec<PathBuf>),
@@ -136,7 +134,6 @@ pub enum Format {
 }
 
 impl Format {
-    /// Texts that mean "missing", besides the empty one.
     #[must_use]
     pub fn missing_texts(&self) -> &[String] {
         match self {
@@ -180,7 +177,6 @@ pub struct DelimitedFormat {
     pub trim: bool,
     /// Whether quoted fields may hold line breaks.
     pub quoted_breaks: bool,
-    /// What is before the fraction of a number.
     pub decimal: DecimalMark,
     /// Field texts that mean "missing", besides the empty one.
     pub missing: Vec<String>,

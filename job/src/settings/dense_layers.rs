@@ -71,7 +71,6 @@ impl DenseTiles {
 }
 
 impl StreamedLayer {
-    /// Weights of all its tensors.
     #[must_use]
     pub fn weight_count(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.segment.range.len()).sum()

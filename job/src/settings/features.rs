@@ -11,7 +11,6 @@ use super::targets::Target;
 pub struct Features {
     /// What the model learns to predict: at least one target.
     pub targets: Vec<Target>,
-    /// The column of sample weights.
     pub weight: Option<String>,
     pub numeric: Vec<Numeric>,
     /// The vectors that single numbers become; `None`: the network reads the numbers.
@@ -62,7 +61,6 @@ impl Features {
         feature.input_count() + more
     }
 
-    /// Numeric values that the network reads, of all features.
     #[must_use]
     pub fn numeric_values(&self) -> usize {
         self.numeric.iter().map(|feature| self.numeric_width(feature)).sum()

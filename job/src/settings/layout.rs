@@ -45,7 +45,6 @@ pub enum FirstValues {
     Uniform(f64),
     /// Normal, with mean 0 and this deviation.
     Normal(f64),
-    /// All the same.
     Constant(f32),
 }
 
@@ -60,7 +59,6 @@ pub struct DenseTensor {
     pub inputs: LayerDim,
     /// Values that a layer gives: fan-out.
     pub outputs: LayerDim,
-    /// The values before the first step, without µP.
     pub first: FirstValues,
     /// How many vectors of a sample are multiplied with it.
     pub uses: u64,
@@ -69,7 +67,6 @@ pub struct DenseTensor {
 }
 
 impl DenseTensor {
-    /// Values of the tensor.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.shape.iter().product()
@@ -126,14 +123,13 @@ impl LayoutBuilder {
     }
 
     /// Without the job's norm and activation.
-    pub(super) fn plain<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn with_plain_mlp<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let chosen = std::mem::take(&mut self.mlp);
         let made = make(self);
         self.mlp = chosen;
         made
     }
 
-    /// Layers that so many vectors of a sample go through.
     pub(super) fn each_of<T>(&mut self, uses: u64, make: impl FnOnce(&mut Self) -> T) -> T {
         let outer_uses = std::mem::replace(&mut self.uses, uses);
         let made = make(self);

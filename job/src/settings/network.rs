@@ -11,7 +11,6 @@ struct NetworkShape {
     dims: Vec<u64>,
     /// Sequences with a target.
     sequences: Vec<PairSize>,
-    /// Outputs of each label.
     outputs: Vec<u64>,
 }
 
@@ -121,7 +120,6 @@ impl Job {
         layout.add_fixed(&name("bias"), &[count, dim], TensorRole::Bias, uniform);
     }
 
-    /// The gate and the layers of a stream of a FinalMLP.
     fn stream(
         &self,
         layout: &mut LayoutBuilder,

@@ -36,7 +36,6 @@ pub enum Parametrization {
 pub struct DenseSegment {
     pub tensor: DenseTensor,
     pub range: std::ops::Range<usize>,
-    /// Factor of the learning rate.
     pub lr_factor: f64,
     /// Factor of the bound or deviation of the first values.
     pub first_factor: f64,

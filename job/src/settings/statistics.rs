@@ -12,15 +12,10 @@ use super::vocabulary::Vocabulary;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeatureStatistic {
-    /// Mean and deviation of a numeric feature.
     Standardise(usize),
-    /// Range of a numeric feature.
     MinMax(usize),
-    /// Edges of a bucketised categorical feature.
     Edges(usize),
-    /// Frequent ids of a categorical feature.
     Vocabulary(usize),
-    /// Numbers of the categories of an encoded numeric feature.
     Encoding(usize),
 }
 
@@ -28,7 +23,6 @@ pub enum FeatureStatistic {
 pub enum MeasuredValue {
     /// Of [`FeatureStatistic::Standardise`].
     Moments { mean: f64, deviation: f64 },
-    /// Of [`FeatureStatistic::MinMax`].
     Range {
         min: f64,
         /// Greatest value, above `min`.

@@ -151,7 +151,6 @@ impl TableSettings {
     }
 }
 
-/// The keys that a table sets itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TableOverrides(Map<String, Json>);
 

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Target {
-    /// Its name in measures and predictions; the column's unless given.
     pub name: String,
     pub column: String,
     pub kind: TargetKind,
@@ -19,9 +18,7 @@ pub struct Target {
 pub enum TargetKind {
     /// Yes or no, one logit. The loss is binary cross-entropy.
     Click {
-        /// Texts that mean a positive sample.
         positive: Vec<String>,
-        /// Texts that mean a negative sample.
         negative: Vec<String>,
         /// Index of an earlier click target without which this one never happens.
         given: Option<usize>,

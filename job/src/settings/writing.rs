@@ -37,15 +37,12 @@ pub enum WrittenForm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WrittenKind {
     Number,
-    /// True or false.
     Truth,
-    /// Dates and times.
     Time,
     Text,
 }
 
 impl WrittenForm {
-    /// What values that are written so are.
     #[must_use]
     pub fn kind(self) -> WrittenKind {
         match self {

@@ -16,14 +16,12 @@ pub enum SharedObject {
     Budget,
     /// The same for workers, where they differ from the other roles.
     WorkerBudget,
-    /// Where Prometheus finds the pods.
     PodMonitor,
 }
 
 impl SharedObject {
     pub const ALL: [Self; 5] =
         [Self::NetworkPolicy, Self::WorkerPolicy, Self::Budget, Self::WorkerBudget, Self::PodMonitor];
-    /// The objects that limit evictions.
     pub const BUDGETS: [Self; 2] = [Self::Budget, Self::WorkerBudget];
 
     #[must_use]

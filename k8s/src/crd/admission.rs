@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 use super::resource_definition;
 use crate::problem::{SpecProblem, problem};
 
-/// The schema of a HybridJob, with its rules compiled.
 static DEFINITION: LazyLock<(Value, CompiledSchema)> = LazyLock::new(|| {
     let definition = serde_json::to_value(resource_definition()).unwrap_or_default();
     let schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();

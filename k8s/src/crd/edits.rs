@@ -12,7 +12,6 @@ use kube::core::Rule;
 const EDITABLE: &str = "oldSelf.spec.runPolicy.suspend || !has(oldSelf.status) || !has(oldSelf.status.phase) || \
                         oldSelf.status.phase == 'Invalid'";
 
-/// A required field of the spec stays as it is.
 pub(super) fn fixed(field: &str, why: &str) -> Rule {
     rule(field, &format!("self.spec.{field} == oldSelf.spec.{field}"), why)
 }

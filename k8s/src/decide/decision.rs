@@ -62,9 +62,7 @@ pub enum OperatorWork {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventNote {
-    /// Whether a person should look at it.
     pub is_warning: bool,
-    /// The reason, as one CamelCase word.
     pub reason: &'static str,
     pub note: String,
 }

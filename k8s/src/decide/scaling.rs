@@ -12,7 +12,6 @@ const SCALING: &str = "Scaling";
 /// Reason of a run whose coordinator refuses the wanted number.
 pub(crate) const REFUSED: &str = "ScaleRefused";
 
-/// What the change of both numbers waits for.
 pub(super) fn step(facts: &DecisionFacts<'_>) -> ScaleStep {
     let heard = facts.progress.as_ref();
     facts.servers.next_step(heard).combine(facts.workers.next_step(heard))

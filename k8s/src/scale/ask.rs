@@ -12,7 +12,6 @@ use zagros_transport::Credentials;
 
 use crate::names::RunAttempt;
 
-/// How long a coordinator may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the coordinator of an attempt for these numbers, with the proof that this is allowed. A number that is 0 stays.
