@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use zagros_job::threads::Machine;
-use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest};
+use zagros_job::{Job, JobErrors, LADDER, Overrides, nearest_name};
 use zagros_plumbing::memory::MemoryLimit;
 use zagros_shell::{Exit, Failure};
 
@@ -115,7 +115,7 @@ impl ModelTable {
 fn wanted(kinds: &[String]) -> Result<Vec<(&'static str, &'static str)>, Failure> {
     let names = NETWORKS.map(|(kind, _)| kind);
     if let Some(unknown) = kinds.iter().find(|kind| !names.contains(&kind.as_str())) {
-        let near = nearest(unknown, &names).map(|near| format!("did you mean `{near}`? "));
+        let near = nearest_name(unknown, &names).map(|near| format!("did you mean `{near}`? "));
         let help = format!("{}there are {}", near.unwrap_or_default(), names.join(", "));
         return Err(Failure::with_help(Exit::Usage, format!("no built-in network is named \"{unknown}\""), help));
     }

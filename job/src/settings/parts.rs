@@ -25,7 +25,7 @@ impl Features {
         self.column_parts(feature).into_iter().map(|part| part.column).chain(feature.values.weight_column())
     }
 
-    pub(super) fn part<'a>(&'a self, name: &'a str) -> ColumnPart<'a> {
+    pub(super) fn column_part<'a>(&'a self, name: &'a str) -> ColumnPart<'a> {
         let named = |feature: &&Categorical| feature.name == name && feature.values == Values::One;
         match self.categorical.iter().find(named).map(|feature| &feature.source) {
             Some(IdSource::Column { column, reading }) => ColumnPart { column, reading },
