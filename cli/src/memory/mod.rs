@@ -145,7 +145,7 @@ impl Need {
         // What is beyond cluster.memory goes to disk, whether it is of the dense network or not.
         let store = footprint.store.min(self.rows.unwrap_or(u64::MAX));
         Self {
-            dense: footprint.worker().saturating_mul(workers),
+            dense: footprint.worker_bytes().saturating_mul(workers),
             dense_rows: store.saturating_add(footprint.server_messages.saturating_mul(servers)),
             rows: self.rows.map(|rows| rows - store),
             holding: WeightHolding::Streamed {
@@ -220,7 +220,7 @@ mod tests {
         let sets = [LARGE, "train.weights=streamed", "train.batch_size=256", "train.threads=1"];
         let footprint = job(&sets).streamed_footprint().unwrap();
         let processes = need(&sets, 1);
-        assert_eq!((processes.dense, processes.saving), (footprint.worker(), 0));
+        assert_eq!((processes.dense, processes.saving), (footprint.worker_bytes(), 0));
         assert_eq!(processes.dense_rows, footprint.store + footprint.server_messages);
         let resident = need(&[LARGE, "train.batch_size=256", "train.threads=1"], 1);
         assert!(processes.dense < resident.dense / 3, "{} {}", processes.dense, resident.dense);
